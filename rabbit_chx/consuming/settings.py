@@ -36,7 +36,7 @@ class GroupPace:
         journal_s: time limit until a claim is read back from the journal, in seconds.
         loop_timeout_s: seconds without an answer of the event loop, such as while a handler blocks it, after which a member gives up its
             queues. A `StreamGroup` does so itself; the connections of a `ConsumerGroup` are closed by the broker, after two missed
-            heartbeats. When the loop answers again, the member joins anew. It counts as unhealthy after `gone_s`.
+            heartbeats. When the loop answers again, the member joins again. It counts as unhealthy after `gone_s`.
         park_s: seconds without a parked message after which a member stops waiting for the end of a slot's hand-over, because the process
             that moved the slot has died. The messages of the queue wait meanwhile.
     """

@@ -540,7 +540,7 @@ class StreamChannel:
             call_in(self._loop, _set_done, command.done)
 
     def _check_loop(self) -> None:
-        """Give up the stream if nobody handles its batches: the broker would leave it to this connection for ever."""
+        """Give up the stream if nobody handles its batches: the broker would leave it to this connection permanently."""
         watch = self._reading.loop_watch
         if watch.is_late:
             _log.warning(

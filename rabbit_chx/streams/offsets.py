@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: A write is due after this number of rows or seconds. The first one is due at once and the next ones soon, so that a program that is
-#: killed again and again does not read the same rows for ever.
+#: killed again and again does not read the same rows repeatedly.
 _DUE_ROWS = 10_000
 _FIRST_DUE_S = 0.5
 _DUE_S = 5.0

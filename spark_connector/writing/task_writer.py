@@ -285,23 +285,26 @@ class TaskWriter:
                 )
                 if publisher.report.returned and not self._options.skip_unroutable:
                     break  # the flush raises; more rows would only follow the lost ones
-            report = self._flush(publisher)
+            try:
+                report = publisher.flush()
+            except PublishError as cause:
+                report = self._without_bad_rows(cause)
         self._counter.log("done", report)
         return self._report(report)
 
-    def _flush(self, publisher: Publisher) -> PublishReport:
-        """Wait for the confirms. With ``badRows=skip`` rows that close the channel or the connection are skipped."""
-        try:
-            return publisher.flush()
-        except PublishError as cause:
-            report: PublishReport = cause.report
-            closes = [sample for sample in report.samples if sample.code not in (NACK, _NO_ROUTE)]
-            is_nacked = any(sample.code == NACK for sample in report.samples)
-            is_returned = report.returned and not self._options.skip_unroutable
-            if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:
-                raise
-            self._counter.skipped += report.nacked
-            return replace(report, rows=report.rows - report.nacked, nacked=0)
+    def _without_bad_rows(self, cause: PublishError) -> PublishReport:
+        """Return the report of an error without the rows that close the channel or the connection, if ``badRows=skip`` skips them.
+
+        Otherwise raise the error.
+        """
+        report: PublishReport = cause.report
+        closes = [sample for sample in report.samples if sample.code not in (NACK, _NO_ROUTE)]
+        is_nacked = any(sample.code == NACK for sample in report.samples)
+        is_returned = report.returned and not self._options.skip_unroutable
+        if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:
+            raise cause
+        self._counter.skipped += report.nacked
+        return replace(report, rows=report.rows - report.nacked, nacked=0)
 
     def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
         for messages in self._counter.messages(batches, self._ids):
