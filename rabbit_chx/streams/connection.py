@@ -131,6 +131,7 @@ class StreamConnection:
         self.frame_max = self.heartbeat_s = 0
         self.commands: Mapping[int, tuple[int, int]] = {}
         self._settings = settings
+        self._token_at_login = settings.password
         self._splitter = frames.FrameSplitter()
         self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
@@ -523,8 +524,12 @@ class StreamConnection:
             return self._read(reply, read)
 
     def refusal(self, action: str, code: int, stream: str | None = None) -> RabbitChxError:
-        """Return the error for a code of the broker: as `frames.refusal`, and a lost connection after its token has expired."""
-        if code == Code.ACCESS_REFUSED and time.monotonic() >= self._settings.password.expires_at:
+        """Return the error for a code of the broker: as `frames.refusal`, and a lost connection once the token of the login is due.
+
+        That token may be the reason: it may have expired by the clock of the broker, and a new one may have arrived after the request.
+        A missing permission is refused again after the next login.
+        """
+        if code == Code.ACCESS_REFUSED and time.monotonic() >= self._token_at_login.renew_at:
             self._failure = ConnectionLostError(f"{self.where}: the token has expired: connect again")
             return self._failure
         return frames.refusal(self.where, action, code, stream)

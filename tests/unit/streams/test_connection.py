@@ -100,11 +100,12 @@ class Renewals:
         self._node = scripted
         self._numbers = count(1)
         self.is_fresh = True
+        self.lifetime_s = 0.1
         secret = TokenSecret(self._token)
         self.settings = replace(scripted.settings, password=secret)
 
     def _token(self) -> tuple[str, float]:
-        return f"token-{next(self._numbers)}" if self.is_fresh else "token-1", time.time() + 0.1
+        return f"token-{next(self._numbers)}" if self.is_fresh else "token-1", time.time() + self.lifetime_s
 
     @property
     def given(self) -> list[str]:
@@ -126,6 +127,29 @@ def test_an_open_connection_gets_new_tokens_from_3_13_on(
             opened.events(0.05)
     assert renewals.given[:2] == (["token-1", "token-2"] if gets_tokens else ["token-1"])
     assert len(set(renewals.given)) == len(renewals.given)
+
+
+def test_a_refusal_by_the_token_before_the_one_that_was_just_sent_is_a_lost_connection(
+    scripted: ListeningNode,
+) -> None:
+    renewals = Renewals(scripted)
+    with closing(StreamConnection(renewals.settings)) as opened:
+        refused: list[bytes] = []
+        login = scripted.handle
+
+        def expire(session: Session, request: bytes) -> bytes:
+            key = int.from_bytes(request[:2])
+            if key == Key.PARTITIONS:  # answered as late as the next token arrives
+                refused.append(reply(key, request[4:8], b"\0\x10"))
+                return b""
+            if key == Key.SASL_AUTHENTICATE and refused:
+                return refused.pop() + login(session, request)
+            return login(session, request)
+
+        scripted.handle = expire  # type: ignore[method-assign]
+        renewals.lifetime_s = 60
+        with pytest.raises(ConnectionLostError, match="the token has expired"):
+            opened.queues_of("x")
 
 
 def test_a_token_that_the_broker_has_is_not_sent_again(scripted: ListeningNode) -> None:
