@@ -41,7 +41,7 @@ from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     ConsumerUpdate,
     CreditRefused,
-    Delivery,
+    DeliveredChunk,
     OffsetSpec,
     StreamChanged,
     check_range,
@@ -219,7 +219,7 @@ class Feed:
             self._replenish_credit()
         for event in self.connection.events(0.0 if self._chunks or self._pieces else wait_s):
             match event:
-                case Delivery(_, data):
+                case DeliveredChunk(_, data):
                     self._chunks.append(data)
                     self._credit -= 1
                 case ConsumerUpdate():

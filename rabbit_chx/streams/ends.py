@@ -32,7 +32,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     MAX_IDS,
     Code,
-    Delivery,
+    DeliveredChunk,
     Key,
     Node,
     OffsetSpec,
@@ -217,7 +217,7 @@ class ChunkFinder:
         while True:
             remaining_s = max(0.0, deadline - time.monotonic())
             for event in connection.events(remaining_s):
-                if isinstance(event, Delivery) and event.subscription_id == subscription:
+                if isinstance(event, DeliveredChunk) and event.subscription_id == subscription:
                     connection.unsubscribe(subscription)
                     chunk = read_chunk(event.chunk, check_crc=self._check_crc)
                     if chunk.kind == "user":  # raises if the header, which the CRC does not cover, is damaged

@@ -152,7 +152,7 @@ def refusal(where: str, action: str, code: int, stream: str | None = None) -> Ra
 # -- messages from the broker
 
 
-class Delivery(NamedTuple):
+class DeliveredChunk(NamedTuple):
     """A chunk of a subscription, unchanged from the stream; `chunks.read_chunk` parses it."""
 
     subscription_id: int
@@ -196,7 +196,7 @@ class ConsumerUpdate(NamedTuple):
     correlation_id: int
 
 
-Event: TypeAlias = Delivery | Confirms | PublishErrors | StreamChanged | CreditRefused | ConsumerUpdate
+Event: TypeAlias = DeliveredChunk | Confirms | PublishErrors | StreamChanged | CreditRefused | ConsumerUpdate
 
 
 class Tune(NamedTuple):
@@ -369,7 +369,7 @@ def _consumer_update(fields: Fields) -> ConsumerUpdate:
 
 #: Readers of unsolicited messages by command. A refused credit has the key of a reply, and no correlation id.
 _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
-    Key.DELIVER: lambda fields: Delivery(fields.integer(1), fields.rest()),
+    Key.DELIVER: lambda fields: DeliveredChunk(fields.integer(1), fields.rest()),
     Key.PUBLISH_CONFIRM: lambda fields: Confirms(fields.integer(1), fields.numbers(_ID).astype(np.uint64)),
     Key.PUBLISH_ERROR: _publish_errors,
     Key.METADATA_UPDATE: _stream_changed,

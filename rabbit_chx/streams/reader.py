@@ -52,7 +52,7 @@ from rabbit_chx.streams.following import ATTEMPT_S, STOP_INTERVAL_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     CreditRefused,
-    Delivery,
+    DeliveredChunk,
     Key,
     OffsetSpec,
     StreamChanged,
@@ -586,7 +586,7 @@ class StreamReader(Batches):
         largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
         for event in connection.events(wait_s):
             match event:
-                case Delivery(subscription_id, data):
+                case DeliveredChunk(subscription_id, data):
                     chunk = read_chunk(data, check_crc=self._check_crc)
                     self.bytes_read += len(data)
                     if subscription_id == _NEXT_SUBSCRIPTION_ID:

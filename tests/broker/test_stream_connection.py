@@ -35,7 +35,7 @@ from rabbit_chx.streams.frames import (
     Confirms,
     ConsumerUpdate,
     CreditRefused,
-    Delivery,
+    DeliveredChunk,
     Event,
     Key,
     OffsetSpec,
@@ -55,7 +55,7 @@ ROW = b"\0\x53\x75\xa0\2hi"
 """An AMQP 1.0 message: a data section with two bytes."""
 
 
-def chunk_of(delivery: Delivery) -> tuple[int, int, int, bytes]:
+def chunk_of(delivery: DeliveredChunk) -> tuple[int, int, int, bytes]:
     """The id of the first row, the number of rows, the time in milliseconds, and all entries, whose CRC is right."""
     magic, _, _, rows, time_ms, _, first, crc, size, _, _ = CHUNK.unpack_from(delivery.chunk)
     entries = delivery.chunk[CHUNK.size : CHUNK.size + size]
@@ -66,11 +66,11 @@ def chunk_of(delivery: Delivery) -> tuple[int, int, int, bytes]:
     return first, rows, time_ms, bytes(entries)
 
 
-def begin_of(delivery: Delivery) -> int:
+def begin_of(delivery: DeliveredChunk) -> int:
     return int.from_bytes(delivery.chunk[24:32])
 
 
-def end_of(delivery: Delivery) -> int:
+def end_of(delivery: DeliveredChunk) -> int:
     return begin_of(delivery) + int.from_bytes(delivery.chunk[4:8])
 
 
@@ -109,7 +109,7 @@ def chunks_from(
     """The chunks of the stream `s` from a start, until the row before this offset is among them."""
     stream.subscribe(9, "s", start, credit)
     deliveries = wait_for(
-        stream, Delivery, lambda found: bool(found) and sum(chunk_of(found[-1])[:2]) >= until
+        stream, DeliveredChunk, lambda found: bool(found) and sum(chunk_of(found[-1])[:2]) >= until
     )
     stream.unsubscribe(9)
     return [chunk_of(delivery) for delivery in deliveries]
@@ -322,7 +322,7 @@ def test_a_single_active_consumer(stream: StreamConnection, url: str) -> None:
     assert (subscription_id, is_active) == (5, True)
     assert not stream.events(0.3), "nothing is delivered before the answer"
     stream.answer_consumer_update(update, 2)
-    assert end_of(wait_for(stream, Delivery, bool)[-1]) == 3
+    assert end_of(wait_for(stream, DeliveredChunk, bool)[-1]) == 3
     with closing(StreamConnection(stream_settings(url))) as other:
         other.subscribe(6, "s", "next", 10, member)
         assert not other.events(0.3)
@@ -332,7 +332,7 @@ def test_a_single_active_consumer(stream: StreamConnection, url: str) -> None:
         other.answer_consumer_update(update, None)  # the start of its subscription
         other.metadata(["s"])  # it is at the end before the next row is stored
         stored(stream, range(4, 5))
-        assert begin_of(wait_for(other, Delivery, bool)[0]) == 3
+        assert begin_of(wait_for(other, DeliveredChunk, bool)[0]) == 3
 
 
 @pytest.mark.chx_broker("<3.11")
@@ -381,13 +381,13 @@ def test_all_kinds_of_chunks(stream: StreamConnection) -> None:
     trailer = b"\0\2me" + (40).to_bytes(8)
     stream.subscribe(1, "t", "first", 100, {"chunk_selector": "all"})
     deliveries = wait_for(
-        stream, Delivery, lambda found: bool(found) and bytes(found[-1].chunk).endswith(trailer)
+        stream, DeliveredChunk, lambda found: bool(found) and bytes(found[-1].chunk).endswith(trailer)
     )
     assert {delivery.chunk[1] for delivery in deliveries} == {0, 2}, "a segment begins with a snapshot"
     ends = [end_of(delivery) for delivery in deliveries]
     assert [begin_of(delivery) for delivery in deliveries] == [0, *ends[:-1]], "there are no holes"
     stream.subscribe(2, "t", "first", 100)
-    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 40)
+    deliveries = wait_for(stream, DeliveredChunk, lambda found: len(found) >= 40)
     assert {delivery.chunk[1] for delivery in deliveries} == {0}
     assert not any(bytes(delivery.chunk).endswith(trailer) for delivery in deliveries)
 
@@ -396,11 +396,11 @@ def test_credit_is_what_may_come(stream: StreamConnection) -> None:
     for number in range(1, 11):
         stored(stream, range(number, number + 1))
     stream.subscribe(1, "s", "first", 4)
-    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 4)
+    deliveries = wait_for(stream, DeliveredChunk, lambda found: len(found) >= 4)
     assert len(deliveries) + len(stream.events(0.3)) == 4
     for _ in range(3):  # more than half of what it began with
         stream.give_credit(1, 1)
-    deliveries += wait_for(stream, Delivery, lambda found: len(found) >= 3)
+    deliveries += wait_for(stream, DeliveredChunk, lambda found: len(found) >= 3)
     assert [chunk_of(delivery)[0] for delivery in deliveries] == list(range(7))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.frames import Delivery, Fields, FrameSplitter, Key, Reply, frame, parse_frame
+from rabbit_chx.streams.frames import DeliveredChunk, Fields, FrameSplitter, Key, Reply, frame, parse_frame
 
 NAME = b"\0\6orders"
 NODES = b"\0\0\0\1\0\0\0\4node\0\0\x15\xb0"
@@ -107,7 +107,7 @@ def test_a_frame_is_read_or_refused(share: range) -> None:
                     message = parse_frame(memoryview(data))
                 except ValueError:
                     continue
-                if isinstance(message, Delivery):
+                if isinstance(message, DeliveredChunk):
                     assert message.chunk == data[5:]
                 if isinstance(message, Reply):
                     assert bytes(message.content) == data[len(data) - len(message.content) :]

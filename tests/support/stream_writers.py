@@ -27,7 +27,7 @@ from routes.scenario import Message
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Delivery
+from rabbit_chx.streams.frames import DeliveredChunk
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import columns_of
 
@@ -237,7 +237,7 @@ def delivered(connection: StreamConnection, stream: str, count: int) -> list[byt
     while came < count:
         assert time.monotonic() < deadline, f"{came} of {count} rows came"
         for event in connection.events(1):
-            if isinstance(event, Delivery):
+            if isinstance(event, DeliveredChunk):
                 chunks.append(bytes(event.chunk))
                 came += read_chunk(event.chunk).records
                 connection.give_credit(1, 1)

@@ -19,7 +19,7 @@ from rabbit_chx.streams.frames import (
     Code,
     ConsumerUpdate,
     CreditRefused,
-    Delivery,
+    DeliveredChunk,
     Fields,
     FrameSplitter,
     Heartbeat,
@@ -260,7 +260,7 @@ def test_metadata_has_a_code_for_each_stream() -> None:
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
-        ("00 08 00 01 05 50 00 01", Delivery(5, memoryview(b"P\0\1"))),
+        ("00 08 00 01 05 50 00 01", DeliveredChunk(5, memoryview(b"P\0\1"))),
         ("00 10 00 01 00 06 00 01 73", StreamChanged("s", Code.STREAM_NOT_AVAILABLE)),
         ("80 09 00 01 00 04 09", CreditRefused(9, Code.SUBSCRIPTION_DOES_NOT_EXIST)),
         ("00 1a 00 01 00 00 00 07 05 01", ConsumerUpdate(5, True, ID)),
