@@ -16,7 +16,7 @@ from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MissingExtraError
 from spark_connector.options.read_options import QueueOptions
 from spark_connector.options.write_options import to_texts
-from spark_connector.reading.queue_consumer import Delivery, QueueConsumer, batch_of
+from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage, batch_of
 from spark_connector.reading.sources import bound_queues
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class _Drain:
         self._done = Counter(dict.fromkeys(left, 0))
         self._batches = self._redelivered = 0
 
-    def take(self) -> list[tuple[str, list[Delivery]]]:
+    def take(self) -> list[tuple[str, list[UnsettledMessage]]]:
         """Return the next batch by queue; an empty one at the end."""
-        taken: list[tuple[str, list[Delivery]]] = []
+        taken: list[tuple[str, list[UnsettledMessage]]] = []
         room = min(self._options.max_rows, self._most)
         room_bytes = self._options.max_bytes
         for queue, left in self._left.items():
@@ -150,11 +150,11 @@ class _Drain:
                 taken.append((queue, messages))
         return taken
 
-    def table(self, taken: list[tuple[str, list[Delivery]]]) -> pa.Table:
+    def table(self, taken: list[tuple[str, list[UnsettledMessage]]]) -> pa.Table:
         include = self._options.include
         return pa.Table.from_batches([batch_of(queue, messages, include) for queue, messages in taken])
 
-    def acknowledge(self, taken: list[tuple[str, list[Delivery]]]) -> None:
+    def acknowledge(self, taken: list[tuple[str, list[UnsettledMessage]]]) -> None:
         self._consumer.acknowledge(taken[-1][1][-1])
         self._batches += 1
         for queue, messages in taken:

@@ -53,7 +53,7 @@ _COLUMNS: dict[str, Any] = {
 _ALWAYS = 4
 
 
-class Delivery(NamedTuple):
+class UnsettledMessage(NamedTuple):
     """A delivered message that is not settled yet.
 
     Attributes:
@@ -112,7 +112,7 @@ class QueueConsumer:
             return "prefetch count is not set" in str(cause)
         return False
 
-    def take(self, queue: str, most: int, most_bytes: int) -> list[Delivery]:
+    def take(self, queue: str, most: int, most_bytes: int) -> list[UnsettledMessage]:
         """Return messages from the head of a queue, in its order; fewer than `most` if fewer are ready.
 
         Bodies and properties have `most_bytes` together; the last message may exceed them.
@@ -122,7 +122,7 @@ class QueueConsumer:
             BrokerTimeoutError: messages are ready, and none arrives: another consumer has priority.
             UnreachableError: the connection was lost. The taken messages are requeued.
         """
-        taken: list[Delivery] = []
+        taken: list[UnsettledMessage] = []
         # Messages beyond the bytes are requeued, and some queues count that against a delivery limit.
         size, step = 0, 1
         if queue in self._sizes:
@@ -140,7 +140,7 @@ class QueueConsumer:
             self._sizes[queue] = max(1.0, size / len(taken))
         return taken
 
-    def acknowledge(self, last: Delivery) -> None:
+    def acknowledge(self, last: UnsettledMessage) -> None:
         """Acknowledge a message and all that were taken before it; requeue those after it. Return when the broker has read the ack.
 
         Raises:
@@ -189,12 +189,12 @@ class QueueConsumer:
                 self.give_back()
         self._connection.close()
 
-    def _consume(self, queue: str, most: int, room: int) -> tuple[list[Delivery], int]:
+    def _consume(self, queue: str, most: int, room: int) -> tuple[list[UnsettledMessage], int]:
         """Consume messages. Return those that fit into `room` bytes, and the number of delivered ones.
 
         All that the prefetch allows are awaited: pika would reject those that arrive after a cancel.
         """
-        kept: list[Delivery] = []
+        kept: list[UnsettledMessage] = []
         came = 0
 
         def receive(_channel: object, method: Any, properties: Any, body: bytes) -> None:  # pika's
@@ -203,7 +203,9 @@ class QueueConsumer:
             self._held[method.consumer_tag] = method.delivery_tag
             if room > 0:
                 names = (method.exchange, method.routing_key)
-                kept.append(Delivery(method.delivery_tag, method.redelivered, *names, properties.raw, body))
+                kept.append(
+                    UnsettledMessage(method.delivery_tag, method.redelivered, *names, properties.raw, body)
+                )
                 room -= kept[-1].size
 
         late = None
@@ -236,7 +238,7 @@ class QueueConsumer:
         )
 
 
-def batch_of(queue: str, messages: Sequence[Delivery], include: Sequence[str]) -> pa.RecordBatch:
+def batch_of(queue: str, messages: Sequence[UnsettledMessage], include: Sequence[str]) -> pa.RecordBatch:
     """Return messages of a queue as columns, in their order; `include` lists optional columns in their order."""
     properties = [properties_in(message.properties) for message in messages] if include else []
     values: dict[str, Callable[[], list[Any]]] = {

@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.testing import RunningBroker
 from spark_connector.reading import queue_consumer
-from spark_connector.reading.queue_consumer import Delivery, QueueConsumer
+from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage
 
 pytestmark = pytest.mark.broker
 
@@ -57,7 +57,7 @@ def fill(settings: ConnectionSettings, queue: str, count: int, size: int = 0) ->
         publisher.publish_many([queue] * count, [b"%d" % n + b"." * size for n in range(count)])
 
 
-def numbers(deliveries: list[Delivery]) -> list[int]:
+def numbers(deliveries: list[UnsettledMessage]) -> list[int]:
     return [int(delivery.body.rstrip(b".")) for delivery in deliveries]
 
 

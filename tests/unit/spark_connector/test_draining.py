@@ -14,7 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError
 from spark_connector import draining
 from spark_connector.draining import DrainReport, drain
-from spark_connector.reading.queue_consumer import Delivery
+from spark_connector.reading.queue_consumer import UnsettledMessage
 
 SIZE = 100
 
@@ -45,18 +45,18 @@ class Scripted:
     def is_stream(self, queue: str) -> bool:
         return queue in self.streams
 
-    def take(self, queue: str, count: int, size: int) -> list[Delivery]:
+    def take(self, queue: str, count: int, size: int) -> list[UnsettledMessage]:
         """Return messages until a bound is reached, as `QueueConsumer.take` does: the last one may be larger than the rest."""
-        taken: list[Delivery] = []
+        taken: list[UnsettledMessage] = []
         while self.queues[queue] and len(taken) < count and size > 0:
             body = self.queues[queue].pop(0)
             self.tag += 1
             self.unsettled.append(self.tag)
-            taken.append(Delivery(self.tag, False, "", queue, b"", body))
+            taken.append(UnsettledMessage(self.tag, False, "", queue, b"", body))
             size -= len(body)
         return taken
 
-    def acknowledge(self, last: Delivery) -> None:
+    def acknowledge(self, last: UnsettledMessage) -> None:
         assert last.tag == self.unsettled[-1], "messages of the batch are not acknowledged"
         self.events.append(f"acknowledge {len(self.unsettled)}")
         self.unsettled.clear()

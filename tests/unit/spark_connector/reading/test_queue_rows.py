@@ -12,13 +12,13 @@ import pytest
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import encode_table
-from spark_connector.reading.queue_consumer import Delivery, QueueConsumer, batch_of
+from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage, batch_of
 
 EVERYTHING = ("exchange", "message_id", "properties", "headers")
 
 
-def with_headers(*headers: tuple[bytes, AmqpField]) -> Delivery:
-    return Delivery(1, False, "", "k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
+def with_headers(*headers: tuple[bytes, AmqpField]) -> UnsettledMessage:
+    return UnsettledMessage(1, False, "", "k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,15 @@ def test_of_two_headers_with_one_name_the_last_counts() -> None:
 
 def test_properties_are_texts_and_times_are_in_seconds() -> None:
     properties = (1 << 6 | 1 << 11).to_bytes(2) + b"\x05" + (1_700_000_000).to_bytes(8)
-    batch = batch_of("q", [Delivery(1, False, "", "k", properties, b"v")], ["properties"])
+    batch = batch_of("q", [UnsettledMessage(1, False, "", "k", properties, b"v")], ["properties"])
     assert batch["properties"].to_pylist() == [[("priority", "5"), ("timestamp", "2023-11-14T22:13:20.000Z")]]
 
 
 def test_names_that_are_not_utf_8() -> None:
-    messages = [Delivery(1, False, "é", "ü", b"", b""), Delivery(2, True, b"\xff", b"\xff", b"", b"")]
+    messages = [
+        UnsettledMessage(1, False, "é", "ü", b"", b""),
+        UnsettledMessage(2, True, b"\xff", b"\xff", b"", b""),
+    ]
     batch = batch_of("q", messages, [])
     assert batch["key"].to_pylist() == ["ü".encode(), b"\xff"]
     batch = batch_of("q", [message._replace(properties=b"\0\0") for message in messages], ["exchange"])
