@@ -189,7 +189,7 @@ class MessageInProgress:
 
 
 @dataclass(slots=True)
-class HandOver:
+class HandOverInProgress:
     """The hand-over whose parked messages are being handled.
 
     Attributes:
@@ -232,7 +232,7 @@ class Subscription:
     in_progress: dict[int, MessageInProgress] = field(default_factory=dict)
     generation: int | None = None
     claim: Literal["none", "requested", "confirmed"] = "none"
-    hand_over: HandOver | None = None
+    hand_over: HandOverInProgress | None = None
     is_polling: bool = False
     is_fetching: bool = False
     ended_early: set[str] = field(default_factory=set)
@@ -269,14 +269,14 @@ class Subscription:
 
     # -- hand-over of a slot
 
-    def fetch_parked(self, hand_over: HandOver) -> list[Command]:
+    def fetch_parked(self, hand_over: HandOverInProgress) -> list[Command]:
         """Request the next parked message, unless one is in progress or requested."""
         if self.is_polling or self.in_progress:
             return []
         self.is_polling = self.is_fetching = True
         return [FetchParked(self.number, hand_over.marker.park)]
 
-    def on_fetched(self, hand_over: HandOver, delivery: DeliveredMessage | None) -> list[Command]:
+    def on_fetched(self, hand_over: HandOverInProgress, delivery: DeliveredMessage | None) -> list[Command]:
         """Receive a parked message, or None if the parking queue is empty."""
         self.is_polling = self.is_fetching = False
         if self.state in ("retiring", "closing"):
@@ -317,7 +317,7 @@ class Subscription:
     def _process_marker(self, delivery: DeliveredMessage, marker: HandOverMarker) -> list[Command]:
         """Process a marker of the queue itself. All messages before it are handled and acknowledged."""
         if marker.kind == "begin" and marker.id not in self.ended_early:
-            self.hand_over = HandOver(delivery.tag, marker, delivery.reply_to)
+            self.hand_over = HandOverInProgress(delivery.tag, marker, delivery.reply_to)
             timer = StartTimer(self.number, TimerReason("hand-over", delivery.tag), self.member.pace.park_s)
             return [timer, *self.fetch_parked(self.hand_over)]
         reply = _REPLIES.get(marker.kind)
