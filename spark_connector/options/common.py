@@ -48,7 +48,7 @@ _OF_KAFKA = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionKind:
     """The parser of the text of an option.
 
     Attributes:
@@ -78,7 +78,7 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    kind: OptionKind
     meaning: str
     default: Any = None
     heading: str = ""
@@ -102,7 +102,7 @@ class Option:
 
 
 def option(
-    name: str, kind: Kind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
+    name: str, kind: OptionKind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
 ) -> Any:  # a field of any type
     """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
     return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
@@ -158,7 +158,7 @@ def quote_text(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> OptionKind:
     """Return the kind of an option that is one of these words, in any case."""
 
     def read(text: str) -> str:
@@ -167,13 +167,13 @@ def one_of(*words: str) -> Kind:
             raise ValueError
         return word
 
-    return Kind(" or ".join(words), read, " or ".join(map(repr, words)))
+    return OptionKind(" or ".join(words), read, " or ".join(map(repr, words)))
 
 
-def either(no: str, yes: str) -> Kind:
+def either(no: str, yes: str) -> OptionKind:
     """Return the kind of an option that is one of two words; the value is true for the second."""
     words = one_of(no, yes)
-    return Kind(
+    return OptionKind(
         words.label, lambda text: words.read(text) == yes, words.remedy, lambda value: yes if value else no
     )
 
@@ -258,23 +258,23 @@ def _ring(text: str) -> KeyMap:
     return ring
 
 
-TEXT = Kind("text", str)
-FLAG = Kind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
-COUNT = Kind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
-WHOLE = Kind("whole number", lambda text: _whole(text, 0), "a whole number, 0 or more")
-SECONDS = Kind(
+TEXT = OptionKind("text", str)
+FLAG = OptionKind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
+COUNT = OptionKind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
+WHOLE = OptionKind("whole number", lambda text: _whole(text, 0), "a whole number, 0 or more")
+SECONDS = OptionKind(
     "duration",
     _seconds,
     "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
     lambda seconds: f"{seconds:g}s",
 )
-SIZE = Kind(
+SIZE = OptionKind(
     "size", _size, "bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)", _size_text
 )
-JSON_OBJECT = Kind("JSON object", _json_object, "a JSON object", json.dumps)
-NODE_ADDRESSES = Kind("JSON object", _node_addresses, "a JSON object")
-MANAGEMENT_URL = Kind("URL", ManagementUrl.of)
-RING = Kind("text", _ring)
+JSON_OBJECT = OptionKind("JSON object", _json_object, "a JSON object", json.dumps)
+NODE_ADDRESSES = OptionKind("JSON object", _node_addresses, "a JSON object")
+MANAGEMENT_URL = OptionKind("URL", ManagementUrl.of)
+RING = OptionKind("text", _ring)
 
 
 # fmt: off

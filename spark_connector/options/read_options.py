@@ -24,7 +24,7 @@ from spark_connector.options.common import (
     SIZE,
     TEXT,
     Brokers,
-    Kind,
+    OptionKind,
     check_exclusive,
     check_only,
     one_of,
@@ -100,19 +100,19 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-_NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
-_COLUMNS = Kind(
+_NAMES = OptionKind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
+_COLUMNS = OptionKind(
     "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
 )
-_FILTER_VALUES = Kind(
+_FILTER_VALUES = OptionKind(
     "texts", _filter_values, 'texts with commas between them, or a JSON array: ["a,b", "c"]', ", ".join
 )
-_OFFSETS = Kind(
+_OFFSETS = OptionKind(
     "earliest, latest or JSON object",
     _offsets,
     "'earliest', 'latest', or an offset for each stream: {\"orders-0\": 23}; -2 is earliest and -1 latest",
 )
-_MOMENT = Kind(
+_MOMENT = OptionKind(
     "time",
     _moment,
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
@@ -363,7 +363,7 @@ def _queues(text: str) -> tuple[str, ...]:
     return queues
 
 
-_QUEUES = Kind("names", _queues, "the name of a queue, or several with commas between them", ", ".join)
+_QUEUES = OptionKind("names", _queues, "the name of a queue, or several with commas between them", ", ".join)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from spark_connector.options.common import (
     TEXT,
     WHOLE,
     Brokers,
-    Kind,
+    OptionKind,
     check_exclusive,
     check_only,
     either,
@@ -123,13 +123,13 @@ def _sub_entry_rows(text: str) -> int:
     return number
 
 
-_HEADERS = Kind("JSON object", _headers, "a JSON object")
-_NAME_PATTERN = Kind("text", _name_pattern)
-_REPORT_PATH = Kind("text", _report_path)
-_SUB_ENTRY_ROWS = Kind(
+_HEADERS = OptionKind("JSON object", _headers, "a JSON object")
+_NAME_PATTERN = OptionKind("text", _name_pattern)
+_REPORT_PATH = OptionKind("text", _report_path)
+_SUB_ENTRY_ROWS = OptionKind(
     "whole number, 1 or more", _sub_entry_rows, f"a whole number from 1 to {MAX_SUB_ENTRY_ROWS}"
 )
-_VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
+_VERSION = OptionKind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
