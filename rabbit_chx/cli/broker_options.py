@@ -43,7 +43,7 @@ _COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LiveBroker:
+class BrokerAddresses:
     """The addresses of a broker.
 
     Attributes:
@@ -59,7 +59,7 @@ class LiveBroker:
     ring_source: RingSource | None
 
     def __repr__(self) -> str:
-        return f"LiveBroker({self.settings.masked_url!r})"
+        return f"BrokerAddresses({self.settings.masked_url!r})"
 
     @property
     def address(self) -> str:
@@ -108,7 +108,7 @@ class LiveBroker:
             with suppress(BrokerRefusedError):  # also an answer
                 Management(address, timeout_s=timeout_s).request("GET", "whoami")
 
-    def in_vhost(self, name: str) -> LiveBroker:
+    def in_vhost(self, name: str) -> BrokerAddresses:
         """Return the same broker with another vhost."""
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
@@ -133,7 +133,7 @@ class LiveBroker:
 
 
 #: The broker of this command.
-_broker: ContextVar[LiveBroker | None] = ContextVar("the broker of this command", default=None)
+_broker: ContextVar[BrokerAddresses | None] = ContextVar("the broker of this command", default=None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -170,7 +170,7 @@ class BrokerOptions:
         help="Wait up to this many seconds for a broker that is starting.  [default: 0]",
     )
 
-    def live(self, *, streams: bool = False) -> LiveBroker:
+    def live(self, *, streams: bool = False) -> BrokerAddresses:
         """Return the broker of the options when it answers. An option precedes the environment."""
         broker = self._named(streams=streams)
         _broker.set(broker)
@@ -178,7 +178,7 @@ class BrokerOptions:
             _wait_for(broker, self.wait)
         return broker
 
-    def _named(self, *, streams: bool) -> LiveBroker:
+    def _named(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.amqp.settings import parse_stream_uri
         from rabbit_chx.broker import DiagnosticsRing
@@ -201,8 +201,8 @@ class BrokerOptions:
             )
         source = None if self.ring_via is None else DiagnosticsRing(self.ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
-        return LiveBroker(url, settings, management_url, source)
+            return BrokerAddresses(url, settings, management_url, source).in_vhost(self.vhost)
+        return BrokerAddresses(url, settings, management_url, source)
 
 
 def vhosts_hint(error: NotFoundError) -> str:
@@ -241,7 +241,7 @@ def _with_passwords(url: str | None, variable: str) -> str | None:
     return _PATH.sub(lambda found: f"{found[1]}{path and path[2]}", known, 1)
 
 
-def _wait_for(broker: LiveBroker, seconds: float) -> None:
+def _wait_for(broker: BrokerAddresses, seconds: float) -> None:
     end = time.monotonic() + seconds
 
     def reach() -> None:

@@ -14,7 +14,7 @@ import click
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, finding_entry, listed
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
@@ -284,7 +284,7 @@ def check_topology(
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
     (file,) = files
 
-    def checked(live: LiveBroker) -> TopologyCheck:
+    def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost).topology
         if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
             live.need_rings()
@@ -348,7 +348,7 @@ def check_ring(
             f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
         )
 
-    def checked(live: LiveBroker) -> TopologyCheck:
+    def checked(live: BrokerAddresses) -> TopologyCheck:
         topology = _topology(live)
         if any(
             exchange.type == "x-consistent-hash" and (not exchanges or exchange.name in exchanges)
@@ -362,15 +362,15 @@ def check_ring(
     )
 
 
-def _topology(live: LiveBroker) -> Topology:
+def _topology(live: BrokerAddresses) -> Topology:
     with live.broker() as opened:
         return opened.topology()
 
 
 def _outcome(
-    live: LiveBroker,
+    live: BrokerAddresses,
     output: str,
-    checked: Callable[[LiveBroker], TopologyCheck],
+    checked: Callable[[BrokerAddresses], TopologyCheck],
     *,
     exchanges: tuple[str, ...] = (),
     file: str | None = None,

@@ -14,7 +14,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, entry, finding_entry
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
@@ -287,7 +287,7 @@ def show(
 
 
 def _stream_group(
-    at: LiveBroker, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
+    at: BrokerAddresses, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
 ) -> StreamGroupReport:
     from rabbit_chx.consuming.stream_status import read_stream_group
 

@@ -12,7 +12,7 @@ import click
 
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import listed
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, option, options, say, typed
 from rabbit_chx.cli.inputs import (
     TopologyInput,
@@ -486,7 +486,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
     return arguments
 
 
-def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
+def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects import HASH_EXCHANGE

@@ -14,7 +14,7 @@ from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import document, entry, percent, place_text
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.report import exchange_facts, numbers, rounded, texts
@@ -57,7 +57,7 @@ class LiveTable:
     rates: PublishRates
 
     @classmethod
-    def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
+    def read(cls, broker: BrokerAddresses, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
         slots = live.slots.sound_table()

@@ -19,7 +19,7 @@ import click
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import document, entry, listed, place_text
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text, lag_gauges, numbers, or_dash, texts
@@ -132,7 +132,7 @@ class StreamOptions:
             raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
         return since, until
 
-    def placement(self, at: LiveBroker, exchange: str | None, topology: str | None) -> Placement:
+    def placement(self, at: BrokerAddresses, exchange: str | None, topology: str | None) -> Placement:
         """Return the placement of keys by the options."""
         ways = {
             "--super-stream": self.super_stream,
@@ -166,7 +166,7 @@ class StreamOptions:
             return _placed(exchange, ring_of_file(self.ring))
         return _placed(exchange, ring_of_broker(at, exchange))
 
-    def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:
+    def reader(self, at: BrokerAddresses, stream: str, **arguments: Any) -> StreamReader:
         """Return a reader of the range of a stream."""
         from rabbit_chx.streams import StreamReader
 
@@ -215,7 +215,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _super_stream(at: LiveBroker, name: str, routing: StreamRouting | None) -> Placement:
+def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> Placement:
     if at.management_url is not None:
         try:
             source = at.exchange(name, "").key_map()
@@ -523,7 +523,7 @@ def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mappi
         return replace(stream, rows=rows, chunks=reader.chunks)
 
 
-def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
+def _with_figures(at: BrokerAddresses, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
     """Yield the streams with their segments and writers. The first problem of the management API is written to stderr."""
     problem: RabbitChxError | None = None
     for stream in streams:

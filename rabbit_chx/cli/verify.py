@@ -24,7 +24,7 @@ from rabbit_chx.broker.scratch import (
     route_on_copy,
     scratch_vhost,
 )
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
@@ -157,7 +157,7 @@ class StoredReport:
         return sum(getattr(each, name) for each in self.streams)
 
 
-def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | None:
+def exchange_of(at: BrokerAddresses, stream: str, options: StreamOptions) -> str | None:
     """Return the exchange that most of the first rows of a stream were published to; None if no row names one."""
     with options.reader(at, stream, include=["exchange"]) as reader:
         for batch in reader:
@@ -168,7 +168,7 @@ def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | No
 
 
 def verify_stored(
-    at: LiveBroker, placement: Placement, names: Sequence[str], options: StreamOptions
+    at: BrokerAddresses, placement: Placement, names: Sequence[str], options: StreamOptions
 ) -> StoredReport:
     """Read streams and compare their rows."""
     from rabbit_chx.streams import stream_parity
@@ -376,7 +376,7 @@ def verify(
 
 
 def _of_messages(
-    at: LiveBroker, exchange: str | None, topology: str | None, sample: SampleOptions
+    at: BrokerAddresses, exchange: str | None, topology: str | None, sample: SampleOptions
 ) -> Outcome:
     if topology is not None and "--ring-via" in typed(BrokerOptions):
         raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
@@ -408,7 +408,7 @@ def _of_messages(
 
 
 def _of_modulus(
-    at: LiveBroker, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
+    at: BrokerAddresses, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
 ) -> ScratchReport:
     exchange = live.mirror()
     assert isinstance(exchange, ModulusHashExchange)  # by its type
@@ -444,7 +444,7 @@ def _different(wanted: TopologyInput, exchange: str) -> Finding:
 
 
 def _on_copy(
-    at: LiveBroker,
+    at: BrokerAddresses,
     live: LiveExchange,
     ring: HashRing | ModulusHashExchange,
     *,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
-from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError
 
@@ -16,13 +16,13 @@ URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveBroker]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BrokerAddresses]:
     """The broker that options name, under an environment."""
     for name in [name for name in os.environ if name.startswith(("AMQP_URL", "RABBIT_CHX_"))]:
         monkeypatch.delenv(name)
 
-    def ask(*arguments: str, **environment: str) -> LiveBroker:
-        found: list[LiveBroker] = []
+    def ask(*arguments: str, **environment: str) -> BrokerAddresses:
+        found: list[BrokerAddresses] = []
 
         @command(example="it")
         def it(*, broker: BrokerOptions = options(BrokerOptions)) -> Outcome:
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveBroker]:
 
 
 def test_secrets_are_read_from_the_environment(
-    asked: Callable[..., LiveBroker],
+    asked: Callable[..., BrokerAddresses],
 ) -> None:
     broker = asked(
         AMQP_URL=URL,
@@ -50,7 +50,7 @@ def test_secrets_are_read_from_the_environment(
     assert repr(broker.ring_source) == repr(DiagnosticsRing("docker exec r"))
 
 
-def test_options_go_before_the_environment(asked: Callable[..., LiveBroker]) -> None:
+def test_options_go_before_the_environment(asked: Callable[..., BrokerAddresses]) -> None:
     broker = asked(
         *("--management-url", "http://carl:pw@there:1", "--ring-via", ""),
         AMQP_URL=URL,
@@ -61,7 +61,7 @@ def test_options_go_before_the_environment(asked: Callable[..., LiveBroker]) -> 
     assert repr(broker.ring_source) == repr(DiagnosticsRing(""))
 
 
-def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., LiveBroker]) -> None:
+def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., BrokerAddresses]) -> None:
     broker = asked("--url", URL, "--vhost", "a/b c")
     assert broker.url == "amqp://ann:s%40crt@host:5673/a%2Fb%20c?heartbeat=5"
     assert (broker.settings.vhost, broker.settings.heartbeat_s) == ("a/b c", 5)
@@ -75,7 +75,7 @@ def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., LiveBroker]) -
 
 
 def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
-    asked: Callable[..., LiveBroker],
+    asked: Callable[..., BrokerAddresses],
 ) -> None:
     own, shared = (
         asked("--url", URL, "--management-url", url).management("it")
@@ -86,7 +86,7 @@ def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
     assert "s@crt" not in repr(shared)
 
 
-def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., LiveBroker]) -> None:
+def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., BrokerAddresses]) -> None:
     via = ("--ring-via", "docker exec r")
     broker = asked("--url", URL, "--vhost", "v", "--management-url", "http://host:15672", *via).broker()
     assert repr(broker) == (
@@ -97,25 +97,25 @@ def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., LiveBroker]
 
 
 def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
-    asked: Callable[..., LiveBroker],
+    asked: Callable[..., BrokerAddresses],
 ) -> None:
     assert asked("--url", URL, RABBIT_CHX_VHOST="v").settings.vhost == "shop"
     assert asked("--url", URL, "--vhost", "w", RABBIT_CHX_VHOST="v").settings.vhost == "w"
     assert asked(AMQP_URL=URL, RABBIT_CHX_VHOST="v").settings.vhost == "v"
 
 
-def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., LiveBroker]) -> None:
+def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., BrokerAddresses]) -> None:
     with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL"):
         asked()
 
 
-def test_an_odd_quote_in_the_token_command(asked: Callable[..., LiveBroker]) -> None:
+def test_an_odd_quote_in_the_token_command(asked: Callable[..., BrokerAddresses]) -> None:
     with pytest.raises(InputError, match=r"^RABBIT_CHX_TOKEN_COMMAND cannot be split into words") as caught:
         asked("--url", "amqp://h", RABBIT_CHX_TOKEN_COMMAND="echo 'hidden")  # noqa: S106  # a command
     assert "hidden" not in str(caught.value)
 
 
-def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., LiveBroker]) -> None:
+def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., BrokerAddresses]) -> None:
     with pytest.raises(
         InputError, match="has a password, and RABBIT_CHX_TOKEN_COMMAND is given: take the pass"
     ):
