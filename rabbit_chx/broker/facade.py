@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.message_carrier import MessageCarrier
+from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.connection.tokens import Credentials, with_credentials
@@ -43,7 +43,7 @@ class _Connected:
         self.where, self.vhost = settings.masked_url, settings.vhost
         self.has_management, self.has_source = management is not None, source is not None
         self.amqp = PikaConnection(settings)
-        self.carrier = MessageCarrier(settings)
+        self.carrier = PikaCarrier(settings)
         self._management, self._source = management, source
 
     def close(self) -> None:

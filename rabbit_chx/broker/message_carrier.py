@@ -32,7 +32,7 @@ _WINDOW = 100
 _RETURNED = "no queue takes it"
 
 
-class MessageCarrier:
+class PikaCarrier:
     """Moves messages. It connects on first use, and again after an error."""
 
     def __init__(self, settings: ConnectionSettings) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.broker.message_carrier import MessageCarrier
+from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.hand_over import HandOverMarker
 
@@ -22,14 +22,14 @@ _MARKER = HandOverMarker("flush", "events.slot.00", "1", "events.park")
 
 
 @pytest.fixture
-def carrier(vhost_url: str) -> Iterator[MessageCarrier]:
+def carrier(vhost_url: str) -> Iterator[PikaCarrier]:
     """A carrier that has sent a marker behind twenty messages of the queue ``old``."""
     with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("old")
         for _ in range(20):
             channel.basic_publish("", "old", b"")
-    with closing(MessageCarrier(ConnectionSettings.from_uri(vhost_url))) as made:
+    with closing(PikaCarrier(ConnectionSettings.from_uri(vhost_url))) as made:
         made.send_marker("old", _MARKER)
         yield made
 
@@ -60,7 +60,7 @@ def slow_reader(vhost_url: str) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow_reader")
-def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: MessageCarrier) -> None:
+def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: PikaCarrier) -> None:
     began = time.monotonic()
     assert carrier.wait_for_reply(
         _MARKER, "flushed", timeout_s=3.0, longest_s=60.0, queues=("old", "no queue")
@@ -69,15 +69,15 @@ def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: Message
 
 
 @pytest.mark.usefixtures("slow_reader")
-def test_a_reader_that_takes_too_long_is_not_awaited(carrier: MessageCarrier) -> None:
+def test_a_reader_that_takes_too_long_is_not_awaited(carrier: PikaCarrier) -> None:
     assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=30.0, longest_s=1.0, queues=("old",))
 
 
-def test_what_nobody_reads_is_not_awaited(carrier: MessageCarrier) -> None:
+def test_what_nobody_reads_is_not_awaited(carrier: PikaCarrier) -> None:
     assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=1.0, longest_s=600.0, queues=("old",))
 
 
-def test_a_marker_that_no_queue_takes(carrier: MessageCarrier) -> None:
+def test_a_marker_that_no_queue_takes(carrier: PikaCarrier) -> None:
     with pytest.raises(
         BrokerRefusedError, match="queue gone does not take the marker of a hand-over"
     ) as caught:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx.broker.message_carrier import MessageCarrier, _Copies
+from rabbit_chx.broker.message_carrier import PikaCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.live_broker import Operation
@@ -90,7 +90,7 @@ def _follow_operations(steps: _Steps) -> None:
 
 def _follow_carrier(steps: _Steps) -> None:
     get, ack, publish = BlockingChannel.basic_get, BlockingChannel.basic_ack, _Copies.publish
-    send, wait = MessageCarrier.send_marker, MessageCarrier.wait_for_reply
+    send, wait = PikaCarrier.send_marker, PikaCarrier.wait_for_reply
 
     def basic_get(self: BlockingChannel, *arguments: Any) -> Any:
         got = get(self, *arguments)
@@ -108,11 +108,11 @@ def _follow_carrier(steps: _Steps) -> None:
         steps.copied.discard(tag)
         steps.done("ack", self.basic_qos)  # whose answer comes when the broker has done what was sent before
 
-    def sent(self: MessageCarrier, *marker: Any) -> None:
+    def sent(self: PikaCarrier, *marker: Any) -> None:
         send(self, *marker)
         steps.done("marker")
 
-    def replied(self: MessageCarrier, *marker: Any, **limits: Any) -> bool:
+    def replied(self: PikaCarrier, *marker: Any, **limits: Any) -> bool:
         in_time = wait(self, *marker, **limits)
         steps.done("reply")
         return in_time
@@ -120,4 +120,4 @@ def _follow_carrier(steps: _Steps) -> None:
     BlockingChannel.basic_get = basic_get  # type: ignore[method-assign,assignment]
     BlockingChannel.basic_ack = basic_ack  # type: ignore[method-assign,assignment]
     _Copies.publish = publish_copy  # type: ignore[method-assign,assignment]
-    MessageCarrier.send_marker, MessageCarrier.wait_for_reply = sent, replied  # type: ignore[method-assign,assignment]
+    PikaCarrier.send_marker, PikaCarrier.wait_for_reply = sent, replied  # type: ignore[method-assign,assignment]
