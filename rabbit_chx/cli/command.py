@@ -127,7 +127,7 @@ OWN, OUTPUT = "Command", "Output"
 SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Broker", OUTPUT)
 
 
-class Option(click.Option):
+class CommandOption(click.Option):
     """An option with the title of its group in the help."""
 
     def __init__(self, names: Sequence[str], *, section: str, **attributes: Any) -> None:  # as click has them
@@ -166,7 +166,7 @@ def option(
 
     def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
-        yield Option([*(names or [_flag(name)]), name], section=section or of_group, **given)
+        yield CommandOption([*(names or [_flag(name)]), name], section=section or of_group, **given)
 
     return field(default=default, metadata={"parameters": parameters})
 
@@ -225,7 +225,7 @@ def command(
                 _save(outcome.plot, plot)
             return outcome
 
-        output = Option(
+        output = CommandOption(
             ["-o", "--output"],
             section=OUTPUT,
             type=click.Choice(outputs),
@@ -236,7 +236,7 @@ def command(
         shared = [output]
         if plot_help is not None:
             shared.append(
-                Option(
+                CommandOption(
                     ["--plot"],
                     section=OUTPUT,
                     type=_PlotFile(),

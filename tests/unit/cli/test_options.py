@@ -10,15 +10,15 @@ import pytest
 from tables import commands
 
 from rabbit_chx.cli import main
-from rabbit_chx.cli.command import SECTIONS, Option
+from rabbit_chx.cli.command import SECTIONS, CommandOption
 
 ROOT = Path(__file__).parents[3]
 MOST = 21  # of verify, which compares messages, streams and super streams
 _GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
 
 
-def options_of(context: click.Context) -> list[Option]:
-    return [parameter for parameter in context.command.params if isinstance(parameter, Option)]
+def options_of(context: click.Context) -> list[CommandOption]:
+    return [parameter for parameter in context.command.params if isinstance(parameter, CommandOption)]
 
 
 def prose() -> str:
