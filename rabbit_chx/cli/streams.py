@@ -53,7 +53,7 @@ _MOST_KEYS = 5
 _TIMEOUT_S = 60.0
 
 
-class Placement(NamedTuple):
+class StreamMap(NamedTuple):
     """The mapping of keys to streams.
 
     Attributes:
@@ -132,7 +132,7 @@ class StreamOptions:
             raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
         return since, until
 
-    def placement(self, at: BrokerAddresses, exchange: str | None, topology: str | None) -> Placement:
+    def placement(self, at: BrokerAddresses, exchange: str | None, topology: str | None) -> StreamMap:
         """Return the placement of keys by the options."""
         ways = {
             "--super-stream": self.super_stream,
@@ -215,7 +215,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> Placement:
+def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> StreamMap:
     if at.management_url is not None:
         try:
             source = at.exchange(name, "").key_map()
@@ -238,16 +238,16 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
     return _named_placement(SuperStream(partitions, known, name=name, provenance="read"), routing)
 
 
-def _named_placement(source: SuperStream, routing: StreamRouting | None) -> Placement:
+def _named_placement(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
     if routing is None and source.has_named_keys:
         say(
             f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
             "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
         )
-    return Placement(source.name, replace(source, routing=routing))
+    return StreamMap(source.name, replace(source, routing=routing))
 
 
-def _placed(exchange: str, ring: RingInput) -> Placement:
+def _placed(exchange: str, ring: RingInput) -> StreamMap:
     if ring.source.kind == "super-stream":
         raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
     if ring.arguments:
@@ -256,7 +256,7 @@ def _placed(exchange: str, ring: RingInput) -> Placement:
         )
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
-    return Placement(exchange, ring.source)
+    return StreamMap(exchange, ring.source)
 
 
 class RowPlace(NamedTuple):

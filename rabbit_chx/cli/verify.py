@@ -41,7 +41,7 @@ from rabbit_chx.cli.report import (
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
-from rabbit_chx.cli.streams import Placement, StreamOptions, text_or_base64
+from rabbit_chx.cli.streams import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, ModulusHashExchange
@@ -71,7 +71,7 @@ class StoredReport:
         seconds: the duration.
     """
 
-    placement: Placement
+    placement: StreamMap
     vhost: str
     streams: Sequence[StreamParity]
     seconds: float
@@ -168,7 +168,7 @@ def exchange_of(at: BrokerAddresses, stream: str, options: StreamOptions) -> str
 
 
 def verify_stored(
-    at: BrokerAddresses, placement: Placement, names: Sequence[str], options: StreamOptions
+    at: BrokerAddresses, placement: StreamMap, names: Sequence[str], options: StreamOptions
 ) -> StoredReport:
     """Read streams and compare their rows."""
     from rabbit_chx.streams import stream_parity

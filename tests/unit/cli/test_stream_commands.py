@@ -20,10 +20,10 @@ from scripted_api import ScriptedApi
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import streams
 from rabbit_chx.cli.streams import (
-    Placement,
     ReplayedRow,
     RowPlace,
     ShownStream,
+    StreamMap,
     StreamOptions,
     StreamsReport,
     no_rows_text,
@@ -135,7 +135,7 @@ def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
     examples = (ROW,) if counts.get("wrong") else ()
     streams = [StreamParity("s0", sum(counts.values()), **counts, examples=examples), StreamParity("s1")]
-    return StoredReport(Placement("orders", ring), "shop", streams, 1.25)
+    return StoredReport(StreamMap("orders", ring), "shop", streams, 1.25)
 
 
 @pytest.mark.parametrize(
