@@ -27,7 +27,7 @@ _MAX_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class QueueConsumer:
+class ConsumerStatus:
     """A consumer of a queue.
 
     Attributes:
@@ -63,10 +63,10 @@ class QueueStatus:
     single_active: bool
     ready: int | None
     unacked: int | None
-    consumers: tuple[QueueConsumer, ...] = ()
+    consumers: tuple[ConsumerStatus, ...] = ()
 
     @property
-    def active(self) -> tuple[QueueConsumer, ...]:
+    def active(self) -> tuple[ConsumerStatus, ...]:
         """The consumers that the broker delivers to."""
         return tuple(consumer for consumer in self.consumers if consumer.active)
 
@@ -111,7 +111,7 @@ class GroupStatus:
             connections: the connections of the vhost, as ``/api/vhosts/VHOST/connections`` lists them.
         """
         by_name = {queue["name"]: queue for queue in queues}
-        by_queue: dict[str, list[QueueConsumer]] = {name: [] for name in names}
+        by_queue: dict[str, list[ConsumerStatus]] = {name: [] for name in names}
         for consumer in consumers:
             if (queue := consumer["queue"]["name"]) in by_queue:
                 by_queue[queue].append(_consumer(consumer))
@@ -129,11 +129,11 @@ class GroupStatus:
         return tuple(queue for queue in self.queues if queue.consumers and not queue.active)
 
 
-def _consumer(response: Mapping[str, Any]) -> QueueConsumer:
+def _consumer(response: Mapping[str, Any]) -> ConsumerStatus:
     arguments = response.get("arguments") or {}  # an empty list if there are none
     priority = arguments.get("x-priority", 0)
     details = response.get("channel_details") or {}
-    return QueueConsumer(
+    return ConsumerStatus(
         response["consumer_tag"],
         bool(response.get("active", True)),
         priority if isinstance(priority, int) else 0,
@@ -141,7 +141,7 @@ def _consumer(response: Mapping[str, Any]) -> QueueConsumer:
     )
 
 
-def _queue(name: str, response: Mapping[str, Any] | None, consumers: Iterable[QueueConsumer]) -> QueueStatus:
+def _queue(name: str, response: Mapping[str, Any] | None, consumers: Iterable[ConsumerStatus]) -> QueueStatus:
     if response is None:
         return QueueStatus(name, None, single_active=False, ready=None, unacked=None)
     arguments = response.get("arguments") or {}
