@@ -15,8 +15,8 @@ from rabbit_chx.consuming.ownership import (
     FetchParked,
     LogWarning,
     QueueOwnership,
-    Reply,
     RunHook,
+    SendReply,
     StartHandler,
     StartTimer,
     Subscribe,
@@ -63,7 +63,7 @@ class Place:
     ownership: QueueOwnership = field(
         default_factory=lambda: QueueOwnership("q", GroupMember("a", prefetch=PREFETCH))
     )
-    to_broker: list[Ack | Reply] = field(default_factory=list)
+    to_broker: list[Ack | SendReply] = field(default_factory=list)
     running: list[tuple[int, Item]] = field(default_factory=list)
     held: dict[int, Item] = field(default_factory=dict)
     asks_park: bool = False
@@ -87,7 +87,7 @@ class Place:
                 case StartHandler(_, delivery):
                     self.running.append((delivery.tag, self.held[delivery.tag]))
                     started.append(self.held[delivery.tag])
-                case Ack() | Reply():
+                case Ack() | SendReply():
                     self.to_broker.append(command)
                 case FetchParked():
                     self.asks_park = True

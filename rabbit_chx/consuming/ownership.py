@@ -143,7 +143,7 @@ class StartTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SendReply:
     """Publish a reply to a marker, after the broker has processed all acks of the subscription."""
 
     subscription: int
@@ -175,7 +175,7 @@ class LogWarning:
 
 
 Command: TypeAlias = (
-    Subscribe | Claim | StartHandler | CancelHandler | Ack | Reject | Abandon | RunHook | StartTimer | Reply | FetchParked | FailGroup | LogWarning
+    Subscribe | Claim | StartHandler | CancelHandler | Ack | Reject | Abandon | RunHook | StartTimer | SendReply | FetchParked | FailGroup | LogWarning
 )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ class Subscription:
         self, marker: HandOverMarker, reply_to: str | None, kind: Literal["flushed", "taken"]
     ) -> list[Command]:
         """Return the reply to a marker, if it has a `reply_to`."""
-        return [Reply(self.number, reply_to, marker.reply(kind))] if reply_to else []
+        return [SendReply(self.number, reply_to, marker.reply(kind))] if reply_to else []
 
 
 class QueueOwnership:

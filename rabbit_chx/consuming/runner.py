@@ -26,8 +26,8 @@ from rabbit_chx.consuming.ownership import (
     LogWarning,
     QueueOwnership,
     Reject,
-    Reply,
     RunHook,
+    SendReply,
     StartHandler,
     StartTimer,
     Subscribe,
@@ -51,7 +51,7 @@ MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
 class QueueRunner:
     """One queue of a member. It outlives connections: `session` is replaced with each of them.
 
-    Commands are executed in their order. An `Ack`, `Reject` or `Reply` is sent before the next command begins; all other commands only
+    Commands are executed in their order. An `Ack`, `Reject` or `SendReply` is sent before the next command begins; all other commands only
     start a task or a timer. Tasks that need the connection belong to the session and end with it. Handlers and hooks run to their end.
 
     The event `changed` is set after each event of the queue.
@@ -131,13 +131,13 @@ class QueueRunner:
     def _execute_queued(self) -> None:
         while self._queued and self._sending is None:
             command = self._queued.popleft()
-            if isinstance(command, Ack | Reject | Reply):
+            if isinstance(command, Ack | Reject | SendReply):
                 self._sending = asyncio.get_running_loop().create_task(self._send(command))
                 self._sending.add_done_callback(self._on_sent)
             else:
                 self._execute(command)
 
-    async def _send(self, command: Ack | Reject | Reply) -> None:
+    async def _send(self, command: Ack | Reject | SendReply) -> None:
         session = self.session
         channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
@@ -153,7 +153,7 @@ class QueueRunner:
                         extra=self._log_fields,
                     )
                     await channel.reject(tag)
-                case Reply(_, queue, marker):
+                case SendReply(_, queue, marker):
                     await channel.sync()  # the broker has processed all acks of the channel then
                     await session.connection.publish(queue, b"", marker.headers())
         except RabbitChxError as error:
@@ -189,7 +189,7 @@ class QueueRunner:
                 self._fail_group(number, delivery)
             case LogWarning(message):
                 _log.warning("%s", message, extra=self._log_fields)
-            case Ack() | Reject() | Reply():
+            case Ack() | Reject() | SendReply():
                 raise AssertionError(command)  # `_execute_queued` sends them
             case _:
                 assert_never(command)

@@ -18,8 +18,8 @@ from rabbit_chx.consuming.ownership import (
     LogWarning,
     QueueOwnership,
     Reject,
-    Reply,
     RunHook,
+    SendReply,
     StartHandler,
     StartTimer,
     Subscribe,
@@ -254,7 +254,7 @@ def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
     assert ownership.on_delivered(1, message(4, "other")) == []
     assert ownership.on_handled(1, 2) == [
         Ack(1, 2),
-        Reply(1, "mover", FLUSH.reply("flushed")),
+        SendReply(1, "mover", FLUSH.reply("flushed")),
         Ack(1, 3),
         StartHandler(1, message(4, "other"), 1, 40),
     ]
@@ -282,7 +282,7 @@ def test_a_begin_reads_the_parking_queue_up_to_the_end() -> None:
     assert ownership.on_fetched(1, marker(5, END)) == [
         Ack(1, 2),
         Ack(1, 5),
-        Reply(1, "mover", BEGIN.reply("taken")),
+        SendReply(1, "mover", BEGIN.reply("taken")),
         StartHandler(1, message(3), 1, 40),
     ]
     assert ownership.on_timer(1, TimerReason("hand-over", 2)) == []
@@ -358,7 +358,7 @@ def test_the_end_of_a_later_hand_over_is_known_at_its_begin(slot: str) -> None:
     ]
     assert ownership.on_timer(1, TimerReason("hand-over", 2))[1:] == [
         Ack(1, 2),
-        Reply(1, "mover", begin.reply("taken")),
+        SendReply(1, "mover", begin.reply("taken")),
         Ack(1, 3),
     ]
 
