@@ -35,7 +35,7 @@ from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_tex
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, Rows, StreamWriter, as_single_array
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter, as_single_array
 
 if TYPE_CHECKING:
     from collections import deque
@@ -342,7 +342,7 @@ class StreamPublisher(Owned):
             self._unconfirmed_ids, self._last_id = still_unconfirmed, int(rows.ids[-1])
         return self._report(rows, began)
 
-    def _report(self, rows: Rows, began: float) -> StreamReport:
+    def _report(self, rows: RowColumns, began: float) -> StreamReport:
         counts = [writer.counts for writer in self._writers]
         return StreamReport(
             rows=len(rows.keys),
@@ -357,7 +357,7 @@ class StreamPublisher(Owned):
 
     def _validated_rows(
         self, keys: Column, bodies: Column, ids: Iterable[int] | None, filter_values: Column
-    ) -> Rows:
+    ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
             raise InputError(
@@ -383,7 +383,7 @@ class StreamPublisher(Owned):
                     "from call to call"
                 )
         if self._placement is None:
-            return Rows(key_column, body_column, numbers, None, filter_column)
+            return RowColumns(key_column, body_column, numbers, None, filter_column)
         placement = self._placement if self._routes is None else self._routes
         streams = placement.indices(key_column)
         if len(streams) and streams.min() < 0:
@@ -392,7 +392,7 @@ class StreamPublisher(Owned):
                 "the ring has no stream for" if self._routes is None else "no partition is bound with",
             )
             raise InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
-        return Rows(key_column, body_column, numbers, streams, filter_column)
+        return RowColumns(key_column, body_column, numbers, streams, filter_column)
 
     def _check_filters(self, filter_value: object) -> None:
         """Raise an InputError if rows with this filter value, or with these filter values, cannot be published."""
@@ -439,7 +439,7 @@ class StreamPublisher(Owned):
                 f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
             )
 
-    def _publish(self, batch: Rows) -> None:
+    def _publish(self, batch: RowColumns) -> None:
         busy = []
         for number, stream_rows in batch.by_stream():
             self._writers[number].start_batch(stream_rows, self._exchange)
@@ -451,7 +451,7 @@ class StreamPublisher(Owned):
             busy = [writer for writer in busy if not writer.done]
 
 
-def _batches(rows: Rows) -> Iterator[Rows]:
+def _batches(rows: RowColumns) -> Iterator[RowColumns]:
     """Split rows into batches of equal numbers of rows, by their mean size."""
     count = len(rows.keys)
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))

@@ -75,7 +75,7 @@ _NOTE_INTERVAL_S = 60.0
 _MAX_REPAIRS = 9
 
 
-class Rows(NamedTuple):
+class RowColumns(NamedTuple):
     """Rows as columns.
 
     Attributes:
@@ -90,10 +90,10 @@ class Rows(NamedTuple):
     streams: NDArray[np.int32] | None = None
     filter_values: pa.Array[Any] | None = None
 
-    def slice(self, start: int, rows: int) -> Rows:
+    def slice(self, start: int, rows: int) -> RowColumns:
         """Return so many rows from `start` on."""
         selected = slice(start, start + rows)
-        return Rows(
+        return RowColumns(
             as_single_array(self.keys.slice(start, rows)),
             as_single_array(self.bodies.slice(start, rows)),
             self.ids[selected],
@@ -101,7 +101,7 @@ class Rows(NamedTuple):
             None if self.filter_values is None else as_single_array(self.filter_values.slice(start, rows)),
         )
 
-    def by_stream(self) -> Iterator[tuple[int, Rows]]:
+    def by_stream(self) -> Iterator[tuple[int, RowColumns]]:
         """Yield the index of each stream that has rows, with its rows in their order."""
         if self.streams is None:
             yield 0, self
@@ -115,7 +115,7 @@ class Rows(NamedTuple):
                 filter_values = None if self.filter_values is None else self.filter_values.take(indices)
                 yield (
                     number,
-                    Rows(self.keys.take(indices), self.bodies.take(indices), ids, None, filter_values),
+                    RowColumns(self.keys.take(indices), self.bodies.take(indices), ids, None, filter_values),
                 )
 
 
@@ -244,7 +244,7 @@ class StreamWriter:
             0, None, b"", -1
         )  # the highest one that is equal to the given row of its id
         self._last_number = 0  # without a name, rows are numbered to match their confirms
-        self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
+        self._rows = RowColumns(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
         self._encoded: EncodedRows | SubEntries | None = None
         self._window = Window(self._rows.ids, window)
         # Of each row: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
@@ -264,7 +264,7 @@ class StreamWriter:
         """True if all rows are confirmed."""
         return self._window.done
 
-    def start_batch(self, rows: Rows, exchange: str) -> None:
+    def start_batch(self, rows: RowColumns, exchange: str) -> None:
         """Begin with the next rows; all earlier ones are confirmed. `exchange` is their annotation ``x-exchange``."""
         message_ids = None
         if self._name is not None:
