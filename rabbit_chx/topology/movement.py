@@ -6,7 +6,7 @@ bucket, by the destination of the seed on the live ring, and by the last bucket 
 binary searches then count the seeds that keep their destination.
 
 The destinations in a ring with slots are slot exchanges, and a message reaches the queue that owns the slot. So the movement of such a ring
-is counted by queue: `SlotOwners` maps each slot to its queue, before and after each change of a plan.
+is counted by queue: `OwnersDuringPlan` maps each slot to its queue, before and after each change of a plan.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def find_slot_ownership(
     `members` are the destinations of the wanted ring; `wanted` is expanded to plain objects.
     """
     refs = [member for member in (*ring.destinations, *members) if isinstance(member, ExchangeRef)]
-    owners = SlotOwners.of_slots(refs, wanted, live) if refs else None
+    owners = OwnersDuringPlan.of_slots(refs, wanted, live) if refs else None
     if owners is None or not owners.current:
         return None
     before, kept = dict(owners.current), frozenset(members)
@@ -246,7 +246,7 @@ def _queue_or_none(owner: Place) -> str | None:
     return owner if isinstance(owner, str) else None
 
 
-class SlotOwners:
+class OwnersDuringPlan:
     """The owners of slots while changes are applied.
 
     Attributes:
@@ -269,7 +269,7 @@ class SlotOwners:
             self._update(slot)
 
     @classmethod
-    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> SlotOwners:
+    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> OwnersDuringPlan:
         """Return the live owners of those exchanges among `refs` that are slots."""
         refs = dict.fromkeys(refs)
         bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}

@@ -20,8 +20,8 @@ from rabbit_chx.topology.differences import ObjectDifferences
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import (
     MovementCounter,
+    OwnersDuringPlan,
     SlotHandOver,
-    SlotOwners,
     SlotOwnership,
     find_slot_ownership,
 )
@@ -137,7 +137,7 @@ class RingWork(NamedTuple):
             return self
         counter = self.counter or MovementCounter(before.buckets, ownership.before)
         counter.prepare(bucket_counts(before, steps))
-        owners = SlotOwners(ownership.before, live)
+        owners = OwnersDuringPlan(ownership.before, live)
         ring, moments = self.live.state, [(0.0, 0.0)]
         numbers = counter.number_destinations(ring.buckets)
         for change in changes:

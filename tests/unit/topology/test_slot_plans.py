@@ -15,7 +15,7 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.movement import SlotOwners
+from rabbit_chx.topology.movement import OwnersDuringPlan
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slots import _kept_seeds, collapsed, expanded
 
@@ -306,7 +306,7 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
     bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = SlotOwners.of_slots([slot], Topology(), bare)
+    slots = OwnersDuringPlan.of_slots([slot], Topology(), bare)
     assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
     assert slots.apply(PlannedChange("delete", park, None))
     assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})
