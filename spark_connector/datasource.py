@@ -44,7 +44,7 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
-            return load("spark_connector.writing.spark_writers", "StreamWriter")(plan)
+            return load("spark_connector.writing.spark_writers", "MicroBatchWriter")(plan)
 
         def schema(self) -> str:
             options = load("spark_connector.options.read_options", "ReadOptions")

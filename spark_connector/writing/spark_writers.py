@@ -112,7 +112,7 @@ class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  #
     """Writes the partitions of one DataFrame."""
 
 
-class StreamWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class MicroBatchWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the partitions of a micro-batch. Needs PySpark 4.1."""
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
 
-from spark_connector.writing.spark_writers import BatchWriter, StreamWriter
+from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_a_writer_on_an_executor_without_our_packages(other_python: Path) -> Non
     schema = StructType().add("key", StringType()).add("value", StringType())
     options = {"url": "amqp://user:c4nary@here", "exchange": "x", "preflight": "false"}
     plan = WritePlan.checked(options, schema, overwrite=False)
-    for writer in (BatchWriter(plan), StreamWriter(plan)):
+    for writer in (BatchWriter(plan), MicroBatchWriter(plan)):
         done = subprocess.run(
             [other_python, "-I", "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"],
             input=CLOUDPICKLE.dumps(writer),

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
-from spark_connector.writing.spark_writers import BatchWriter, StreamWriter
+from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
@@ -36,8 +36,8 @@ def test_its_writers_are_found_after_it_travelled() -> None:
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_its_stream_writer_is_found_after_it_travelled() -> None:
     stream = travelled(data_source(speculation=False))(OPTIONS).streamWriter(SCHEMA, overwrite=False)
-    assert isinstance(stream, StreamWriter)
-    assert isinstance(travelled(stream), StreamWriter)
+    assert isinstance(stream, MicroBatchWriter)
+    assert isinstance(travelled(stream), MicroBatchWriter)
 
 
 def test_a_stream_sink_on_a_release_that_passes_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
-from spark_connector.writing.spark_writers import BatchWriter, StreamWriter, _TaskDone
+from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter, _TaskDone
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: 
     """A continuous trigger gives commits without reports, since Spark does not call the writer in its tasks."""
     options = {"url": "amqp://h", "exchange": "x", "preflight": "false"}
     plan = WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming)
-    writer, batch = (StreamWriter(plan), 7) if streaming else (BatchWriter(plan), None)
+    writer, batch = (MicroBatchWriter(plan), 7) if streaming else (BatchWriter(plan), None)
     given: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan)] * done + [None] * (3 - done)
     nothing: list[WriterCommitMessage | None] = []
     for messages in (given, nothing):
