@@ -21,7 +21,7 @@ class Part(NamedTuple, Generic[Batch]):
     places: list[int]
 
 
-class _Entry(NamedTuple, Generic[Batch]):
+class _SentBatch(NamedTuple, Generic[Batch]):
     last: int  # delivery tag of its last message
     messages: int
     size: int
@@ -62,7 +62,7 @@ class Ledger(Generic[Batch]):
         self.open_bytes = 0
         self._low = 0  # the low-water mark: every tag up to here is answered
         self._ahead: set[int] = set()  # answered tags above it
-        self._entries: deque[_Entry[Batch]] = deque()  # batches with an open message, oldest first
+        self._entries: deque[_SentBatch[Batch]] = deque()  # batches with an open message, oldest first
         self.refused: list[Part[Batch]] = []
 
     def enter(self, messages: int, size: int, batch: Batch) -> None:
@@ -70,7 +70,7 @@ class Ledger(Generic[Batch]):
         self.sent += messages
         self.open += messages
         self.open_bytes += size
-        self._entries.append(_Entry(self.sent, messages, size, batch))
+        self._entries.append(_SentBatch(self.sent, messages, size, batch))
 
     def has_news(self, until_open: int) -> bool:
         """Return whether at most this many messages are open, or the broker refused one."""
