@@ -7,8 +7,8 @@ Claims use a separate connection, and may take as long as an alarm of the broker
 their member. The broker may close the other connection, over which the journal is read, and the member may
 learn that late. Queues share only the journal, so one queue is enough.
 
-    python tools/group_exploration.py               # all sizes: half an hour
-    python tools/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
+    python tests/models/group_exploration.py               # all sizes: half an hour
+    python tests/models/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The `Roster` and the shares are those that run in production. What a member writes is done as `GroupSession` does it: that it is ready,
 that it leaves (it is ready for no queue) and has left, that another one is gone, and that it is ready again where another one believed that it is gone.
 
-    python tools/roster_exploration.py              # three members, four queues
-    python tools/roster_exploration.py 3 4 1 1      # members, queues, runs that follow a leave or a death, false alarms
+    python tests/models/roster_exploration.py              # three members, four queues
+    python tests/models/roster_exploration.py 3 4 1 1      # members, queues, runs that follow a leave or a death, false alarms
 """
 
 from __future__ import annotations

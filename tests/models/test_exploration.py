@@ -1,4 +1,4 @@
-"""Small worlds of a group, hand-overs and journals, explored to their ends. The tools explore larger ones."""
+"""Small worlds of a group, hand-overs and journals, explored to their ends. The programs of this folder explore larger ones."""
 
 from __future__ import annotations
 

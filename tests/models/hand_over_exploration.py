@@ -3,8 +3,8 @@
 The mover is the code that runs in production, and the consumers are the `QueueOwnership` that does. A publisher publishes meanwhile. What
 the broker routes arrives some time later. The mover or a consumer dies at any step, and another one takes its place.
 
-    python tools/hand_over_exploration.py                    # all sizes
-    python tools/hand_over_exploration.py in-order 1 3 1 0 0 0   # slots, messages, deaths of movers and members, leaves, early time-outs
+    python tests/models/hand_over_exploration.py                    # all sizes
+    python tests/models/hand_over_exploration.py in-order 1 3 1 0 0 0   # slots, messages, deaths of movers and members, leaves, early time-outs
 """
 
 from __future__ import annotations
