@@ -72,6 +72,7 @@ quick: $(STAMP) ## lint, types, and the unit tests that the changes since main m
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/update.py --check
 	$(BIN)/python tools/affected_tests.py
 
 test-spark-matrix: java ## the Spark tests on each PySpark version of SPARKS; tests that need a newer version are skipped
@@ -149,6 +150,7 @@ check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated file
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
+	$(BIN)/python tools/figures.py --check
 	$(BIN)/zizmor --offline --quiet .
 	@[ ! -x $(BIN)/actionlint ] || { echo actionlint; $(BIN)/actionlint; }
 

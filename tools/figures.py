@@ -1,10 +1,16 @@
-"""Draw the pictures of the README and of the documents with `rabbit_chx.plot`, for light and dark pages: `make figures`."""
+"""Draw the pictures of the README and of the documents with `rabbit_chx.plot`, for light and dark pages: `make figures`.
+
+With ``--check`` nothing is written, and a picture whose texts differ from those of a new one is an error.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib as mpl
@@ -86,11 +92,30 @@ def draw(name: str, theme: str, path: Path) -> None:
         )
 
 
-def main() -> None:
-    """Write all figures."""
+def differences() -> list[str]:
+    """Return the names of the pictures whose texts differ from those of a new one. The letters are paths; a comment has each text."""
+    with TemporaryDirectory() as folder:
+        new = Path(folder)
+        _draw_all(new)
+        return [path.name for path in sorted(new.iterdir()) if _texts(path) != _texts(FOLDER / path.name)]
+
+
+def _texts(path: Path) -> list[str]:
+    return re.findall(r"<!-- (.*?) -->", path.read_text(encoding="utf-8"), re.DOTALL) if path.exists() else []
+
+
+def _draw_all(folder: Path) -> None:
     for name in FIGURES:
         for theme in THEMES:
-            draw(name, theme, FOLDER / f"{name}-{theme}.svg")
+            draw(name, theme, folder / f"{name}-{theme}.svg")
+
+
+def main() -> None:
+    """Write all figures, or only compare them."""
+    if sys.argv[1:] != ["--check"]:
+        _draw_all(FOLDER)
+    elif found := differences():
+        sys.exit(f"{', '.join(found)} differ from the code: run make figures")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ COMPUTED = console_examples(page("docs/alternatives.md"))
 
 
 def test_each_figure_was_measured() -> None:
-    # tools/update.py makes this part from docs/figures/peers.json; tests/unit/packaging compares them.
+    # tools/update.py makes this part from docs/figures/peers.json; `make check` compares them.
     before, _, rest = page("docs/performance.md").partition("<!-- peers: ")
     text = before + rest.partition("<!-- end of peers -->")[2]
     figures = set(

@@ -40,12 +40,6 @@ def test_a_record_replaces_the_older_one(tmp_path: Path) -> None:
     assert read_records(file) == [replace(RECORD, rows=7)]
 
 
-def test_the_page_links_every_test_that_has_records() -> None:
-    page = (guarantees.RESULTS.parents[1] / "guarantees.md").read_text(encoding="utf-8")
-    files = {record.test.partition("::")[0] for record in read_records(guarantees.RESULTS)}
-    assert {file for file in files if f"(../{file})" not in page} <= {"tests/fire/test_stream_soak.py"}
-
-
 def test_a_record_of_a_test_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     monkeypatch.setattr(guarantees, "RESULTS", file)
@@ -56,18 +50,6 @@ def test_a_record_of_a_test_that_does_not_exist(monkeypatch: pytest.MonkeyPatch,
             guarantees.runs()
     finally:
         guarantees._records.cache_clear()
-
-
-def test_the_table_of_stream_groups() -> None:
-    group = replace(
-        RECORD, path="StreamGroup", refused=2, queue_pause_s=1.5, group_pause_s=0.5, overlap_s=0.25
-    )
-    group = replace(group, repeats_at_change=41, repeats_bound=86, out_of_order=0)
-    nodes = replace(group, path="StreamGroup, three nodes", repeats_at_change=0)
-    totals, *_, first, second = guarantees.stream_groups([RECORD, group, nodes]).splitlines()
-    assert totals == "2,000 rows: 0 lost, 0 out of order."
-    assert first == "| the line breaks | 41 (86) | 0.2 | 1.5 |"
-    assert second == "| three nodes: the line breaks | 0 (86) | 0.2 | 1.5 |"
 
 
 def test_a_record_has_only_the_measured_fields_of_groups(tmp_path: Path) -> None:
