@@ -1,10 +1,11 @@
-"""Validation of arguments: numbers and short strings.
+"""Validation of arguments: numbers, short strings, and the name that was meant.
 
 Short strings are names, routing keys, binding keys and message ids of at most 255 bytes (AMQP 0-9-1, 4.2.5.3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeGuard
 
 from rabbit_chx.errors import InputError
@@ -85,3 +86,25 @@ def check_name(name: object, kind: str) -> None:
 def too_long(what: str, size: int) -> str:
     """Return the error text for a text that exceeds a short string."""
     return f"{what} has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"
+
+
+# -- names
+
+
+def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar word, regardless of case, ``-`` and ``_``; None if no word is close.
+
+    Args:
+        word: the word that is not known.
+        words: the known ones.
+        cutoff: the least similarity, from 0 to 1.
+    """
+    from difflib import get_close_matches  # only errors need it
+
+    by_spelling = {_spelling(known): known for known in words}
+    close = get_close_matches(_spelling(word), by_spelling, n=1, cutoff=cutoff)
+    return by_spelling[close[0]] if close else None
+
+
+def _spelling(word: str) -> str:
+    return word.lower().replace("-", "_")

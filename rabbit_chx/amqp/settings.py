@@ -8,7 +8,6 @@ differ: pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verif
 from __future__ import annotations
 
 import base64
-import difflib
 import ipaddress
 import math
 import re
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, similar, too_long
 from rabbit_chx.errors import InputError, UriError
 
 _Given = TypeVar("_Given")
@@ -513,8 +512,8 @@ def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) ->
     if after_password:
         _fail("an unknown parameter after password=...: an '&' inside that password is written %26")
     shown = f" {name!r}" if _PARAMETER.fullmatch(name) else ""  # otherwise it may be part of a password
-    near = difflib.get_close_matches(name[:_LONGEST_PARAMETER], known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    near = similar(name[:_LONGEST_PARAMETER], known)
+    hint = f"did you mean {near}?" if near else f"known are {', '.join(sorted(known))}"
     _fail(f"unknown parameter{shown}: {hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
@@ -15,6 +14,7 @@ import click
 
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
+from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
@@ -176,11 +176,7 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
 def parse_destination(text: str) -> Destination:
     """Parse a queue's name, or ``exchange:NAME``. Note on stderr if the name of a queue resembles that of an exchange."""
     prefix, colon, _ = text.partition(":")
-    if (
-        colon
-        and prefix != "exchange"
-        and difflib.get_close_matches(prefix.lower(), ("exchange", "queue"), 1, 0.8)
-    ):
+    if colon and prefix != "exchange" and similar(prefix, ("exchange", "queue"), 0.8):
         say(
             f"{text!r:.60} is taken for the name of a queue: write exchange:NAME for an exchange, and a queue by its name alone"
         )

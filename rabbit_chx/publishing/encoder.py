@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import calendar
 import contextlib
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +26,7 @@ from rabbit_chx.amqp.frames import (
     split_body,
 )
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
-from rabbit_chx.checks import MAX_SHORTSTR, short_string, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, short_string, similar, too_long
 from rabbit_chx.errors import InputError, RowError
 
 _SHOWN_BYTES = 24
@@ -188,8 +187,8 @@ def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]
 def check_name(name: str) -> None:
     """Check the name of a message property."""
     if name not in _KINDS:
-        near = difflib.get_close_matches(str(name), _KINDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_KINDS)}"
+        near = similar(str(name), _KINDS)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_KINDS)}"
         raise InputError(f"there is no message property {name!r:.60}: {hint}")
 
 

@@ -9,7 +9,6 @@ For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,7 +34,7 @@ from rabbit_chx.amqp.client_fields import (
 )
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, pairs_of
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
-from rabbit_chx.checks import bytes_of, is_whole, short_string, shown
+from rabbit_chx.checks import bytes_of, is_whole, short_string, shown, similar
 from rabbit_chx.erlang import Atom
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
@@ -149,11 +148,11 @@ def _hash_arguments(arguments: Headers | None) -> dict[str, AmqpField]:
 def refuse_misspelt(names: Iterable[str]) -> None:
     """Raise an InputError for names of arguments that resemble ``hash-header`` or ``hash-property``."""
     for name in names:
-        near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS, n=1, cutoff=_NEARNESS)
-        if near and name != near[0]:
+        near = similar(name, HASH_ARGUMENTS, _NEARNESS)
+        if near and name != near:
             raise InputError(
                 f"the broker ignores the argument {name!r} and would hash the routing key: did you mean "
-                f"{near[0]!r}? If the exchange has it nevertheless, leave it out here"
+                f"{near!r}? If the exchange has it nevertheless, leave it out here"
             )
 
 

@@ -19,10 +19,10 @@ v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -137,7 +137,7 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
-    """Return an error message for a destination that is not bound, with similar names that are bound."""
+    """Return an error message for a destination that is not bound, with a similar name that is bound."""
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
         return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
@@ -146,8 +146,8 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
     places = dict.fromkeys((*ring.buckets, *(place for place, _ in bindings)))
     names = {place: place.name if isinstance(place, ExchangeRef) else place for place in places if place}
     wanted = destination.name if isinstance(destination, ExchangeRef) else destination
-    alike = get_close_matches(wanted, names.values())
-    near = " or ".join(repr(place) for place, name in names.items() if name in alike)
+    meant = similar(wanted, names.values())
+    near = " or ".join(repr(place) for place, name in names.items() if name == meant)
     remedy = f"did you mean {near}?" if near else "give a destination of the ring, or missing_ok=True"
     return f"{destination!r} is not bound: {remedy}"
 

@@ -11,12 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.objects import (
@@ -62,17 +61,6 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
     """
     subject = path if value is None else f"{path} = {shown_value(value)}"
     return Finding("file", message, fix, subject=subject, line=line)
-
-
-def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar word, regardless of case, ``-`` and ``_``; None if no word is close."""
-    by_spelling = {_spelling(known): known for known in words}
-    close = get_close_matches(_spelling(word), by_spelling, n=1, cutoff=cutoff)
-    return by_spelling[close[0]] if close else None
-
-
-def _spelling(word: str) -> str:
-    return word.lower().replace("-", "_")
 
 
 def shown_value(value: object) -> str:

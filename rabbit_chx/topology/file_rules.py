@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS
@@ -27,7 +27,6 @@ from rabbit_chx.topology.fields import (
     Problems,
     choice,
     file_finding,
-    similar,
 )
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,

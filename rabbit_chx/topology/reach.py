@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.topology.fields import similar
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import math
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
+from rabbit_chx.checks import similar
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.routing.key_map import KeyMap
@@ -129,9 +129,8 @@ def _hint(name: str, known: Mapping[str, Option]) -> str:
         return f"{name!r} of Kafka is {same[0]!r} here"
     if name.startswith(("kafka.", "groupid", "minoffsetspertrigger", "maxtriggerdelay", "fetchoffset")):
         return "it is one of Kafka, and has no counterpart here: leave it out"
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if nearest:
-        return f"did you mean {known[nearest[0]].name!r}?"
+    if nearest := similar(name, known, 0.5):
+        return f"did you mean {known[nearest].name!r}?"
     return f"known are {', '.join(option.name for option in known.values())}"
 
 

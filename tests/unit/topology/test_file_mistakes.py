@@ -8,8 +8,9 @@ import pytest
 from topologies import problems_in
 
 from rabbit_chx import Topology
+from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.topology.fields import file_finding, shown_value, similar
+from rabbit_chx.topology.fields import file_finding, shown_value
 from rabbit_chx.topology.toml_file import parse
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
