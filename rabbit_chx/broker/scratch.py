@@ -23,8 +23,9 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_broker import Operation
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -139,7 +140,7 @@ class ScratchMessage:
     properties: pika.BasicProperties | None = None
 
 
-def copied_runs(ring: HashRing) -> list[CopiedRun]:
+def copied_runs(ring: KeyMap) -> list[CopiedRun]:
     """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
 
     Raises:

@@ -44,9 +44,9 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.streams import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-from rabbit_chx.routing import HashRing, ModulusHashExchange
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.key_map import KeyMap, plural
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class ScratchReport:
     exchange: str
     vhost: str
     arguments: Mapping[str, str]
-    ring: HashRing | ModulusHashExchange
+    ring: KeyMap
     findings: Sequence[Finding]
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
@@ -410,13 +410,12 @@ def _of_messages(
 def _of_modulus(
     at: BrokerAddresses, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
 ) -> ScratchReport:
-    exchange = live.mirror()
-    assert isinstance(exchange, ModulusHashExchange)  # by its type
+    exchange = live.key_map()
     findings = []
     if wanted is not None:
-        of_file = wanted.topology.modulus(exchange.name, live.release)
+        of_file = wanted.topology.modulus(live.name, live.release)
         if of_file.destinations != exchange.destinations:
-            findings.append(_different(wanted, exchange.name))
+            findings.append(_different(wanted, live.name))
         exchange = of_file
     if not exchange.destinations:
         return ScratchReport(live.name, live.vhost, {}, exchange, findings, {}, {}, [])
@@ -446,7 +445,7 @@ def _different(wanted: TopologyInput, exchange: str) -> Finding:
 def _on_copy(
     at: BrokerAddresses,
     live: LiveExchange,
-    ring: HashRing | ModulusHashExchange,
+    ring: KeyMap,
     *,
     sample: SampleOptions,
     findings: Sequence[Finding],
@@ -464,7 +463,7 @@ def _on_copy(
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):
-        if isinstance(ring, HashRing):
+        if has_ring(ring):
             runs = copied_runs(ring)
             declare_copy(connection, runs, arguments)
         else:
