@@ -228,7 +228,12 @@ class Group(ABC):
                     lost_at = session.connection.lost_at
                     self._detach(session)
                 outage = await wait_to_reconnect(
-                    self._retries, outage, cause, self._stop, f"group member {self.member}", lost_at
+                    self._retries,
+                    outage,
+                    cause,
+                    self._stop,
+                    name=f"group member {self.member}",
+                    lost_at=lost_at,
                 )
 
     def _new_session(

@@ -101,7 +101,7 @@ class _ConsumerBase:
                 has_connected, outage = True, None
                 lost = await self._consume(connection, handle)
             if lost is not None:
-                outage = await wait_to_reconnect(self._retries, outage, lost, self._stop, repr(self))
+                outage = await wait_to_reconnect(self._retries, outage, lost, self._stop, name=repr(self))
 
     def stop(self) -> None:
         """Let `run` return once the messages in progress are handled; others are requeued. Call it in the event loop of `run`."""

@@ -89,11 +89,12 @@ async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -
     return bool(done)
 
 
-async def wait_to_reconnect(  # noqa: PLR0917  # two callers
+async def wait_to_reconnect(
     retries: Retries,
     outage: Outage | None,
     cause: RabbitChxError,
     stop: asyncio.Event,
+    *,
     name: str,
     lost_at: float | None = None,
 ) -> Outage:

@@ -115,7 +115,7 @@ class RowDefaults:
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield the same rows of all columns: at most `rows` rows and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
-        _check_column(name, values, hasattr(values, "__iter__"))
+        _check_column(name, values, is_iterable=hasattr(values, "__iter__"))
     if all(map(_can_be_sliced, columns.values())):
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
@@ -135,13 +135,15 @@ async def async_batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> A
             yield batch
         return
     for name, values in columns.items():
-        _check_column(name, values, isinstance(values, AsyncIterable) or hasattr(values, "__iter__"))
+        _check_column(
+            name, values, is_iterable=isinstance(values, AsyncIterable) or hasattr(values, "__iter__")
+        )
     async with aclosing(_of_async_iterables(columns, rows)) as coming:
         async for batch in coming:
             yield batch
 
 
-def _check_column(name: str, values: object, is_iterable: bool) -> None:  # noqa: FBT001
+def _check_column(name: str, values: object, *, is_iterable: bool) -> None:
     if isinstance(values, (str, bytes, bytearray, Mapping)) or not is_iterable:
         raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
 

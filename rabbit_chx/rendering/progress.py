@@ -23,25 +23,23 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 _bar_lock = threading.Lock()
-_bar_is_shown = False
+_bar_is_shown = threading.Event()  # there is one terminal
 
 
 def clear_bar() -> None:
     """Remove the bar from the terminal, before a message is written; it is shown again at once."""
-    global _bar_is_shown  # noqa: PLW0603  # there is one terminal
     with _bar_lock:
-        if _bar_is_shown and sys.stderr is not None:
+        if _bar_is_shown.is_set() and sys.stderr is not None:
             sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()
-        _bar_is_shown = False
+        _bar_is_shown.clear()
 
 
 def _show_bar(text: str) -> None:
-    global _bar_is_shown  # noqa: PLW0603  # there is one terminal
     with _bar_lock:
         sys.stderr.write(f"{_CLEAR_LINE}{text}")
         sys.stderr.flush()
-        _bar_is_shown = True
+        _bar_is_shown.set()
 
 
 class CountProgress:

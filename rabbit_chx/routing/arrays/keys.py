@@ -7,6 +7,7 @@ the end of each array.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
@@ -120,7 +121,7 @@ def is_null(value: object) -> bool:
     if value is None:
         return True
     if isinstance(value, (float, np.floating)):
-        return bool(value != value)  # noqa: PLR0124 - NaN
+        return math.isnan(value)
     return type(value).__name__ in _PANDAS_NULLS and type(value).__module__.startswith("pandas.")
 
 
