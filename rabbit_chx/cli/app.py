@@ -31,7 +31,6 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say
 from rabbit_chx.cli.printed import CompletedReport, password_note, remember_options
 from rabbit_chx.errors import (
@@ -173,6 +172,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of the arguments; the error for an unknown command suggests a similar one."""
         if args and args[0] not in self._table and not args[0].startswith("-"):
+            from rabbit_chx.checks import similar
+
             near = similar(args[0], self._table)
             hint = f" Did you mean {near}?" if near else ""
             ctx.fail(f"No such command {args[0]!r:.60}.{hint}")
