@@ -13,15 +13,13 @@ learn that late. Queues share only the journal, so one queue is enough.
 
 from __future__ import annotations
 
-import pickle
 import sys
-import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from group_model import Consumer, Member, Queue, World, state_key
+from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.ownership import (
     Abandon,
@@ -41,32 +39,37 @@ from rabbit_chx.consuming.settings import GroupMember
 _PREFETCH = 2
 
 
-class BrokenInvariantError(Exception):
-    """What must always hold does not hold."""
-
-
 @dataclass
-class Explored:
-    """What was explored.
+class GroupWorld:
+    """One state of the members and their queue, and how often things may still happen."""
 
-    Attributes:
-        members: how many members there are.
-        messages: how many messages there are.
-        states: how many different states were reached.
-        steps: how many steps were tried.
-        ends: how many of the states are ends, in which nothing can happen any more.
-        seconds: how long it took.
-    """
+    world: World
+    crashes: int
+    returns: int
+    cuts: int
 
-    members: int
-    messages: int
-    states: int = 0
-    steps: int = 0
-    ends: int = 0
-    seconds: float = 0.0
+    def key(self) -> Hashable:
+        """Return the key that identifies this state."""
+        return state_key(self.world)
+
+    def choices(self) -> Iterator[tuple[Any, ...]]:
+        """Return what can happen now."""
+        return _choices(self.world, self.crashes, self.returns, self.cuts)
+
+    def do(self, choice: tuple[Any, ...]) -> None:
+        """Let something happen.
+
+        Args:
+            choice: one of the choices.
+        """
+        _do(self.world, choice)
+
+    def check_end(self) -> str:
+        """Return the kind of this end: with or without a member."""
+        return _checked_end(self.world)
 
 
-def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1, cuts: int = 0) -> Explored:
+def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1, cuts: int = 0) -> Found:
     """Go through all states and return how many there are.
 
     Args:
@@ -77,44 +80,10 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
         cuts: how often the broker may close the connection of a member, which learns it later and connects again.
 
     Raises:
-        BrokenInvariantError: an invariant does not hold; the error lists the steps that lead there.
+        BrokenModelError: an invariant does not hold; the error lists the steps that lead there.
     """
-    began = time.monotonic()
-    explored_ = Explored(members, messages)
-    first = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)])
-    packed = pickle.dumps(first, protocol=5)
-    seen: dict[tuple[Any, ...], tuple[tuple[Any, ...] | None, str]] = {state_key(first): (None, "begin")}
-    frontier = deque([(state_key(first), packed)])
-    while frontier:
-        key, packed = frontier.popleft()
-        choices = list(_choices(pickle.loads(packed), crashes, returns, cuts))  # noqa: S301  # our own bytes
-        if not choices:
-            explored_.ends += 1
-            _check_end(pickle.loads(packed), lambda key=key: _way(seen, key))  # noqa: S301
-        for choice in choices:
-            world: World = pickle.loads(packed)  # noqa: S301
-            explored_.steps += 1
-            try:
-                _do(world, choice)
-            except BrokenInvariantError as broken:
-                raise BrokenInvariantError(
-                    f"{broken}\n" + "\n".join([*_way(seen, key), str(choice)])
-                ) from None
-            after = state_key(world)
-            if after not in seen:
-                seen[after] = (key, str(choice))
-                frontier.append((after, pickle.dumps(world, protocol=5)))
-    explored_.states = len(seen)
-    explored_.seconds = time.monotonic() - began
-    return explored_
-
-
-def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:
-    steps: list[str] = []
-    while key is not None:
-        key, step = seen[key]
-        steps.append(step)
-    return steps[::-1]
+    world = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)])
+    return searched(GroupWorld(world, crashes, returns, cuts))
 
 
 # -- what can happen
@@ -281,7 +250,7 @@ def _take(world: World, number: int, commands: list[Command]) -> None:
                 member.to_broker.append(command)
             case CancelHandler():  # it ends later, as a handler does that shields itself
                 if not world.cuts:
-                    raise BrokenInvariantError("a handler is interrupted, but its subscription is not lost")
+                    raise BrokenModelError("a handler is interrupted, but its subscription is not lost")
 
 
 def _sent(world: World, number: int) -> list[Command]:
@@ -307,7 +276,7 @@ def _sent(world: World, number: int) -> list[Command]:
         return []
     if isinstance(command, Ack):
         if command.tag not in consumer.unacked:
-            raise BrokenInvariantError(f"message {command.tag} is acknowledged and not held")
+            raise BrokenModelError(f"message {command.tag} is acknowledged and not held")
         consumer.unacked.remove(command.tag)
         queue.elect()
         return []
@@ -330,24 +299,24 @@ def _end_consumers(world: World, number: int) -> None:
 def _check_start(world: World, number: int, message: int, generation: int) -> None:  # noqa: C901  # one for each rule
     starter = world.members[number]
     if not world.cuts and sum(len(member.running) for member in world.members) > 1:
-        raise BrokenInvariantError("two handlers run at once")
+        raise BrokenModelError("two handlers run at once")
     if len(starter.running) > 1:
-        raise BrokenInvariantError("a member runs two handlers at once")
+        raise BrokenModelError("a member runs two handlers at once")
     first = len(set(world.handled)) + 1
     if message != first and not (message in world.handled and message in world.repeatable):
-        raise BrokenInvariantError(f"message {message} is started; the next one is {first}")
+        raise BrokenModelError(f"message {message} is started; the next one is {first}")
     if world.starts:
         last = world.starts[-1]
         repeats = message <= last
         if repeats and message not in world.repeatable:
-            raise BrokenInvariantError(f"message {message} is repeated, and no member that died held it")
+            raise BrokenModelError(f"message {message} is repeated, and no member that died held it")
     if starter.is_given_up:
         if starter.is_replaced and generation >= world.fence:
-            raise BrokenInvariantError(
+            raise BrokenModelError(
                 f"generation {generation} is of a member that was replaced: {world.fence} should fence it off"
             )
     elif generation < world.fence or (generation == world.fence and world.fenced_by != number):
-        raise BrokenInvariantError(f"generation {generation} follows {world.fence}")
+        raise BrokenModelError(f"generation {generation} follows {world.fence}")
     if generation > world.fence:
         world.fence, world.fenced_by = generation, number
     for member in world.members:
@@ -355,7 +324,7 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
     world.starts = [message]
 
 
-def _check_end(world: World, way: Any) -> None:
+def _checked_end(world: World) -> str:
     living = [number for number, member in enumerate(world.members) if member.ownership is not None]
     queue = world.queue
     faults = []
@@ -372,7 +341,8 @@ def _check_end(world: World, way: Any) -> None:
         ):
             faults.append(f"member {number} does not get to an end")
     if faults:
-        raise BrokenInvariantError("; ".join(faults) + "\n" + "\n".join(way()))
+        raise BrokenModelError("; ".join(faults))
+    return "with a member" if living else "without a member"
 
 
 _SIZES = [
@@ -394,8 +364,7 @@ def main() -> None:
     for members, messages, crashes, returns, cuts in [sizes] if len(sizes) == 5 else _SIZES:
         result = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
         print(
-            f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {cuts} cuts: {result.states:,} states, "
-            f"{result.steps:,} steps, {result.ends:,} ends; all invariants hold ({result.seconds:.0f} s)",
+            f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {cuts} cuts: {result}",
             flush=True,
         )
 

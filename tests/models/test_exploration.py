@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
-from group_exploration import BrokenInvariantError, explored
+from group_exploration import explored
 from group_model import Member, Queue
 from hand_over_exploration import hand_overs_explored
 from hand_over_mover import ReplayedBroker
@@ -24,13 +24,13 @@ from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Sub
 def test_all_invariants_hold(members: int, messages: int, crashes: int, returns: int, cuts: int) -> None:
     found = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
     assert found.states > 300
-    assert found.ends > 5
+    assert sum(found.ends.values()) > 5
 
 
 def test_a_consumer_that_ends_politely_breaks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: with what RabbitMQ does to the messages of a consumer that is cancelled."""
     monkeypatch.setattr(Queue, "ends_politely", True)
-    with pytest.raises(BrokenInvariantError, match="message 2 is started; the next one is 1"):
+    with pytest.raises(BrokenModelError, match="message 2 is started; the next one is 1"):
         explored(2, 2, crashes=0, returns=0)
 
 
@@ -43,7 +43,7 @@ def test_a_member_that_does_not_finish_what_is_in_hand_breaks_the_order(
 
     monkeypatch.setattr(QueueOwnership, "_retire", retire)
     with pytest.raises(
-        BrokenInvariantError, match=r"interrupted, but its subscription is not lost|two handlers run"
+        BrokenModelError, match=r"interrupted, but its subscription is not lost|two handlers run"
     ):
         explored(2, 2, crashes=0, returns=1)
 
@@ -51,7 +51,7 @@ def test_a_member_that_does_not_finish_what_is_in_hand_breaks_the_order(
 def test_a_claim_that_is_read_over_another_connection_is_not_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that the broker has given up would handle messages with a generation above that of its successor."""
     monkeypatch.setattr(Member, "reads_elsewhere", True)
-    with pytest.raises(BrokenInvariantError, match="generation 1 follows 2"):
+    with pytest.raises(BrokenModelError, match="generation 1 follows 2"):
         explored(2, 1, crashes=0, returns=0, cuts=1)
 
 
