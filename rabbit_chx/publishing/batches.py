@@ -1,4 +1,4 @@
-"""Columns as batches of rows that fit the window; message ids derived from rows.
+"""Columns as batches of rows that fit the window.
 
 A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that support slices, such as lists and Arrow arrays,
 are sliced. Others are read row by row; their batch ends early if rows arrive slowly.
@@ -6,9 +6,7 @@ are sliced. Others are read row by row; their batch ends early if rows arrive sl
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,6 @@ BATCH_BYTES = 256 << 10
 #: A batch of a slow iterator ends with the first row after this time.
 _LINGER_S = 0.1
 _NOTHING = object()
-_ID_BYTES = 16  # of the hash
 
 #: The same rows of every column, in the order of the columns; the bodies are second.
 Batch: TypeAlias = tuple[Sequence[Any], ...]
@@ -284,54 +281,3 @@ def _total_size(bodies: Sequence[Any]) -> int:
 
 def _size(body: Any) -> int:
     return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder rejects all others
-
-
-def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
-    """Return a message id for each row. The same rows of the same write always have the same ids.
-
-    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each except the first has its
-    number appended, so that ids are unique. The order of the rows matters only for equal rows. Ids from your own data, such as an order
-    number, are better: they do not depend on the publisher.
-
-    Args:
-        write: the name of the write, such as a file, a day or a batch: the same name for a repeated write, a different one for everything
-            else. Equal rows of two calls with one name have one id, and a consumer drops the second.
-        keys: the routing keys, as for `publish_many`, except iterators.
-        bodies: one body for each key.
-
-    Returns:
-        One id for each row, for ``properties={"message_id": ...}``.
-
-    Raises:
-        InputError: the name is empty, the columns differ in length, or one is an iterator.
-        RowError: a key or a body is not text.
-
-    Example::
-
-        ids = stable_ids("import of 2026-11-21", keys, bodies)
-        publisher.publish_many(keys, bodies, properties={"message_id": ids})
-    """
-    if not isinstance(write, str) or not write:
-        raise InputError(
-            f"write is {write!r:.60}: give a name of what is written, such as a file, a day or a batch"
-        )
-    for name, column in (("keys", keys), ("bodies", bodies)):
-        if iter(column) is column:
-            raise InputError(
-                f"{name} can be read only once, so nothing would be left to publish: give a list"
-            )
-    start = hashlib.sha256(write.encode("utf-8", "surrogatepass")).digest()
-    counts: Counter[bytes] = Counter()
-    ids: list[str] = []
-    for batch_keys, batch_bodies in batches({"keys": keys, "bodies": bodies}):
-        rows = zip(
-            as_bytes(batch_keys, "routing key", len(ids)),
-            as_bytes(batch_bodies, "body", len(ids)),
-            strict=True,
-        )
-        for key, body in rows:
-            row = hashlib.sha256(start + len(key).to_bytes(4, "big") + key + body).digest()[:_ID_BYTES]
-            number = counts[row]
-            counts[row] = number + 1
-            ids.append(f"{row.hex()}-{number}" if number else row.hex())
-    return ids

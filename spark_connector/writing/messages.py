@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import RowError
+from rabbit_chx.publishing.ids import ID_BYTES, row_hash, write_hash
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
 from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key
 
@@ -34,7 +34,6 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "delivery_mode": (1, 2),
     "timestamp": (0, None),
 }
-_ID_BYTES = 16  # of the hash
 #: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
 _SLICE_BYTES = 4 << 20
 
@@ -349,11 +348,10 @@ def _properties(
 
 
 class MessageIds:
-    """Computes message ids from the content of the rows, so that they do not depend on the order of the rows. Keeps 8 bytes per row.
+    """Computes message ids from the content of the rows, by the rule of `rabbit_chx.publishing.ids`. Keeps 8 bytes per row.
 
-    An id is the first half of a SHA-256 of the write, the micro-batch, the partition and all parts of the message of the row. Among equal
-    rows of a partition, each but the first has its number appended. So two rows never share an id. A second attempt computes the same ids
-    if the partition has the same rows, in any order. `write_id` is the id or the name of the write, or the id of the streaming query.
+    The name of the write has the micro-batch and the partition. A second attempt computes the same ids if the partition has the same rows,
+    in any order. `write_id` is the id or the name of the write, or the id of the streaming query.
     """
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
@@ -364,10 +362,10 @@ class MessageIds:
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
     ) -> list[str]:
         """Return an id for each row; `headers` are those of each row, empty if all rows have none."""
-        digests = b"".join(_digests(self._where, batch, columns, headers))
+        digests = b"".join(_hashes(self._where, batch, columns, headers))
         numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
         text = digests.hex()
-        ids = [text[at : at + 2 * _ID_BYTES] for at in range(0, len(text), 2 * _ID_BYTES)]
+        ids = [text[at : at + 2 * ID_BYTES] for at in range(0, len(text), 2 * ID_BYTES)]
         for at in np.flatnonzero(numbers):
             ids[at] += f"-{numbers[at]}"
         return ids
@@ -401,44 +399,41 @@ class _SeenHashes:
             self._runs.append(run)
 
 
-def _digests(
+def _hashes(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
-    """Yield the hash of each row: of the lengths of all fields and then the fields, so that the borders are part of the hash."""
-    positions = {name: at for name, at in sorted(columns.positions.items()) if name != "headers"}
-    names = list(positions)
-    numbers: list[NDArray[np.int64]] = []
-    texts: list[Any] = []
-    for at in positions.values():
-        column = batch.column(at)
-        if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
-            numbers += _number(column)
-        else:
-            texts.append(as_binary(column))
+    """Yield the hash of each row by the rule of `rabbit_chx.publishing.ids`; numbers are text, and headers their sorted pairs."""
+    texts = {name: _as_text(batch.column(at)) for name, at in columns.positions.items() if name != "headers"}
+    key = texts.pop("key", None)
+    body = texts.pop("value")
     if columns.headers is not None:
-        names.append("headers")
         rows = headers or [None] * batch.num_rows
-        texts.append(pa.array([repr(row and sorted(row.items())).encode() for row in rows], pa.binary()))
-    lengths = [pc.binary_length(text).fill_null(-1).to_numpy(zero_copy_only=False) for text in texts]
-    head = np.stack([*lengths, *numbers], axis=1).astype("<i8")
-    start = hashlib.sha256((where + ",".join(names)).encode()).digest()
-    ends = np.cumsum(sum(np.maximum(length, 0) for length in lengths), dtype=np.int64)
+        texts["headers"] = pa.array([repr(row and sorted(row.items())).encode() for row in rows], pa.binary())
+    names = sorted(texts)
+    fields = [pa.nulls(batch.num_rows, pa.binary()) if key is None else key, *(texts[name] for name in names)]
+    lengths = [pc.binary_length(field).fill_null(-1).to_numpy(zero_copy_only=False) for field in fields]
+    heads = [length.astype(">i4") for length in lengths]
+    write = write_hash(where + ",".join(names))
+    ends = np.cumsum(byte_lengths(body) + sum(np.maximum(length, 0) for length in lengths), dtype=np.int64)
     for first, end in _slices(ends):
-        heads = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(8 * head.shape[1]), end - first, [None, pa.py_buffer(head[first:end].tobytes())]
-        )
-        pieces: list[Any] = [text.slice(first, end - first).cast(pa.binary()) for text in texts]
+        parts: list[Any] = []
+        for head, field in zip(heads, fields, strict=True):
+            length = pa.py_buffer(head[first:end].tobytes())
+            parts.append(pa.FixedSizeBinaryArray.from_buffers(pa.binary(4), end - first, [None, length]))
+            parts.append(field.slice(first, end - first))
+        parts.append(body.slice(first, end - first))
         joined: Any = pc.binary_join_element_wise(
-            heads.cast(pa.binary()), *pieces, b"", null_handling="replace", null_replacement=""
+            *(part.cast(pa.binary()) for part in parts), b"", null_handling="replace", null_replacement=""
         )
         for row in joined.to_pylist():
-            yield hashlib.sha256(start + row).digest()[:_ID_BYTES]
+            yield row_hash(write, row)
 
 
-def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # Arrow has no types
-    """Return two columns: whether the value is not null, and the value or 0."""
-    values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), values
+def _as_text(column: Any) -> Any:  # Arrow has no types
+    """Return a text column as its bytes, and another one as the decimal numbers that its values are."""
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64()).cast(pa.string())
+    return as_binary(column)
 
 
 def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rabbit_chx.publishing import stable_ids
 from spark_connector.columns import MessageColumns
 from spark_connector.writing import messages
 from spark_connector.writing.messages import MessageIds
@@ -75,6 +77,24 @@ def test_fields_do_not_run_into_each_other() -> None:
     rows = [("ab", b"c"), ("a", b"bc"), ("", b"abc"), ("abc", b"")]
     assert len(set(ids_of(rows))) == 4
     assert not any("-" in name for name in ids_of(rows))
+
+
+@given(ROWS)
+def test_the_rule_is_that_of_stable_ids(rows: list[tuple[str, bytes]]) -> None:
+    """The name of the write has the micro-batch and the partition."""
+    expected = stable_ids("w\n2\n3\n", [key for key, _ in rows], [value for _, value in rows])
+    assert ids_of(rows, batch_id=2, partition=3) == expected
+
+
+def test_each_further_field_is_after_the_key_and_its_length() -> None:
+    columns = MessageColumns(value=1, key=None, exchange=0, headers=None, properties={"priority": 2})
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["ü"]), pa.array([b"b"]), pa.array([None], pa.int32())],
+        names=["exchange", "value", "priority"],
+    )
+    fields = b"\xff\xff\xff\xff" + b"\0\0\0\2\xc3\xbc" + b"\xff\xff\xff\xff"
+    row = hashlib.sha256(hashlib.sha256(b"w\n0\n0\nexchange,priority").digest() + fields + b"b")
+    assert MessageIds("w", 0, 0).of(batch, columns, ()) == [row.hexdigest()[:32]]
 
 
 TIME = datetime(2013, 1, 1, tzinfo=UTC)
