@@ -104,15 +104,18 @@ async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnectio
 
 def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
     """Execute an operation as `drive_async` does, with blocking calls."""
-
-    async def do_now(step: Step) -> OpenConnection | None:
-        return do(step)
-
-    coroutine = drive_async(steps, do_now)
-    try:
-        coroutine.send(None)  # it never suspends, so this call completes it
-    except StopIteration:
-        return
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = do(step)
+                except RabbitChxError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration:
+            return
 
 
 # -- batches
