@@ -185,7 +185,24 @@ def _join(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
 
 
 class _Messages:
-    """Finds the fields of all rows: those of one layout together, in arrays, and other rows one by one. The data ends with padding."""
+    """Finds the fields of all rows: those of one layout together, in arrays, and other rows one by one.
+
+    The bytes of a row, as of the broker for an AMQP publisher (numbers in hexadecimal). A row begins after its size and ends at the next::
+
+        00 00 00 48                                          size of the row
+        00 53 70 | c0 02 | 01 | 41                          header
+        00 53 72 | c1 28 | 04                                message annotations: a map of 4 items
+              a3 0a x-exchange    | a1 06 orders             a pair: symbol, size, name | string, size, value
+              a3 0d x-routing-key | a1 02 k7
+        00 53 73 | c0 05 | 01 | a1 02 m1                     properties: a list, whose first item is the message id
+        00 53 75 | a0 05 | hello                             data, which ends where the row ends
+        ...                                                  padding after the last row
+
+    The first 4 bytes of a section are one word: its code (70 to 77) and the type of its content, which determines the bytes of the next
+    field, the size (0, 1 or 4). The sections rise by their codes. Rows are of one layout while these words, and the names in the
+    annotations, are the same. Rows of another layout wait in `_waiting`, to be continued at the section or pair that differs. A row with
+    anything else is odd.
+    """
 
     def __init__(self, data: bytes, starts: Places, ends: Places, names: Sequence[str]) -> None:
         self._data, self._starts, self._ends, self._names = data, starts, ends, names
