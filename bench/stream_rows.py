@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 from indices import run_on_one_core
 
-from rabbit_chx.streams.chunks import Chunk, read_chunk
-from rabbit_chx.streams.rows import Column, columns_of, encode_rows
+from rabbit_chx.streams.chunks import Chunk, pieces, read_chunk
+from rabbit_chx.streams.rows import Column, columns_in, encode_rows
 
 ROWS = 120_000
 QUICK_PART = 10
@@ -59,7 +59,8 @@ def main() -> None:
         include = ("message_id",) if "ids" in name else ()
 
         def columns(chunks: Sequence[bytes] = chunks, include: Sequence[str] = include) -> pa.RecordBatch:
-            return columns_of([read_chunk(memoryview(chunk)) for chunk in chunks], 0, 1 << 62, include)
+            found = [piece for chunk in chunks for piece in pieces(read_chunk(memoryview(chunk)))]
+            return columns_in(found, 0, 1 << 62, include)
 
         def loop(chunks: Sequence[bytes] = chunks) -> pa.RecordBatch:
             return read_one_by_one([read_chunk(memoryview(chunk)) for chunk in chunks])

@@ -456,31 +456,6 @@ class StreamConnection:
         """Delete a stream with all of its rows."""
         self._request_ok(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
-    def create_super_stream(
-        self,
-        super_stream: str,
-        streams: Sequence[str],
-        binding_keys: Sequence[str],
-        arguments: Mapping[str, str] = _NO_PROPERTIES,
-    ) -> None:
-        """Create a super stream and its partitions, each with a binding key; from 3.13 on."""
-        self._require_command(Key.CREATE_SUPER_STREAM, "3.13")
-        content = (
-            name_field(super_stream, "the super stream name")
-            + array(name_field(stream) for stream in streams)
-            + array(name_field(key, "the binding key") for key in binding_keys)
-            + texts_field(arguments, "the argument")
-        )
-        action = f"create super stream {super_stream!r}"
-        self._request_ok(Key.CREATE_SUPER_STREAM, content, action, super_stream)
-
-    def delete_super_stream(self, super_stream: str) -> None:
-        """Delete a super stream with its partitions and all of their rows; from 3.13 on."""
-        self._require_command(Key.DELETE_SUPER_STREAM, "3.13")
-        content = name_field(super_stream, "the super stream name")
-        action = f"delete super stream {super_stream!r}"
-        self._request_ok(Key.DELETE_SUPER_STREAM, content, action, super_stream)
-
     def close(self) -> None:
         """Close the connection within a second; may be called again."""
         if self._closed.is_set():

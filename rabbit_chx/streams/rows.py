@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.checks import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.streams.chunks import Chunk, Codec, Piece, Places, damaged_lengths, ends_of, pack, pieces
+from rabbit_chx.streams.chunks import Codec, Piece, Places, damaged_lengths, ends_of, pack
 from rabbit_chx.streams.messages import (
     ANNOTATIONS,
     APPLICATION,
@@ -115,7 +115,7 @@ Values: TypeAlias = "Any"
 
 
 def schema_of(include: Sequence[str] = ()) -> pa.Schema:
-    """Return the schema of the batches of `columns_of`; `include` lists optional columns in their order."""
+    """Return the schema of the batches of `columns_in`; `include` lists optional columns in their order."""
     further = list(COLUMN_TYPES)[_ALWAYS:]
     if isinstance(include, str):
         raise InputError(f"include is the text {include!r:.60}: give a list of columns, as [{include!r:.60}]")
@@ -127,19 +127,13 @@ def schema_of(include: Sequence[str] = ()) -> pa.Schema:
     return pa.schema([(name, COLUMN_TYPES[name]) for name in [*list(COLUMN_TYPES)[:_ALWAYS], *include]])
 
 
-def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of chunks from `start` up to the offset before `end` as columns; chunks of tracking data have no rows.
+def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of pieces of chunks from `start` up to the offset before `end` as columns.
 
     Raises:
-        DamagedChunkError: the lengths of a chunk do not match, or a sub-entry cannot be unpacked.
-        InputError: a column does not exist, or the chunks have 2 GiB or more together.
+        DamagedChunkError: a sub-entry cannot be unpacked.
+        InputError: a column does not exist, or the pieces have 2 GiB or more together.
     """
-    found = [piece for chunk in chunks if chunk.kind == "user" for piece in pieces(chunk)]
-    return columns_in(found, start, end, include)
-
-
-def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of pieces of chunks as columns. The arguments and errors are those of `columns_of`."""
     schema = schema_of(include)
     pieces = [piece for piece in pieces if piece.records]
     if not pieces:

@@ -22,6 +22,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from stream_writers import publish_by_rstream
 from streamed import Streamed
+from super_streams import create_super_stream
 from trips import STREAMS, declare_trips
 
 from rabbit_chx import HashRing, Publisher, StreamPublisher
@@ -114,7 +115,7 @@ def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.
         pytest.skip("the stream protocol makes super streams from 3.13 on")
     settings = stream_settings(trips.broker.stream_url)
     with closing(StreamConnection(settings)) as connection:
-        connection.create_super_stream("events", ["events-0", "events-1"], ["0", "1"])
+        create_super_stream(connection, "events", ["events-0", "events-1"], ["0", "1"])
     with StreamPublisher(trips.broker.stream_url, super_stream="events") as publisher:
         publisher.publish_many(KEYS * 3, [f"{n}" for n in range(30)])
     for where in (trips.at, trips.at[:2]):
@@ -143,7 +144,7 @@ def test_a_super_stream_whose_publishers_place_otherwise(
     if not release_is_in(vhost.version, ">=3.13"):
         pytest.skip("the stream protocol makes super streams from 3.13 on")
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("events", ["events-0", "events-1"], ["0", "1"])
+        create_super_stream(connection, "events", ["events-0", "events-1"], ["0", "1"])
     publish_by_rstream(vhost.stream_url, "events", KEYS)
     given, where = ("--super-stream", "events"), ("--url", vhost.stream_url)
     found = answer("verify", *given, *where, code=3)

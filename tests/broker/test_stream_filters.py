@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pika
 import pytest
 import rstream
+from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx import StreamPublisher, StreamReader, replay
@@ -142,7 +143,7 @@ def test_a_super_stream_and_a_replay(
     filtering: RunningBroker, connection: StreamConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     streams = ["orders-0", "orders-1", "orders-2"]
-    connection.create_super_stream("orders", streams, ["0", "1", "2"])
+    create_super_stream(connection, "orders", streams, ["0", "1", "2"])
     with StreamPublisher(filtering.stream_url, super_stream="orders", filter_value="key") as publisher:
         for row in range(0, len(KEYS), EACH):  # no chunk has rows of two keys
             assert publisher.publish_many(KEYS[row : row + EACH], BODIES[row : row + EACH]).complete

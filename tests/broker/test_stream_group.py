@@ -15,6 +15,7 @@ import pytest
 from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage, numbers_in
+from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
@@ -287,7 +288,7 @@ def test_a_super_stream(vhost: RunningBroker) -> None:
     with closing(open_any(settings_of(vhost.stream_url))) as connection:
         if "4" not in connection.server_version[:1]:
             pytest.skip("the command is of 3.13")
-        connection.create_super_stream("orders", partitions, ["0", "1", "2"])
+        create_super_stream(connection, "orders", partitions, ["0", "1", "2"])
     stage = StreamGroupStage(vhost.stream_url, partitions)
 
     async def story() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pika
 import pytest
 from exchange_types import CHX
+from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
@@ -153,7 +154,7 @@ def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroke
         pytest.skip("before 3.13 no stream client makes super streams")
     names = [f"invoices-0{n}" for n in (1, 2, 3)]
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("invoices", names, ["0", "1", "2"])
+        create_super_stream(connection, "invoices", names, ["0", "1", "2"])
     with StreamPublisher(vhost.stream_url, super_stream="invoices", name="load") as publisher:
         report = publisher.publish_many(
             list(INVOICES), ["b"] * len(INVOICES), ids=range(1, len(INVOICES) + 1)
@@ -172,7 +173,7 @@ def test_other_rows_under_used_ids_of_a_super_stream_are_an_error(vhost: Running
         pytest.skip("before 3.13 no stream client makes super streams")
     names = ["again-0", "again-1"]
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("again", names, ["0", "1"])
+        create_super_stream(connection, "again", names, ["0", "1"])
     where = SuperStream(names).partition_for
     here, there = (next(f"k{n}" for n in range(99) if where(f"k{n}") == name) for name in names)
     with StreamPublisher(vhost.stream_url, super_stream="again", name="load") as publisher:

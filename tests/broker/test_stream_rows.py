@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pika
 import pytest
+from chunk_columns import columns_of
 from stream_writers import EXCHANGE, WRITERS, delivered, found, written
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.streams.rows import columns_of, encode_rows
+from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from blocks import python_blocks, replaced
+from super_streams import create_super_stream
 
 from rabbit_chx import StreamPublisher
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.13")]
 def test_the_program_of_the_page_handles_batches(vhost: RunningBroker) -> None:
     partitions = [f"orders-{number}" for number in range(3)]
     with closing(open_any(settings_of(vhost.stream_url))) as connection:
-        connection.create_super_stream("orders", partitions, ["0", "1", "2"])
+        create_super_stream(connection, "orders", partitions, ["0", "1", "2"])
     keys = [str(number) for number in range(100)]
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(keys, keys)

@@ -7,6 +7,7 @@ import random
 import struct
 
 import pyarrow as pa
+from chunk_columns import columns_of
 from fuzzing import Mutator, bounded_memory, inputs, shares, told
 from stream_bytes import chunk_bytes, chunk_of, entry, sub_entry
 from stream_writers import WRITERS, recorded
@@ -14,7 +15,6 @@ from stream_writers import WRITERS, recorded
 from rabbit_chx.errors import DamagedChunkError
 from rabbit_chx.streams.chunks import Chunk, pieces, read_chunk
 from rabbit_chx.streams.messages import read_message
-from rabbit_chx.streams.rows import columns_of
 
 INCLUDE = ("exchange", "message_id", "properties", "headers", "filter_value")
 CHUNKS = [chunk for client in WRITERS for chunk in recorded(client)[1]]

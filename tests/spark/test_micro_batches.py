@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from streamed import Streamed
+from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx.errors import MissingRowsError
@@ -156,7 +157,7 @@ def test_streams_that_go_and_come(plan: Plan, vhost: RunningBroker) -> None:
 
 def test_a_super_stream_that_grows(stream: Streamed, plan: Plan) -> None:
     with stream.connection(None) as connection:
-        connection.create_super_stream("orders", ["orders-0"], ["0"])
+        create_super_stream(connection, "orders", ["orders-0"], ["0"])
         connection.create_stream("orders-1", {})
     batches = plan(stream="", superStream="orders")
     places = batches.after(batches.begin(), None, None)

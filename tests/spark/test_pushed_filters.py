@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
+from super_streams import create_super_stream
 
 import spark_connector
 from rabbit_chx import HashRing, ModulusHashExchange, StreamPublisher, SuperStream
@@ -30,7 +31,7 @@ Read = Callable[..., DataFrame]
 def read(spark: SparkSession, vhost: RunningBroker) -> Iterator[Read]:
     """Reads the super stream `orders` of the test's vhost, with Spark's setting."""
     with Streamed(vhost, "s", {}).connection(None) as connection:
-        connection.create_super_stream("orders", STREAMS, ["0", "1", "2"])
+        create_super_stream(connection, "orders", STREAMS, ["0", "1", "2"])
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(KEYS, [f"row {number}" for number in range(ROWS)])
     spark_connector.register(spark)
@@ -113,7 +114,7 @@ def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
 )
 def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read, ring: HashRing | ModulusHashExchange) -> None:
     with Streamed(vhost, "s2", {}).connection(None) as connection:
-        connection.create_super_stream("hashed", ["h-0", "h-1"], ["0", "1"])
+        create_super_stream(connection, "hashed", ["h-0", "h-1"], ["0", "1"])
     with StreamPublisher(vhost.stream_url, ring=ring, exchange="hashed") as publisher:
         publisher.publish_many(KEYS, ["v"] * ROWS)
     condition = "key IN ('key 1', 'key 2')"

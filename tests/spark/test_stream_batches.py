@@ -15,6 +15,7 @@ from exchange_types import CHX
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
+from super_streams import create_super_stream
 
 import spark_connector
 from rabbit_chx import ExchangeRef, HashRing, Publisher, StreamPublisher
@@ -138,7 +139,7 @@ def test_what_is_there_when_spark_plans(vhost: RunningBroker, read: Read) -> Non
 
 def test_a_super_stream_and_an_exchange(vhost: RunningBroker, read: Read) -> None:
     with Streamed(vhost, "s", {}).connection(None) as connection:
-        connection.create_super_stream("orders", ["orders-0", "orders-1"], ["0", "1"])
+        create_super_stream(connection, "orders", ["orders-0", "orders-1"], ["0", "1"])
     keys = [f"key {number % 50}" for number in range(ROWS)]
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(keys, numbered("row", ROWS))
@@ -217,7 +218,7 @@ def test_a_key_is_replayed_from_the_one_stream_that_has_it(
     spark_connector.register(spark)
     names = ["orders-0", "orders-1"]
     with Streamed(vhost, "s", {}).connection(None) as connection:
-        connection.create_super_stream("orders", names, ["0", "1"])
+        create_super_stream(connection, "orders", names, ["0", "1"])
     ring = HashRing.from_buckets(names)
     keys = [f"key {number % 50}" for number in range(ROWS)]
     of_keys: Any = (
@@ -248,7 +249,7 @@ def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
             with pytest.raises(AnalysisException, match=r"does not filter streams: upgrade to 3\.13"):
                 read(stream="s", filterValues="key 7").count()
             return
-        connection.create_super_stream("orders", names, ["0", "1"])
+        create_super_stream(connection, "orders", names, ["0", "1"])
     filtered: dict[str, object] = {"superStream": "orders", "filterValues": "key 7"}
     with StreamPublisher(vhost.stream_url, super_stream="orders", filter_value="key") as publisher:
         publisher.publish_many(keys, numbered("row", len(keys)))

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from spark_driver import SparkDriver
 from stream_queries import Rows, batches, values, wait_until
 from streamed import Streamed
+from super_streams import create_super_stream
 
 import spark_connector
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
@@ -129,7 +130,7 @@ def test_a_query_that_goes_on(
     if not broker.owned:
         skip_unless_ci("it kills the broker, so it needs one that the tests started")
     with stream.connection(None) as connection:
-        connection.create_super_stream("orders", ["orders-0"], ["0"])
+        create_super_stream(connection, "orders", ["orders-0"], ["0"])
         connection.create_stream("orders-1", {})
     stream.bind("orders-0", "rows", "", {})
     spark_connector.register(spark)

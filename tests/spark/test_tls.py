@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from super_streams import create_super_stream
 from tls_broker import TlsBroker, tls_broker
 
 import spark_connector
@@ -57,7 +58,7 @@ def test_streams(mutual: TlsBroker, spark: SparkSession, frame: DataFrame) -> No
     files = {name: str(value) for name, value in options(mutual, "client").items() if name.endswith("File")}
     to_streams = {"url": mutual.streams({}), **files}
     with closing(StreamConnection(stream_settings(mutual.streams(mutual.certified)))) as connection:
-        connection.create_super_stream("orders", ["orders-0", "orders-1"], ["0", "1"])
+        create_super_stream(connection, "orders", ["orders-0", "orders-1"], ["0", "1"])
     placed = place_for_streams(frame, SuperStream(["orders-0", "orders-1"]))
     once = {
         "superStream": "orders",

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+from chunk_columns import columns_of
 from stream_bytes import chunk_bytes, entry, notes
 
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.rows import columns_of, encode_rows
+from rabbit_chx.streams.rows import encode_rows
 
 _HEADER = struct.Struct(">xB2xI16xQ")  # kind, records, offset
 

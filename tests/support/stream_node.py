@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
+from chunk_columns import columns_of
 from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
@@ -40,7 +41,6 @@ from rabbit_chx.streams.frames import (
     texts_field,
 )
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.streams.rows import columns_of
 
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from super_streams import create_super_stream
+
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.connection import StreamConnection
@@ -32,7 +34,7 @@ _WAIT_S = 120.0
 def orders_in(vhost: RunningBroker) -> str:
     """Make the super stream in a vhost, and return its stream URL."""
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("orders", STREAMS, [str(number) for number in range(len(STREAMS))])
+        create_super_stream(connection, "orders", STREAMS, [str(number) for number in range(len(STREAMS))])
     return vhost.stream_url
 
 

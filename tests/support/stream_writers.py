@@ -21,15 +21,16 @@ from uuid import UUID
 import aio_pika
 import pika
 import rstream
+from chunk_columns import columns_of
 from routes import amqp10
 from routes.scenario import Message
+from super_streams import create_super_stream, delete_super_stream
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import DeliveredChunk
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.streams.rows import columns_of
 
 CORPUS = Path(__file__).parents[1] / "vectors" / "stream-rows.json"
 EXCHANGE = "rows"
@@ -165,7 +166,7 @@ def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
                 await producer.send(message)
 
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
-        connection.create_super_stream(f"super-{stream}", [stream], ["0"])
+        create_super_stream(connection, f"super-{stream}", [stream], ["0"])
     asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
     return [Sent(None, b"%d" % n, None, {"key": f"k-{n}"}) for n in range(2)]
 
@@ -224,7 +225,7 @@ def written(client: str, url: str, stream_url: str, stream: str) -> Iterator[tup
         sent = WRITERS[client](url, stream_url, stream)
         yield sent, delivered(connection, stream, len(sent))
         if is_super:
-            connection.delete_super_stream(f"super-{stream}")
+            delete_super_stream(connection, f"super-{stream}")
         else:
             connection.delete_stream(stream)
 

@@ -124,13 +124,6 @@ def test_login(node: ListeningNode, connection: StreamConnection) -> None:
             ("", None),
         ),
         (lambda c: c.delete_stream("s"), Key.DELETE, texts("s"), ("", None)),
-        (
-            lambda c: c.create_super_stream("x", ["x-0", "x-1"], ["0", "1"], {"a": "b"}),
-            Key.CREATE_SUPER_STREAM,
-            f"{texts('x')} 00 00 00 02 {texts('x-0', 'x-1')} 00 00 00 02 {texts('0', '1')} 00 00 00 01 {texts('a', 'b')}",
-            ("", None),
-        ),
-        (lambda c: c.delete_super_stream("x"), Key.DELETE_SUPER_STREAM, texts("x"), ("", None)),
     ],
     ids=lambda value: value.name.lower() if isinstance(value, Key) else "",
 )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from chunk_columns import columns_of
 from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
 from stream_writers import CORPUS, found, recorded
 
@@ -20,7 +21,7 @@ from rabbit_chx.errors import DamagedChunkError, InputError, RowError
 from rabbit_chx.streams import rows
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.messages import read_message
-from rabbit_chx.streams.rows import columns_of, encode_rows, schema_of
+from rabbit_chx.streams.rows import encode_rows, schema_of
 
 ALL = ("exchange", "message_id", "properties", "headers", "filter_value")
 FRAME_MAX = 1 << 20

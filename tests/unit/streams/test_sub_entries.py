@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 import pytest
+from chunk_columns import columns_of
 from stream_bytes import chunk_bytes, entry
 from stream_logs import RowLog
 from stream_publishers import FRAME_MAX, Broker, lose, once, publisher, refuse
@@ -15,7 +16,7 @@ from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams.chunks import CODECS, Codec, crc32c, pack, pieces, read_chunk
 from rabbit_chx.streams.frames import Key
-from rabbit_chx.streams.rows import SubEntries, columns_of
+from rabbit_chx.streams.rows import SubEntries
 
 KEYS = [f"k{n}" for n in range(100)]
 BODIES = [f"body {n} " * 5 for n in range(100)]
