@@ -34,8 +34,8 @@ from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter, as_single_array
+from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, as_column, as_single_array, encode_rows
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
 
 if TYPE_CHECKING:
     from collections import deque
@@ -363,7 +363,7 @@ class StreamPublisher(Owned):
             raise InputError(
                 "a name and ids belong together: with both, each row is stored once; without both, at least once"
             )
-        key_column, body_column = _column(keys, "keys"), _column(bodies, "bodies")
+        key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
                 f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
@@ -412,7 +412,7 @@ class StreamPublisher(Owned):
         if self._sub_entries is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
-        column = _column(given, "filter_values")
+        column = as_column(given, "filter_values")
         if len(column) != len(keys):
             raise InputError(f"{len(keys)} keys and {len(column)} filter_values: give one for each key")
         return column
@@ -472,7 +472,7 @@ def _mapped(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
     """Return the values of a function of each key, which is called once for each distinct key."""
     distinct = as_single_array(keys).dictionary_encode()
     values = [function(key) for key in distinct.dictionary.to_pylist() if key is not None]
-    return _column(values, "the values of filter_value").take(distinct.indices)
+    return as_column(values, "the values of filter_value").take(distinct.indices)
 
 
 # -- validation of arguments
@@ -581,27 +581,6 @@ class _Routes:
 
 def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]:
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
-
-
-def _column(values: Any, what: str) -> Any:
-    """Return a column as an Arrow array of binaries without nulls."""
-    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
-        raise InputError(f"{what} is a single {type(values).__name__}: give a list of them")
-    try:
-        if isinstance(values, (pa.Array, pa.ChunkedArray)):
-            column = values
-        elif hasattr(values, "dtype"):
-            # Not with the type: of each str of a NumPy array pyarrow would take only the first character.
-            column = pa.array(values)
-        else:
-            column = pa.array(list(values), pa.large_binary())
-        column = column.cast(pa.large_binary()) if len(column) else pa.array([], pa.large_binary())
-    except (pa.ArrowException, UnicodeEncodeError) as cause:
-        raise RowError(f"{what} cannot be read as str or bytes: {cause}") from None
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise RowError(f"row {row} of {what} is null: drop such rows, or give them a value")
-    return column
 
 
 def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ in their usual form, binaries as their UTF-8 or else in hexadecimal, lists and m
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -475,7 +475,7 @@ class SubEntries:
         most_bytes: int,
         overhead: int,
     ) -> None:
-        self._keys, self._bodies = _column(keys, "key"), _column(bodies, "body")
+        self._keys, self._bodies = _single(keys, "keys"), _single(bodies, "bodies")
         self._exchange, self._codec = exchange, codec
         ends = np.cumsum(_sizes(self._keys) + _sizes(self._bodies) + overhead)
         cuts, before = [0], 0
@@ -529,11 +529,11 @@ def encode_rows(
         filter_values: as many filter values, of rows with keys; an empty one is no filter value. None for none.
         is_sub_entry: whether the messages are those in a sub-entry, without room for ids.
     """
-    body = _column(bodies, "body")
+    body = _single(bodies, "bodies")
     sections = list[tuple[_Fields, Column]]()
-    filter_value = None if filter_values is None else _column(filter_values, "filter value", len(body))
+    filter_value = None if filter_values is None else _single(filter_values, "filter_values")
     if keys is not None:
-        key = _column(keys, "key", len(body))
+        key = _single(keys, "keys")
         name = short_string(exchange, "the exchange", exchange=exchange)
         texts = [(b"\xa3\x0dx-routing-key", key)]
         if filter_value is not None:
@@ -541,7 +541,7 @@ def encode_rows(
         texts[0] = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + texts[0][0], texts[0][1]
         sections += _text_section(b"\0Sr", 0xC1, 2 + 2 * len(texts), texts)
     if message_ids is not None:
-        id_ = _column(message_ids, "message id", len(body))
+        id_ = _single(message_ids, "message_ids")
         sections += _text_section(b"\0Ss", 0xC0, 1, [(b"", id_)])
     sizes = _sizes(body)
     short = sizes.max(initial=0) < 256
@@ -604,35 +604,51 @@ def _sizes(column: Column) -> Places:
     return bounds[1:] - bounds[:-1]
 
 
-def _column(values: Column, what: str, count: int | None = None) -> Column:
-    """Return an Arrow column of bytes without nulls."""
-    try:
-        column: Column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
-    except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds the error
-        column = pa.array(
-            [_check_bytes(value, what, row) for row, value in enumerate(values)], pa.large_binary()
-        )
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if count is not None and len(column) != count:
-        raise InputError(
-            f"there are {len(column)} values as {what}, and {count} bodies: give one for each row"
-        )
+def as_column(values: Any, name: str) -> Column:
+    """Return str (UTF-8) or bytes as an Arrow column of bytes without nulls; `name` is that of the argument, for errors.
+
+    Args:
+        values: an Arrow array, chunked or not, a NumPy or pandas column, or an iterable.
+        name: of the argument.
+
+    Raises:
+        InputError: the values are not a column.
+        RowError: a value is missing, or neither str nor bytes.
+    """
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
+        raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
+    column = values
+    if not isinstance(values, (pa.Array, pa.ChunkedArray)):
+        # NumPy's without the type: of each str of a NumPy array pyarrow would take only the first character.
+        values, type_ = (values, None) if hasattr(values, "dtype") else (list(values), pa.large_binary())
+        try:
+            column = pa.array(values, type_)
+        except (pa.ArrowException, UnicodeEncodeError):  # the loop finds the value, or takes its bytes
+            rows = [_bytes_of(value, name, row) for row, value in enumerate(values)]
+            column = pa.array(rows, pa.large_binary())
+    if not len(column):
+        return pa.array([], pa.large_binary())
     if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise RowError(f"row {row}: the {what} is missing (null); fill it, or leave the row out")
+        row = int(np.argmax(column.is_null()))
+        raise RowError(f"row {row} of {name} is null: drop such rows, or give them a value")
     try:
         return column.cast(pa.large_binary())
     except (pa.ArrowException, NotImplementedError):
-        if not len(column):
-            return pa.array([], pa.large_binary())
-        raise RowError(f"row 0: the {what} is of type {column.type}; give a str or bytes") from None
+        raise RowError(f"row 0 of {name} is of type {column.type}: give str or bytes") from None
 
 
-def _check_bytes(value: object, what: str, row: int) -> bytes:
+def _bytes_of(value: object, name: str, row: int) -> bytes | None:
     try:
-        return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"row {row}: the {what}")
+        data = bytes(value) if isinstance(value, bytearray) else value
+        return None if data is None else bytes_of(data, f"row {row} of {name}")
     except InputError as error:
         raise RowError(str(error)) from None
+
+
+def as_single_array(column: Any) -> pa.Array[Any]:
+    """Return a chunked array as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _single(values: Any, name: str) -> Column:
+    return as_single_array(as_column(values, name))

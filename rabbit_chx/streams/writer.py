@@ -54,7 +54,7 @@ from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
-from rabbit_chx.streams.rows import EncodedRows, SubEntries, encode_rows
+from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
 
 if TYPE_CHECKING:
@@ -641,8 +641,3 @@ class _SearchBound(NamedTuple):
 
     offset: int
     id: int
-
-
-def as_single_array(column: Any) -> pa.Array[Any]:
-    """Return a chunked array as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

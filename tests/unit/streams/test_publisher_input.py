@@ -89,9 +89,9 @@ def test_a_stream_that_is_not_there_is_refused() -> None:
         (["k", "k"], ["b", "b"], np.array([1, 2], object), "the ids are of type object"),
         (["k", None], ["b", "b"], [1, 2], "row 1 of keys is null"),
         (["k", "k"], pa.array([None, "b"]), [1, 2], "row 0 of bodies is null"),
-        (["k", 5], ["b", "b"], [1, 2], "keys cannot be read"),
+        (["k", 5], ["b", "b"], [1, 2], "row 1 of keys is 5: give str or bytes"),
         ("key", ["b"], [1], "keys is a single str"),
-        (["\ud800"], ["b"], [1], "keys cannot be read"),
+        (["\ud800"], ["b"], [1], "row 0 of keys .* half of a surrogate pair"),
     ],
 )
 def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(

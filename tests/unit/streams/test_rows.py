@@ -378,13 +378,12 @@ def test_no_rows_to_write() -> None:
 @pytest.mark.parametrize(
     ("keys", "bodies", "ids", "says"),
     [
-        (["a", None], ["x", "y"], None, "row 1: the key is missing"),
-        (["a", "b"], ["x", None], None, "row 1: the body is missing"),
-        (["a", 5], ["x", "y"], None, "row 1: the key is 5: give str or bytes"),
-        ([4, 5], ["x", "y"], None, "row 0: the key is of type int64"),
-        (["a", "\ud800"], ["x", "y"], None, "row 1: the key .* half of a surrogate pair"),
-        (["a"], ["x", "y"], None, "1 values as key, and 2 bodies"),
-        (["a", "b"], ["x", "y"], ["m"], "1 values as message id, and 2 bodies"),
+        (["a", None], ["x", "y"], None, "row 1 of keys is null"),
+        (["a", "b"], ["x", None], None, "row 1 of bodies is null"),
+        (["a", 5], ["x", "y"], None, "row 1 of keys is 5: give str or bytes"),
+        ([4, 5], ["x", "y"], None, "row 0 of keys is 4: give str or bytes"),
+        (pa.array([4, 5]), ["x", "y"], None, "row 0 of keys is of type int64: give str or bytes"),
+        (["a", "\ud800"], ["x", "y"], None, "row 1 of keys .* half of a surrogate pair"),
     ],
 )
 def test_what_cannot_be_written_is_named(keys: Any, bodies: Any, ids: Any, says: str) -> None:
