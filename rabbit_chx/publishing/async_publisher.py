@@ -8,14 +8,14 @@ import inspect
 import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive_async
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
-from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.publishing.publisher_base import PublisherBase, same_arguments
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 
@@ -41,7 +41,12 @@ class AsyncPublisher(PublisherBase):
             report = await publisher.publish_many(keys, bodies)
     """
 
-    def _start(self) -> None:
+    @same_arguments(PublisherBase.__init__)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        try:
+            super().__init__(*arguments, **options)
+        finally:
+            del arguments, options  # as of `Publisher`
         self._connection: AsyncConnection | None = None  # current or last
         self._lock = asyncio.Lock()  # one operation at a time
         self._reading = asyncio.Lock()  # the first task reads the ring for all tasks

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import one_thread
@@ -16,7 +16,7 @@ from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.publishing.publisher_base import PublisherBase, same_arguments
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 
@@ -86,11 +86,16 @@ class Publisher(PublisherBase):
             publisher.publish_many(keys, bodies)
     """
 
-    def _start(self) -> None:
-        if self._read_ring is not None:
-            self._take(self._read_ring())
+    @same_arguments(PublisherBase.__init__)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        try:
+            super().__init__(*arguments, **options)
+        finally:
+            del arguments, options  # a traceback with local variables must not show the password
         self._connection: Connection | None = None  # current or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
+        if self._read_ring is not None:
+            self._take(self._read_ring())
         self._run(self._delivery.connect())
 
     def __enter__(self) -> Self:

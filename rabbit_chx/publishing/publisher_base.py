@@ -8,7 +8,8 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
@@ -31,12 +32,21 @@ Target: TypeAlias = "str | ConnectionSettings"
 #: The result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
 GivenRing: TypeAlias = KeyMap | ConsistentHashExchange
 
+_P = ParamSpec("_P")
+
 _PERSISTENT = 2
 _TRANSIENT = 1
 
 
+def same_arguments(
+    constructor: Callable[Concatenate[Any, _P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, _P], None]]:
+    """Give a constructor the signature of another one, to which it passes its arguments."""
+    return wraps(constructor)
+
+
 class PublisherBase(Owned):
-    """Arguments, reports and errors of both publishers, which document the arguments."""
+    """Arguments, reports and errors of both publishers, which document the arguments. Its constructor does no I/O."""
 
     def __init__(
         self,
@@ -115,10 +125,6 @@ class PublisherBase(Owned):
             progress=progress,
             exchange=exchange,
         )
-        self._start()
-
-    def _start(self) -> None:
-        """Connect where the constructor does; all arguments are checked."""
 
     def _take(self, ring: object) -> None:
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))

@@ -48,7 +48,12 @@ def test_frame_buffer_has_the_bytes_that_read_frame_parses(idle: Any) -> None:
 
 def test_read_frame_is_called_by_its_name_for_all_bytes(idle: Any) -> None:
     read: list[int] = []
-    idle._read_frame = lambda: read.append(len(idle._frame_buffer)) or (0, None)
+
+    def read_nothing() -> tuple[int, None]:
+        read.append(len(idle._frame_buffer))
+        return 0, None
+
+    idle._read_frame = read_nothing
     idle._on_data_available(b"123")
     assert read == [3], CHANGED
 
