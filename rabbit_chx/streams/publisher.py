@@ -183,48 +183,42 @@ class StreamPublisher(Owned):
         sub_entry_rows: int | None = None,
         compression: Codec = "none",
     ) -> None:
+        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
-        self._name = name
-        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
+        self._name, self._filter_value = name, filter_value
         try:
             settings = read_secretly(partial(settings_of, credentials=credentials), url)
             management = None if management_url is None else read_secretly(ManagementUrl.of, management_url)
         finally:
             del url, management_url
-        known_addresses = addresses and node_addresses(addresses)
         check_whole("window", window, 1)
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
-        _check_target(stream, super_stream, ring, routing)
-        if ring is not None and exchange is None:
-            raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
+        _check_target(stream, super_stream, ring, routing, exchange)
         _check_rows(name, filter_value, sub_entry_rows, compression)
-        self._filter_value = filter_value
+        self._placement: KeyMap | None = None if ring is None else _check_ring(ring)
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if sub_entry_rows else 0)
-        self._placement: KeyMap | None = None if ring is None else _check_ring(ring)
+        self._routes = _Routes(settings, str(super_stream)) if routing == "key" else None
+        self._last_id = 0
+        self._closed = False
+        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
+        reading = {
+            "url": settings.copy(),
+            "addresses": addresses and node_addresses(addresses),
+            "timeout_s": confirm_timeout_s,
+        }
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
-            self._no_filters = connection.no_filters
-            self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
-            self._check_filters(filter_value)
-            if super_stream is not None:
-                self._placement = _super_stream(connection, super_stream, routing)
-            self.streams = _streams_of(self._placement, stream)
-            try:
-                connection.metadata(self.streams)
-            except NotFoundError as cause:
-                raise (
-                    InputError(f"{cause}. Each destination of the ring must be a stream") if ring else cause
-                ) from None
+            self.streams = self._found_streams(connection, stream, super_stream, routing)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
-        format_ = {"most_rows": sub_entry_rows, "codec": compression}
-        bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
-        self._sub_entries = None if sub_entry_rows is None else {**format_, **bounds}
-        reading = {"url": settings.copy(), "addresses": known_addresses, "timeout_s": confirm_timeout_s}
+        self._sub_entries = None
+        if sub_entry_rows is not None:
+            bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
+            self._sub_entries = {"most_rows": sub_entry_rows, "codec": compression, **bounds}
         self._writers = [
             StreamWriter(
                 destination,
@@ -239,10 +233,29 @@ class StreamPublisher(Owned):
             )
             for destination in self.streams
         ]
-        self._routes = _Routes(settings, str(super_stream)) if routing == "key" else None
-        self._last_id = 0
-        self._closed = False
-        self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
+
+    def _found_streams(
+        self,
+        connection: StreamConnection,
+        stream: str | None,
+        super_stream: str | None,
+        routing: StreamRouting | None,
+    ) -> tuple[str, ...]:
+        """Return the streams after checking that they exist; keep what the broker can."""
+        self._no_filters = connection.no_filters
+        self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
+        self._check_filters(self._filter_value)
+        is_ring = self._placement is not None
+        if super_stream is not None:
+            self._placement = _super_stream(connection, super_stream, routing)
+        streams = _streams_of(self._placement, stream)
+        try:
+            connection.metadata(streams)
+        except NotFoundError as cause:
+            raise (
+                InputError(f"{cause}. Each destination of the ring must be a stream") if is_ring else cause
+            ) from None
+        return streams
 
     def __enter__(self) -> Self:
         return self
@@ -530,20 +543,26 @@ def _check_ring(ring: object) -> KeyMap:
 
 
 def _check_target(
-    stream: str | None, super_stream: str | None, ring: KeyMap | None, routing: StreamRouting | None
+    stream: str | None,
+    super_stream: str | None,
+    ring: KeyMap | None,
+    routing: StreamRouting | None,
+    exchange: str | None,
 ) -> None:
     if [stream, super_stream, ring].count(None) != 2:
         raise InputError("give one of stream, super_stream and ring: it determines where the rows are stored")
     if stream is not None:
         check_name(stream, "stream")
     check_super_stream(super_stream, routing)
+    if ring is not None and exchange is None:
+        raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
 
 
 def _super_stream(connection: StreamConnection, name: str, routing: StreamRouting | None) -> SuperStream:
     """Return the partitions, with a warning if the broker does not determine how clients route."""
     found = SuperStream(connection.partitions(name))
     if routing is None and is_named(connection.binding_keys(name, found.partitions)):
-        warnings.warn(named_keys_text(name), stacklevel=3)
+        warnings.warn(named_keys_text(name), stacklevel=4)
     return found
 
 
