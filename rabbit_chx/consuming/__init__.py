@@ -15,9 +15,10 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
   it elects the next owner. Messages of a key are never handled concurrently, except by a member that has lost its connection without
   noticing it, which its generation reveals. Delivery is at least once.
 
-The modules: `ownership` decides for one queue, without I/O. `runner` executes these decisions. `session` is one connection of a member,
-`group` spans several connections, `channels` adapts aio-pika, and `journal` derives the shared state. `settings` has the arguments of a
-member, and `status` the view of the management API.
+The modules, in the order in which to read them: `journal` derives the shared state. `ownership` decides for one queue, without I/O.
+`runner` executes these decisions. `session` is one connection of a member, `group` spans several connections, and `channels` adapts
+aio-pika. `settings` has the arguments of a member, `message` what its handler receives, `waits` the waits with a limit, and `status` the
+view of the management API.
 
 A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.
 `stream_channels` reads a stream, `stream_connection` adapts the stream protocol, and `stream_status` has the view of the journal.

@@ -73,6 +73,7 @@ _LATE_FRAME = "Got frame for closed channel"
 
 @contextlib.asynccontextmanager
 async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[None]:
+    """Limit the time of a request in the block, and raise the errors of aiormq as those of `rabbit_chx.errors`."""
     error: RabbitChxError
     try:
         async with asyncio.timeout(_REPLY_S):

@@ -1,4 +1,7 @@
-"""A member of a consumer group, on aio-pika. The broker elects the owner of each queue."""
+"""The life of a group member (`Group`, the base of both kinds of groups), and the member of a group of queues (`ConsumerGroup`).
+
+`Group` connects, runs one `GroupSession` after the other, and leaves. `ConsumerGroup` adds the arguments, and the checks of the queues.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class Group(ABC):
         self._stop = asyncio.Event()
         self._connection: Any = None
         self._session: GroupSession | None = None
-        self._prefetches: dict[str, int] = {}
+        self._prefetches: dict[str, int] = {}  # by queue
         self._runners: list[QueueRunner] = []
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
@@ -162,6 +165,7 @@ class Group(ABC):
     # -- lifecycle
 
     async def _enter(self) -> None:
+        """Connect and check the queues, for ``__aenter__``. `_connect` uses this connection first."""
         self._connection = await self._open()
         try:
             self._prefetches = await self._prepare(self._connection)
@@ -184,6 +188,7 @@ class Group(ABC):
         self._stop.set()
 
     async def _run_once(self, handle: Callable[[Any], Awaitable[None]]) -> None:
+        """Run until `stop`, then leave; an InputError unless the group is open and does not run yet."""
         if self._connection is None:
             raise InputError(
                 f"the group is not open: use it as 'async with {type(self).__name__}(...) as group:'"
@@ -212,6 +217,7 @@ class Group(ABC):
             self._session.fail(error)
 
     async def _run(self, handle: Callable[[Any], Awaitable[None]]) -> None:
+        """Run sessions, each over a new connection, until `stop` or an error after which reconnecting cannot help."""
         self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
@@ -239,6 +245,7 @@ class Group(ABC):
     def _new_session(
         self, connection: GroupConnection | StreamGroupConnection, handle: Callable[[Any], Awaitable[None]]
     ) -> GroupSession:
+        """Begin a session. The runners of the queues are created with the first one, and pass on to each later one."""
         session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
         self._tokens.append(session.token)
         if not self._runners:
@@ -307,6 +314,7 @@ class Group(ABC):
             raise asyncio.CancelledError
 
     async def _leave(self, *, patient: bool) -> None:
+        """End the session, if `patient` after the messages in progress, and wait for handlers, hooks and connections."""
         self._cancel_attempts()
         if self._session is not None:
             if patient and not self._session.is_lost:
@@ -552,6 +560,7 @@ def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], mem
 
 
 def _has_timeout(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> bool:
+    """Return whether the broker returns single messages of a queue after a consumer timeout, as far as its arguments show."""
     return release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {})
 
 

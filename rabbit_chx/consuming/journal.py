@@ -58,7 +58,7 @@ class JournalEntry:
 
 
 def entries_in(body: bytes | None, group: str = "") -> list[JournalEntry | None]:
-    """Return the entry of a group in a message: none if it is of another group, and None if this version cannot read it.
+    """Return the entry of a group in a message: ``[]`` if it is of another group, ``[None]`` if this version cannot read it.
 
     Any client may write anything into the stream. So each field must have its type, and a value with which every member can go on.
     """
@@ -133,6 +133,8 @@ class Roster:
     """The state of the groups after some entries of the journal.
 
     Attributes:
+        members: the members by name.
+        claims: the last claim of each queue, by queue.
         term: the offset of the last entry that changed the members; -1 before the first.
         seen: the time of each member's last heartbeat, by the clock of the reader.
     """

@@ -64,11 +64,11 @@ class QueueRunner:
         self.changed = asyncio.Event()
         self._channels: dict[int, MemberChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
-        self._errors: dict[tuple[int, int], BaseException] = {}
+        self._errors: dict[tuple[int, int], BaseException] = {}  # of the last attempts, by the same
         #: The subscriptions by claim token; None after the claim was read.
         self._claims: dict[str, int | None] = {}
-        self._queued: deque[Command] = deque()
-        self._sending: asyncio.Task[None] | None = None
+        self._queued: deque[Command] = deque()  # behind the command that is being sent
+        self._sending: asyncio.Task[None] | None = None  # of an Ack, Reject or Reply
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
         self.handled_at: datetime | None = None  # when a handler returned the last time
@@ -325,8 +325,11 @@ class QueueRunner:
             self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
 
 
-async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:  # or a batch
-    """Make a coroutine of any handler, since a task accepts no other awaitable. An error that the call raises fails the task."""
+async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:
+    """Call a handler with a message or a batch. This makes a coroutine of any handler, since a task accepts no other awaitable.
+
+    An error that the call raises fails the task.
+    """
     is_message = isinstance(message, GroupMessage)
     queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
     with nullcontext() if _is_election(message) else handler_span(queue, headers):

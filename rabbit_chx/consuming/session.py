@@ -48,7 +48,7 @@ _READY_EVERY = 20
 _DUPLICATE_HEARTBEATS = 2
 #: The delay of a new owner's extra heartbeat, after which the previous owner releases the queue. Waiting members have stepped back by then.
 _OWNER_HEARTBEAT_S = 1.0
-#: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member leaves, and of abandoning all channels.
+#: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member writes when it leaves, and of abandoning all channels.
 CANCELLED_S = 5.0
 _FAREWELL_S = 3.0
 _ABANDON_S = 1.0
@@ -397,11 +397,11 @@ class GroupSession:
         """
         if entry.kind not in ("ready", "alive") or entry.token in self._earlier_tokens:
             return
-        if not self._was_ready:
+        if not self._was_ready:  # an earlier process
             self._duplicates[entry.token] = 0
-        elif entry.token not in self._duplicates:
+        elif entry.token not in self._duplicates:  # a later process
             self._has_successor = True
-        else:
+        else:  # an earlier process that is still alive
             self._duplicates[entry.token] += 1
             if self._duplicates[entry.token] >= _DUPLICATE_HEARTBEATS:
                 message = (
@@ -457,6 +457,7 @@ class GroupSession:
                     runner.execute(runner.ownership.step_back())
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:
+        """Return whether this idle member would get the messages of a queue, if it had any."""
         if not runner.ownership.is_idle:
             return False
         claim = self.roster.claims.get(queue)

@@ -160,6 +160,8 @@ class _ConsumerBase:
     async def _start_consumers(
         self, connection: ConsumingConnection, handle: HandleMessage, wake: asyncio.Event
     ) -> None:
+        """Look the queues up, and start the consumers that are missing. The error of a handler sets `wake`."""
+
         def on_done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
                 wake.set()
@@ -188,12 +190,15 @@ class _ConsumerBase:
 
 
 class _Consumer:
+    """The messages of one consumer, handled one after another."""
+
     def __init__(self, queue: str) -> None:
         self.queue = queue
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()  # bounded by the prefetch count; None marks the end
         self._is_ending = False
 
     async def take(self, delivered: Any) -> None:
+        """Receive a message of aiormq."""
         self._inbox.put_nowait(delivered)
 
     def end(self, _reason: object = None) -> None:

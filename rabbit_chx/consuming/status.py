@@ -187,6 +187,7 @@ def group_findings(
 
 
 def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
+    """Yield the findings about single queues. In a message, ``{}`` is the names of the queues and the verb: see `_finding`."""
     existing = [queue for queue in status.queues if queue.type is not None]
     if missing := [queue for queue in status.queues if queue.type is None]:
         yield _finding(

@@ -1,4 +1,4 @@
-"""Waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting."""
+"""Waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
 
 from __future__ import annotations
 

@@ -185,5 +185,5 @@ def without_binding(
 
 
 def ascending_bindings(places: Iterable[Destination]) -> tuple[Binding, ...]:
-    """Return bindings of which ``x-modulus-hash`` keeps the order of the places on releases that sort by binding key: their keys ascend."""
+    """Return bindings with ascending keys, so that releases that sort an ``x-modulus-hash`` exchange by binding key keep the order of the places."""
     return tuple((place, f"{number:09}") for number, place in enumerate(places))

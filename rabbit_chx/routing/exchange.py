@@ -1,4 +1,4 @@
-"""What routes a message by a hash, and exchanges of type ``x-consistent-hash``.
+"""Exchanges that route a message by a hash (`HashExchange`), and those of type ``x-consistent-hash``.
 
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8 to
 v4.3.6.
@@ -18,10 +18,7 @@ from rabbit_chx.checks import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError
-from rabbit_chx.routing.bindings import (
-    Destination,
-    Place,
-)
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
 from rabbit_chx.routing.message import (
     AMQP_1_0,
@@ -36,11 +33,7 @@ from rabbit_chx.routing.message import (
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.ring_changes import Provenance
-from rabbit_chx.routing.rules import (
-    EMPTY_LIST_CRASHES,
-    EMPTY_LIST_IS_HASHED,
-    HASHED_ROUTING_KEY,
-)
+from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
 
 if TYPE_CHECKING:
@@ -56,9 +49,6 @@ if TYPE_CHECKING:
         missing_nulls: bool
 
 
-#: The range of ``erlang:phash2/1``.
-_HASHES = 1 << 27
-_FORMAT = "rabbit-chx/modulus"
 #: A message as the broker receives it.
 ReceivedMessage: TypeAlias = Message091 | Message10
 
@@ -327,6 +317,7 @@ class ConsistentHashExchange(HashExchange):
         return place if self.slots is None else self.slots.queue_of(place)
 
     def _hashed(self, message: ReceivedMessage) -> HashedTerm:
+        """Return the term of the hashed part of a message; raise an error if the broker crashes on it."""
         if self.hashed_on.kind == "routing-key":
             return HashedTerm(message.routing_keys[0], HASHED_ROUTING_KEY)
         if self.hashed_on.kind == "property":
@@ -334,7 +325,7 @@ class ConsistentHashExchange(HashExchange):
         return self._checked(message.header_term(self.hashed_on.name))
 
     def _checked(self, hashed: HashedTerm) -> HashedTerm:
-        """Return the term of a header; raise an error if the broker crashes on it."""
+        """Return the term of a header, with the rule of an empty list; raise an error if the broker crashes on that."""
         if hashed.term != [] or self.ring.bucket_count == 1:
             return hashed
         if self.ring.release.follows(EMPTY_LIST_CRASHES):
@@ -354,6 +345,7 @@ class ConsistentHashExchange(HashExchange):
 
 
 def _phash2(term: Term) -> int | None:
+    """Return the hash of a term, as the server does it; None for an integer, which is the seed itself."""
     while isinstance(term, list) and term:
         term = term[0]
     return None if isinstance(term, int) and not isinstance(term, bool) else phash2(term)

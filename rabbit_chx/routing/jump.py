@@ -6,7 +6,8 @@ Veach with another random number generator, so the results differ.
 
 The exchange uses 21 bits of a hash, so the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the process with
 the same N share one table of this function, which is filled on demand. A table takes 2 MiB up to 255 buckets, 4 MiB up to 65,535 and 8 MiB
-above. At most `MAX_TABLES` are kept; the least recently used one is dropped first. Threads may fill a table concurrently: a cell is written
+above. At most `MAX_TABLES` are open; the least recently opened one is dropped first. Only arrays of keys open a table (`open_table`); a
+single key uses it if it is open. Threads may fill a table concurrently: a cell is written
 atomically and always gets the same bucket, so a reader sees either "not filled" or the result. The lock guards only the list of tables.
 """
 
@@ -27,6 +28,7 @@ SEED_MASK = SEEDS - 1
 MAX_TABLES = 16
 _CELLS: tuple[tuple[Literal["B", "H", "I"], int], ...] = (("B", 1), ("H", 2), ("I", 4))  # code, bytes
 
+#: The open tables by bucket count, the most recently opened last.
 opened: dict[int, SeedTable] = {}
 _lock = Lock()
 

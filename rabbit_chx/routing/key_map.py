@@ -1,7 +1,7 @@
-"""What maps keys to destinations: the one protocol of rings, slot tables, modulus exchanges and super streams.
+"""The protocol of values that map keys to destinations: rings, slot tables, ``x-modulus-hash`` exchanges and super streams.
 
-Commands, plans, groups and Spark ask a `KeyMap`, and not what they hold. A hash of a key is reduced to a number, and each number has a
-destination: a bucket of a ring, a binding of an ``x-modulus-hash`` exchange, a partition of a super stream.
+Commands, plans, groups and Spark call its methods and do not test the type. A hash of a key is reduced to the number of a bucket, and each
+bucket has a destination. A bucket is a bucket of a ring, a binding of an ``x-modulus-hash`` exchange, or a partition of a super stream.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class KeyMap(Protocol):
 
     @property
     def buckets(self) -> tuple[Place, ...]:
-        """The destination of each number; None at a hole."""
+        """The destination of each bucket; None at a hole."""
 
     @property
     def bucket_count(self) -> int:
-        """The number of numbers to which a hash is reduced, without holes."""
+        """The number of buckets without holes, to which a hash is reduced."""
 
     def destination_for(self, key: str | bytes) -> Place:
         """Return the destination of a routing key; None if it is a hole.
@@ -103,7 +103,7 @@ class KeyMap(Protocol):
 
 
 def check_key_map(*key_maps: object) -> None:
-    """Raise an InputError unless each argument maps keys."""
+    """Raise an InputError unless each argument is a key map."""
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Key maps as JSON text: of which kind a text is."""
+"""Key maps from JSON text of any kind."""
 
 from __future__ import annotations
 

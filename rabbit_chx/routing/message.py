@@ -41,7 +41,7 @@ from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import Release, Rule
 
-#: The default of CC and BCC.
+#: The default of CC and BCC. `Message091.of` compares it by identity, to recognize a message that has only a routing key.
 NO_KEYS: tuple[str | bytes, ...] = ()
 
 

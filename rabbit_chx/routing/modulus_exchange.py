@@ -113,6 +113,33 @@ class ModulusHashExchange(HashExchange):
         object.__setattr__(self, "release", release)
         object.__setattr__(self, "provenance", "assumed" if self._is_unordered else provenance)
 
+    @property
+    def buckets(self) -> tuple[Destination, ...]:
+        """The destination of each remainder of a hash: `destinations`."""
+        return self.destinations
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of bindings."""
+        return len(self.destinations)
+
+    def destination_for(self, key: str | bytes) -> Destination:
+        """Return the destination of a message with this routing key, without CC and BCC.
+
+        Args:
+            key: the routing key, at most 255 bytes.
+
+        Raises:
+            EmptyRingError: the exchange has no bindings.
+            NotDeterminedError: the release orders bindings unpredictably.
+            InputError: the key is invalid.
+        """
+        place = self.route(routing_key=key)
+        if place is None:
+            self._refuse_empty()
+        assert place is not None  # it has bindings
+        return place
+
     def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
         """Return the destination of each message with a routing key, without CC and BCC, as an index into `destinations`.
 
@@ -160,16 +187,6 @@ class ModulusHashExchange(HashExchange):
                 exchange.indices([])  # raises an error if the release has no order
         return modulo_flows(self.destinations, after.buckets, _HASHES)
 
-    @property
-    def buckets(self) -> tuple[Destination, ...]:
-        """The destination of each remainder of a hash: `destinations`."""
-        return self.destinations
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of bindings."""
-        return len(self.destinations)
-
     def bind(self, destination: Destination, weight: int | str = 1) -> ModulusHashExchange:
         """Return the exchange with one binding more.
 
@@ -214,23 +231,6 @@ class ModulusHashExchange(HashExchange):
             "provenance": self.provenance,
             "destinations": self.destinations,
         }
-
-    def destination_for(self, key: str | bytes) -> Destination:
-        """Return the destination of a message with this routing key, without CC and BCC.
-
-        Args:
-            key: the routing key, at most 255 bytes.
-
-        Raises:
-            EmptyRingError: the exchange has no bindings.
-            NotDeterminedError: the release orders bindings unpredictably.
-            InputError: the key is invalid.
-        """
-        place = self.route(routing_key=key)
-        if place is None:
-            self._refuse_empty()
-        assert place is not None  # it has bindings
-        return place
 
     def to_json(self) -> str:
         """Return the exchange as JSON text on one line: the format ``rabbit-chx/modulus`` with its name, release, provenance and destinations."""

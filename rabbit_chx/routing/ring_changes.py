@@ -58,7 +58,10 @@ ORIGINS = {
     "assumed": "assumed",
 }
 
+#: The largest ring that is computed here.
 MAX_BUCKETS = 10_000_000
+#: An Erlang map of more keys has no order.
+_SMALL_MAP_KEYS = 32
 
 
 class RingState(NamedTuple):
@@ -95,9 +98,6 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
     return RingState(places, NEWEST if release is None else release, "read", None, next_bucket is not None)
 
 
-_SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
-
-
 def replay(bindings: GivenBindings, release: Release, provenance: Provenance) -> RingState:
     """Return the ring of these bindings, in bind order."""
     growth = _Growth([], {}, release)
@@ -112,6 +112,7 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
     growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
     growth.bind(checked_bindings([(destination, weight)], ring.release))
     bound = _changed(ring, growth.buckets, growth.bindings)
+    # Where second bindings append buckets, an unbind may leave holes at the end. Then the number of the next bucket is not known.
     guessed = not ring.end_known and ring.release.follows(DUPLICATES_APPEND)
     return bound._replace(provenance="assumed") if guessed else bound
 

@@ -110,16 +110,6 @@ class SlotTable:
         object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
         object.__setattr__(self, "buckets", tuple(map(self.queue_of, self.ring.buckets)))
 
-    def queue_of(self, place: Place) -> Place:
-        """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
-
-        Args:
-            place: a destination of the ring, or None for a hole.
-        """
-        if not isinstance(place, ExchangeRef) or place in self.other_exchanges:
-            return place
-        return self.owners.get(place)
-
     def __repr__(self) -> str:
         return (
             f"<SlotTable {len(self.owners)} slots, {len(self.destinations)} queues, {self.ring.provenance}>"
@@ -148,6 +138,16 @@ class SlotTable:
     def provenance(self) -> Provenance:
         """The provenance of the ring."""
         return self.ring.provenance
+
+    def queue_of(self, place: Place) -> Place:
+        """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
+
+        Args:
+            place: a destination of the ring, or None for a hole.
+        """
+        if not isinstance(place, ExchangeRef) or place in self.other_exchanges:
+            return place
+        return self.owners.get(place)
 
     def with_release(self, release: Release) -> SlotTable:
         """Return the same table under the rules of another release, as an assumption.

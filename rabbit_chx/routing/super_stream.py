@@ -134,6 +134,26 @@ class SuperStream:
         """True if the binding keys are not ``0``, ``1`` and so on: then clients route by key or by hash, as their program says."""
         return self.binding_keys != tuple(map(str, range(len(self.partitions))))
 
+    @property
+    def hashing(self) -> str:
+        """The name of the hash: ``super-stream/`` and the client, or ``key``."""
+        return f"{self.kind}/{'key' if self.routing == 'key' else self.client}"
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The partitions."""
+        return self.partitions
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """The partition of each remainder of a hash: `partitions`."""
+        return self.partitions
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of partitions."""
+        return len(self.partitions)
+
     def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
@@ -161,6 +181,19 @@ class SuperStream:
         else:
             hash_ = murmur3_x64_128(_utf_16(data), _SEED)
         return self.partitions[hash_ % len(self.partitions)]
+
+    def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
+        """Return the partitions that are bound with a routing key, for clients that route by binding key.
+
+        Args:
+            routing_key: text or its UTF-8 bytes.
+
+        Raises:
+            InputError: the routing key is neither text nor bytes.
+        """
+        wanted = bytes_of(routing_key, "the routing key")
+        bound = zip(self.partitions, self.binding_keys, strict=True)
+        return tuple(name for name, key in bound if key.encode() == wanted)
 
     def destination_for(self, key: str | bytes) -> str:
         """Return the partition of a routing key, as `partition_for`.
@@ -211,26 +244,6 @@ class SuperStream:
             plain = keys.to_pylist() if hasattr(keys, "to_pylist") else keys
             return np.array([numbers[self.partition_for(key)] for key in plain], np.int32)
         return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
-
-    @property
-    def hashing(self) -> str:
-        """The name of the hash: ``super-stream/`` and the client, or ``key``."""
-        return f"{self.kind}/{'key' if self.routing == 'key' else self.client}"
-
-    @property
-    def destinations(self) -> tuple[str, ...]:
-        """The partitions."""
-        return self.partitions
-
-    @property
-    def buckets(self) -> tuple[str, ...]:
-        """The partition of each remainder of a hash: `partitions`."""
-        return self.partitions
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of partitions."""
-        return len(self.partitions)
 
     def shares(self) -> dict[str, float]:
         """Return the exact share of the hashes of each partition."""
@@ -350,19 +363,6 @@ class SuperStream:
                 f"clients of {self.name!r} route by binding key, so the shares of the keys are not known: give keys"
             )
 
-    def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
-        """Return the partitions that are bound with a routing key, for clients that route by binding key.
-
-        Args:
-            routing_key: text or its UTF-8 bytes.
-
-        Raises:
-            InputError: the routing key is neither text nor bytes.
-        """
-        wanted = bytes_of(routing_key, "the routing key")
-        bound = zip(self.partitions, self.binding_keys, strict=True)
-        return tuple(name for name, key in bound if key.encode() == wanted)
-
 
 def super_stream_of(
     name: str,
@@ -410,6 +410,8 @@ def _utf_16(data: bytes) -> bytes:
     except UnicodeDecodeError:
         raise InputError(f"rstream sends text, and the routing key {data!r:.60} is not UTF-8") from None
 
+
+# -- murmur3 (Austin Appleby, MurmurHash3.cpp)
 
 _MASK = 0xFFFFFFFF
 _C1, _C2 = 0xCC9E2D51, 0x1B873593

@@ -1,4 +1,4 @@
-"""The seeds of many messages of an ``x-consistent-hash`` exchange.
+"""The seeds of many messages of an ``x-consistent-hash`` exchange, and the hashes of the lists of ``x-modulus-hash``.
 
 Text, bytes and integers are hashed as arrays; other header values one by one.
 """
@@ -69,6 +69,10 @@ _INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 
 _LIST_KINDS: dict[type, str] = {str: "text", bytes: "bytes", int: "integers"}
 _TEXT = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}
+_SEED_BITS = np.uint64(0xFFFFFFFF)  # of which 21 are used
+_ZERO = np.uint32(0)
+
+Integers = np.int64 | np.uint64
 
 
 class ExchangeSeeds:
@@ -222,6 +226,7 @@ def _amqp10_seeds(
 
 
 def _each(values: Iterable[Any], seed: Callable[[Any], int], seed_of_null: SeedOfNull) -> Iterable[int]:
+    """Yield the seed of each value, computed one by one."""
     _refuse_numpy_without_values(values)
     for first, piece in pieces(values):
         for position, value in enumerate(piece, first):
@@ -271,11 +276,7 @@ def _kind_of_arrow(type_: Any) -> str:
     return "integers" if str(type_) in _INTEGER_ARROWS else ""
 
 
-_SEED_BITS = np.uint64(0xFFFFFFFF)  # of which 21 are used
-
-Integers = np.int64 | np.uint64
-
-_ZERO = np.uint32(0)
+# -- integers, and lists of one key, as `make_hash2` hashes them
 
 
 def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
@@ -361,6 +362,7 @@ def integer_seeds(values: NDArray[Integers], types: tuple[FieldType, ...], *, ty
 def _seeds_of_chunk(
     values: NDArray[Integers], first: int, types: tuple[FieldType, ...], *, typed: bool
 ) -> UInt32s:
+    """Return the seeds of a chunk; `first` is the position of its first value, for errors."""
     seeds = np.empty(len(values), np.uint32)
     left = np.ones(len(values), np.bool_)
     limits = np.iinfo(values.dtype)

@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 #: Returns the seed of a null; called only for nulls. None if nulls are refused.
 SeedOfNull: TypeAlias = Callable[[], int] | None
 
+UInt32s: TypeAlias = "NDArray[np.uint32]"
+
+CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
 _ARROW_KINDS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 _PANDAS_NULLS = ("NAType", "NaTType")
+
+
+# -- columns: keys in chunks, as spans of one buffer
 
 
 def hashes(
@@ -48,7 +54,7 @@ def hashes(
 def hashed_parts(
     keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
 ) -> Iterator[UInt32s]:
-    """Return the hashes of the keys in chunks; see `hashes`."""
+    """Yield the hashes of the keys in chunks; see `hashes`."""
     if is_arrow(keys):
         yield from _hash_arrow(keys, initial, seed_of_null, longest)
         return
@@ -64,7 +70,7 @@ def hashed_parts(
 
 
 def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
-    """Return the keys in chunks, as one buffer and the offset of each key; nulls are refused."""
+    """Yield the keys in chunks, as one buffer and the offsets of the keys, including the end; nulls are refused."""
     if not is_arrow(keys):
         for first, piece in pieces(keys):
             null = next((place for place, key in enumerate(piece) if is_null(key)), None)
@@ -211,6 +217,7 @@ def _hash_array(keys: Any, initial: int, longest: int | None, first: int) -> Ite
 
 
 def _hash_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:
+    """Hash the values of a dictionary once, and yield the hash of each key; the last item is for nulls."""
     values = np.concatenate([*_hash_array(keys.dictionary, initial, None, 0), np.zeros(1, np.uint32)])
     sizes = np.append(0 if longest is None else np.diff(_spans_of_arrow(keys.dictionary)[1]), 0)
     for start in range(0, len(keys), CHUNK_KEYS):
@@ -266,9 +273,8 @@ def _bytes_in(buffer: Any) -> NDArray[np.uint8]:
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
-UInt32s: TypeAlias = "NDArray[np.uint32]"
+# -- phash2 of spans
 
-CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
 _FEW_KEYS = 32  # below that, one key after the other is faster
 _BLOCK = 12
 _WINDOW = 16  # a block, and the four other bytes of a 16-byte load
@@ -374,6 +380,8 @@ def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint
         np.bitwise_xor(x, spare, out=x)
 
 
+# -- murmur3 of spans
+
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 _WORD = 4
 #: By number of bytes after the last whole word: the mask of the key's bytes in the next four.
@@ -382,11 +390,11 @@ _MURMUR_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 def murmur3_hashes(keys: Iterable[Any], seed: int) -> UInt32s:
     """Return the murmur3 x86-32 hash of each key; nulls are refused."""
-    parts = [_hashed(data, offsets.astype(np.int64), seed) for data, offsets in spans(keys)]
+    parts = [_murmur3_of_spans(data, offsets.astype(np.int64), seed) for data, offsets in spans(keys)]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
 
-def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> UInt32s:
+def _murmur3_of_spans(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> UInt32s:
     low, high = int(offsets[0]), int(offsets[-1])
     data = np.concatenate((data[low:high], np.zeros(_WORD, np.uint8)))
     # Overlapping items, so that one fancy index fetches a word at any place.

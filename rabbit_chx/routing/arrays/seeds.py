@@ -1,4 +1,9 @@
-"""Seeds to buckets: many seeds, and statistics of all 2^21 seeds of a ring."""
+"""Seeds to buckets: many seeds, and statistics of all 2^21 seeds of a ring.
+
+`buckets_of_seeds` looks seeds up in the table of the bucket count (`jump`). Statistics for many bucket counts use `Stays` instead: while the
+bucket count grows, a seed stays in a bucket for a range of counts, and then jumps to a later one. So one walk of each seed has its bucket
+for every count.
+"""
 
 from __future__ import annotations
 
@@ -263,6 +268,7 @@ def _stays_on_small_rings(before: int, most: int, seeds: int) -> Stays:
 
 
 def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
+    """Compute the stays of `stays_of_seeds`; rows that are equal are counted once. `all_seeds` is `SEEDS`, which tests replace."""
     parts, staying = [], np.zeros(before, np.int64)
     for start in range(0, all_seeds, _CHUNK_SEEDS):
         seeds = np.arange(start, start + _CHUNK_SEEDS, dtype=np.uint64)
