@@ -39,7 +39,7 @@ from rabbit_chx.routing.key_map import (
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import destination_from_json, place_to_json
-from rabbit_chx.routing.ring_changes import ORIGINS, PROVENANCES, Provenance
+from rabbit_chx.routing.ring_changes import ORIGINS, PROVENANCES, Provenance, provenance_after_change
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class ModulusHashExchange(HashExchange):
             destination: the bound queue or exchange.
             weight: the binding key.
         """
-        return ModulusHashExchange(self.name, (*self.bindings, (destination, weight)), self.release)
+        return self._with((*self.bindings, (destination, weight)))
 
     def unbind(self, destination: Destination, weight: int | str | None = None) -> ModulusHashExchange:
         """Return the exchange without the bindings of a destination.
@@ -206,9 +206,7 @@ class ModulusHashExchange(HashExchange):
         Raises:
             InputError: it is not bound.
         """
-        return ModulusHashExchange(
-            self.name, without_binding(self.name, self.bindings, destination, weight), self.release
-        )
+        return self._with(without_binding(self.name, self.bindings, destination, weight))
 
     def with_release(self, release: Release) -> ModulusHashExchange:
         """Return the same bindings under the rules of another release.
@@ -266,6 +264,11 @@ class ModulusHashExchange(HashExchange):
             raise InputError(
                 f"this is not an x-modulus-hash exchange ({error}): write it again with to_json"
             ) from None
+
+    def _with(self, bindings: Iterable[tuple[Destination, int | str]]) -> ModulusHashExchange:
+        return ModulusHashExchange(
+            self.name, bindings, self.release, provenance_after_change(self.provenance)
+        )
 
     @property
     def _is_unordered(self) -> bool:

@@ -166,7 +166,7 @@ def delete_destination(ring: RingState, destination: Destination) -> RingState:
 
 def delete_exchange(ring: RingState) -> RingState:
     """Return the ring of a later exchange with the same name: no buckets, no bindings."""
-    return RingState((), ring.release, _provenance_after_change(ring), (), end_known=True)
+    return RingState((), ring.release, provenance_after_change(ring.provenance), (), end_known=True)
 
 
 def restart(ring: RingState) -> RingState:
@@ -243,14 +243,15 @@ def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Bindi
     return RingState(
         tuple(buckets),
         ring.release,
-        _provenance_after_change(ring),
+        provenance_after_change(ring.provenance),
         None if ring.bindings is None else tuple(bindings),
         ring.end_known,
     )
 
 
-def _provenance_after_change(ring: RingState) -> Provenance:
-    return "replayed" if ring.provenance == "read" else ring.provenance
+def provenance_after_change(provenance: Provenance) -> Provenance:
+    """Return the origin of a map after a bind or an unbind: one that was read is then replayed."""
+    return "replayed" if provenance == "read" else provenance
 
 
 def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:

@@ -27,7 +27,7 @@ from rabbit_chx.routing.key_map import (
     plural,
 )
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.ring_changes import Provenance, provenance_after_change
 
 if TYPE_CHECKING:
     import numpy as np
@@ -355,7 +355,9 @@ class SuperStream:
         return tuple(zip(self.partitions, self.binding_keys, strict=True))
 
     def _with(self, bindings: tuple[Binding, ...]) -> SuperStream:
-        return replace(super_stream_of(self.name, bindings, client=self.client), routing=self.routing)
+        provenance = provenance_after_change(self.provenance)
+        stream = super_stream_of(self.name, bindings, client=self.client, provenance=provenance)
+        return replace(stream, routing=self.routing)
 
     def _check_hashed(self) -> None:
         if self.routing == "key":

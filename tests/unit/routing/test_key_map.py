@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
+from rabbit_chx.routing import (
+    ExchangeRef,
+    HashRing,
+    ModulusHashExchange,
+    Provenance,
+    Release,
+    SlotTable,
+    SuperStream,
+)
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, modulo_flows, modulo_shares
 from rabbit_chx.routing.key_map_json import key_map_from_json
 
@@ -152,6 +161,22 @@ def test_bindings_go_and_come() -> None:
         stream.bind(ExchangeRef("x"), "0")
     with pytest.raises(InputError, match="has no partition"):
         java(["s-0"]).unbind("s-0")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("read", "replayed"), ("replayed", "replayed"), ("assumed", "assumed")]
+)
+def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(
+    before: Provenance, after: Provenance
+) -> None:
+    bindings = [("a", 1), ("b", 1)]
+    for key_map in (
+        replace(HashRing.from_bindings(bindings), provenance=before),
+        ModulusHashExchange("x", bindings, provenance=before),
+        SuperStream(["a", "b"], name="s", provenance=before),
+    ):
+        assert key_map.provenance == before
+        assert key_map.bind("c", "2").provenance == key_map.unbind("a").provenance == after
 
 
 def test_releases_without_an_order() -> None:
