@@ -68,12 +68,13 @@ test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
 
 test-all: java test-unit test-live test-rest ## all tests except parity, the matrices and most faults
 
-quick: $(STAMP) ## lint, types, and the unit tests that the changes since main may affect: a minute
+# A change of a data file selects no test.
+quick: $(STAMP) ## lint, types, and the unit tests that the changes since its last run affect: a minute; the first time all of them
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/update.py --check
-	$(BIN)/python tools/affected_tests.py
+	$(PYTEST) -n auto --dist worksteal --testmon --testmon-forceselect -m "not extended" $(UNIT_TESTS)
 
 test-spark-matrix: java ## the Spark tests on each PySpark version of SPARKS; tests that need a newer version are skipped
 	@failed=; for version in $(SPARKS); do \
@@ -224,7 +225,7 @@ $(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
 	@touch $@
 
 clean: ## remove everything that the targets have built, except the downloaded data
-	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache .testmondata* spark-warehouse metastore_db derby.log
 
 # The packages of the demo. --no-compile: compiling only the imported modules takes less time than compiling all.
 $(DEMO): pyproject.toml tools/install.py
