@@ -217,7 +217,11 @@ def declaration_faults(declared: _Declared, release: Release | None) -> list[Fou
     if release is not None:
         return list(_faults(declared, release))
     fields = [{found.field for found in _faults(declared, each)} for each in MEASURED]
-    return [found for found in _faults(declared, NEWEST) if all(found.field in each for each in fields)]
+    if not all(fields):
+        return []
+    newest = list(_faults(declared, NEWEST))
+    # Releases may refuse it for different reasons: 3.8 does not have streams.
+    return [found for found in newest if all(found.field in each for each in fields)] or newest
 
 
 def _faults(declared: _Declared, release: Release) -> Iterator[Found]:

@@ -103,14 +103,14 @@ class Topology(ObjectSet):
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
     @classmethod
-    def from_toml(cls, text: str, *, file: str | None = None, release: Release | None = NEWEST) -> Topology:
+    def from_toml(cls, text: str, *, file: str | None = None, release: Release | None = None) -> Topology:
         """Return the topology in a topology file. docs/topology.md describes the format.
 
         Args:
             text: the file's text.
             file: its name, for the error.
-            release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake, because a
-                plan checks the rest with the broker's release.
+            release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
+                refuses what the broker's release refuses.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
@@ -161,9 +161,9 @@ class Topology(ObjectSet):
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """The mistakes of a topology that was made in Python: those that `from_toml` reports for its `to_toml`."""
+        """The mistakes of a topology that was made in Python: those that `from_toml` reports for its `to_toml` and its `release`."""
         try:
-            Topology.from_toml(self.to_toml(), release=self.release or NEWEST)
+            Topology.from_toml(self.to_toml(), release=self.release)
         except TopologyError as error:
             return error.problems
         return ()

@@ -336,7 +336,7 @@ def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
 
 
 def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each declaration that the broker's release refuses; the newest release's rules apply to a file."""
+    """Yield a refusal for each declaration that the broker's release refuses; if it is not known, the newest one."""
     release = live.release or NEWEST
     for change in changes:
         if isinstance(change.wanted, BindingDefinition | None) or change.action not in (

@@ -368,7 +368,7 @@ def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(
     rabbit: Rabbit, site: ChangedSite
 ) -> None:
     wanted = Topology.from_toml(
-        '[[queues]]\nname = "near"\narguments = { x-queue-master-locator = "client-local" }\n', release=None
+        '[[queues]]\nname = "near"\narguments = { x-queue-master-locator = "client-local" }\n'
     )
     refusals = site.planned(wanted).refusals
     denied = pika.exceptions.ConnectionClosedByBroker

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -22,10 +22,10 @@ from rabbit_chx.topology.objects import Owner
 _CHX = "x-consistent-hash"
 
 
-def problems_in(text: str) -> list[str]:
+def problems_in(text: str, release: Release | None = None) -> list[str]:
     """Return the problems of a file, each as ``path: rule; remedy`` and without its value; a good file has none."""
     try:
-        Topology.from_toml(text)
+        Topology.from_toml(text, release=release)
     except TopologyError as error:
         return [f"{problem.subject.partition(' = ')[0]}: {problem.text}" for problem in error.problems]
     return []

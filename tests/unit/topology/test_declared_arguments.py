@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 from topologies import problems_in
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, QueueDefinition, Topology, plan
-from rabbit_chx.topology.arguments import declaration_faults
+from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 from rabbit_chx.topology.policies import policy_matches
 
 QUEUE = '[[queues]]\nname = "q"\n'
@@ -29,7 +32,7 @@ QUEUE = '[[queues]]\nname = "q"\n'
 )
 def test_a_rule_of_some_releases(type_: str, argument: str, accepting: str, refusing: str) -> None:
     text = f'{QUEUE}type = "{type_}"\narguments = {{ {argument} }}'
-    wanted = Topology.from_toml(text, release=None)
+    wanted = Topology.from_toml(text)
     assert Topology.from_toml(text, release=Release(accepting)) == wanted
     with pytest.raises(TopologyError):
         Topology.from_toml(text, release=Release(refusing))
@@ -38,6 +41,28 @@ def test_a_rule_of_some_releases(type_: str, argument: str, accepting: str, refu
         (refusal,) = plan(wanted, Topology(release=Release(refusing))).refusals
         assert (refusal.kind, refusal.allow_with) == ("declaration", None)
         assert f"(RabbitMQ {refusing})" in refusal.message
+
+
+@pytest.mark.parametrize("name", QUEUE_ARGUMENTS)
+def test_a_file_has_a_mistake_if_every_release_refuses_it(name: str) -> None:
+    for type_, value in product(("classic", "quorum", "stream"), ("x", "1D", -1, 0, 1, 1 << 62, True)):
+        queue = QueueDefinition("q", type_, arguments={name: value})
+        text = Topology(queues=(queue,)).to_toml()
+        refused = {release for release in MEASURED if problems_in(text, release)}
+        assert bool(problems_in(text)) is (refused == set(MEASURED)), (text, refused)
+        for release in MEASURED if refused < set(MEASURED) else ():
+            refusals = plan(Topology.from_toml(text), Topology(release=release)).refusals
+            assert bool(refusals) is (release in refused) or "master-locator" in name
+
+
+def test_a_file_for_an_older_broker_has_no_mistake() -> None:
+    mirrored = PolicyDefinition("mirrored", "^q$", definition={"ha-mode": "all"})
+    wanted = Topology(
+        queues=(QueueDefinition("q", arguments={"x-queue-master-locator": "random"}),), policies=(mirrored,)
+    )
+    assert wanted.problems == ()
+    assert Topology.from_toml(wanted.to_toml()) == wanted
+    assert len(replace(wanted, release=Release("4.3.6")).problems) == 2
 
 
 def test_a_type_of_a_plugin_has_its_own_rules() -> None:
@@ -56,7 +81,7 @@ def test_a_type_of_a_plugin_has_its_own_rules() -> None:
     ],
 )  # fmt: skip
 def test_a_policy_that_the_newest_release_refuses(policy: str, problem: str) -> None:
-    assert problems_in(f'[[policies]]\nname = "p"\n{policy}') == [f"policies[0].{problem}"]
+    assert problems_in(f'[[policies]]\nname = "p"\n{policy}', Release("4.3.6")) == [f"policies[0].{problem}"]
 
 
 @pytest.mark.parametrize("pattern", ["a++", r"\p{L}", "[[:alpha:]]", r"\Qa(\E", "(*UTF8)a", "^*"])

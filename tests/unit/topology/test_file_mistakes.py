@@ -10,6 +10,7 @@ from topologies import problems_in
 from rabbit_chx import Topology
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.fields import file_finding, shown_value
 from rabbit_chx.topology.toml_file import parse
 
@@ -161,7 +162,7 @@ def queue(type_: str, *arguments: str) -> str:
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_problem(text: str, problem: str) -> None:
-    assert problems_in(text) == [problem]
+    assert problems_in(text, NEWEST) == [problem]
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,7 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
         name = "leaders"
         pattern = "^near$"
         definition = { queue-master-locator = "min-masters" }
-        """,
-        release=None,
+        """
     )
     release = Release("3.13.7")
     features = {"queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring"}

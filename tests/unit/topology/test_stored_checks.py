@@ -143,9 +143,7 @@ EXTRA = '[[queues]]\nname = "jobs.old"\n[[queues]]\nname = "theirs"\n'
 
 
 def orders(*buckets: Place, text: str = ORDERS, release: Release = RELEASE, **others: Any) -> Topology:
-    return read(
-        Topology.from_toml(text, release=None), {"orders": buckets} if buckets else None, release, **others
-    )
+    return read(Topology.from_toml(text), {"orders": buckets} if buckets else None, release, **others)
 
 
 def fleeting(about: str, durable: str = "true") -> str:
@@ -352,7 +350,7 @@ def queues(
     ring = ", ".join(f'{{ queue = "{name}" }}' for name in lines)
     entries = "".join(f'[[queues]]\nname = "{name}"\n{more}\n' for name, more in lines.items())
     text = f'[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ring}]\n{entries}'
-    return Scenario(read(Topology.from_toml(text, release=None), None, release, policies=policies, **others))
+    return Scenario(read(Topology.from_toml(text), None, release, policies=policies, **others))
 
 
 def alike(lines: str, *policies: PolicyDefinition, release: Release = RELEASE, **others: Any) -> Scenario:
@@ -484,9 +482,7 @@ def bills(
         f'[[queues]]\nname = "b.{n}"\ntype = "{type_}"\n{(lines or {}).get(n, "")}\narguments = {{ {(rows or {}).get(n, "")} }}\n'
         for n in "1234"
     )
-    return replace(
-        Topology.from_toml(f"{BILLS}{queues}", release=None), bindings=tuple(bindings), release=release
-    )
+    return replace(Topology.from_toml(f"{BILLS}{queues}"), bindings=tuple(bindings), release=release)
 
 
 LISTED = Topology.from_toml(f'{BILLS}queues = ["b.{{1..3}}"]\n{BILLED}')
