@@ -76,6 +76,7 @@ class Stage:
         fault: Callable[[Run], None],
         *targets: ConnectionSettings,
         load: Load | None = None,
+        columns: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Run:
         """Publish under a fault.
@@ -85,11 +86,12 @@ class Stage:
             fault: what happens.
             targets: where to connect to; nothing for the broker itself.
             load: the rows.
+            columns: further columns of `publish_many`.
             options: arguments of the publisher.
         """
         run = Run(load or Load())
         with _logged(self.folder):
-            run.publish(kind, list(targets) or self.target(), EXCHANGE, fault, **options)
+            run.publish(kind, list(targets) or self.target(), EXCHANGE, fault, columns=columns, **options)
         self.write_down(run)
         return run
 

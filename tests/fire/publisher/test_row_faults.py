@@ -1,0 +1,59 @@
+"""Rows for which the broker closes the channel or the connection, among rows that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pika
+import pytest
+from both_publishers import AnyPublisher
+from delivery_checker import Verdict
+from fire_load import Load
+from fire_stage import Stage, both
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx.broker import pika_parameters
+
+pytestmark = pytest.mark.broker
+
+LOAD = Load(rows=12_000, fault_at=3_000)
+POISON = {3_000, 3_001, 8_000, 11_999}
+PROMISE = "PublishError names the first such row and counts them. Every other row is confirmed; those around them may be sent again."
+
+
+@both()
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("a missing exchange", 404),
+        pytest.param("a decimal header to a stream", 541, marks=pytest.mark.chx_broker(">=4.0")),
+    ],
+    ids=["channel", "connection"],
+)
+def test_rows_that_close_the_connection(
+    kind: AnyPublisher, what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    if code == 541:
+        with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("poison", ExchangeType("fanout"), durable=True)
+            channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_bind("s", "poison")
+    rows = range(LOAD.rows)
+    columns: dict[str, Any] = {"exchanges": ["poison" if row in POISON else None for row in rows]}
+    if code == 541:
+        columns["properties"] = {
+            "headers": [{"d": Decimal("1.25")} if row in POISON else None for row in rows]
+        }
+    run = stage.publish(kind, lambda _: None, load=LOAD, columns=columns, backoff_s=0.1)
+    assert f"row {min(POISON)} " in str(run.error)
+    assert str(code) in str(run.error)
+    kept(
+        run,
+        fault=f"four rows with {what}, for which the broker closes the {'channel' if code == 404 else 'connection'}",
+        promise=PROMISE,
+        outcome=f"PublishError: {code}",
+    )
+    assert (run.report.confirmed, run.report.nacked) == (LOAD.rows - len(POISON), len(POISON))
