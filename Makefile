@@ -228,7 +228,7 @@ clean: ## remove everything that the targets have built, except the downloaded d
 	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache .testmondata* spark-warehouse metastore_db derby.log
 
 # The packages of the demo. --no-compile: compiling only the imported modules takes less time than compiling all.
-$(DEMO): pyproject.toml tools/install.py
+$(DEMO): pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) does not exist: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -236,12 +236,12 @@ $(DEMO): pyproject.toml tools/install.py
 	  { echo "$(PYTHON) cannot create a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing PySpark, Arrow, NumPy and clients into $(VENV)"
 	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,spark,testing]'
+	@$(BIN)/pip install --no-compile --editable '.[aio,cli,spark,testing]'
 	@touch $@
 
 $(STAMP): $(DEMO)
 	@echo "Installing the development tools into $(VENV)"
-	@$(BIN)/python tools/install.py --no-compile --editable '.[aio,cli,plot,spark,testing]' --group dev
+	@$(BIN)/pip install --no-compile --editable '.[aio,cli,plot,spark,testing]' --group dev
 	@touch $@
 
 $(AMQP10): $(STAMP)
