@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _LEAST_SHOWN = 0.000005
 _NOWHERE = "(nowhere)"
+#: The versions of the formats of documents that lost a field since version 1.
+_VERSIONS = dict.fromkeys(
+    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "verify"), 2
+)
 #: The attributes in JSON of values that do not name them in `json_fields`.
 _FIELDS: dict[type, tuple[str, ...]] = {
     ExchangeRef: ("exchange=name",),
@@ -42,7 +46,7 @@ def place_text(place: Place) -> str:
 
 def document(name: str, **parts: object) -> dict[str, Any]:
     """Return a JSON document of the format ``rabbit-chx/NAME`` with these fields."""
-    return {"format": f"rabbit-chx/{name}", "format_version": 1, **to_json(parts)}
+    return {"format": f"rabbit-chx/{name}", "format_version": _VERSIONS.get(name, 1), **to_json(parts)}
 
 
 def entry(value: object, *names: str) -> dict[str, Any]:
@@ -57,13 +61,13 @@ def entries(values: Iterable[object], *names: str) -> list[dict[str, Any]]:
 
 
 def finding_entry(finding: Finding, *names: str) -> dict[str, Any]:
-    """Return a finding as JSON with these attributes, the message and the fix. `says` and `cure` are the former names."""
-    return entry(finding, *names, "says=message", "cure=fix", "message", "fix")
+    """Return a finding as JSON with these attributes, the message and the fix."""
+    return entry(finding, *names, "message", "fix")
 
 
 def refusal_entries(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the refusals of a plan as JSON."""
-    return entries(refusals, "says=text", "message", "fix", "allow_with")
+    return entries(refusals, "message", "fix", "allow_with")
 
 
 def to_json(value: Any) -> Any:

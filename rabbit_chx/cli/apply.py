@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ _CODES: dict[ApplyState, int] = {
     "refused": ExitCode.REFUSED,
     "partly": ExitCode.PARTLY,
 }
+#: The versions of plan files; their checksum has the same meaning.
+_PLAN_VERSIONS = (1, 2)
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
 
@@ -92,7 +95,7 @@ class ApplyReport:
             changes=applied.changes if applied else (),
             rings=[{"exchange": name, "ring": ring} for name, ring in rings.items()],
             refusals=refusal_entries(self.refusals),
-            says=self.problem,
+            message=self.problem,
             **slots,
         )
 
@@ -158,6 +161,12 @@ class ApplyOptions:
         of_plan = plan.get("checksum") if isinstance(plan, dict) else None
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
             raise InputError(f"{path} is not a plan: give a file that topology plan --plan-out wrote")
+        version = plan.get("format_version", 1)
+        if version not in _PLAN_VERSIONS:
+            raise InputError(
+                f"the plan {path} has format_version {version!r}, and this release reads "
+                f"{' and '.join(map(str, _PLAN_VERSIONS))}: write it again with topology plan --plan-out {shlex.quote(path)}"
+            )
         if checksum is not None and checksum != of_plan:
             raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")
         return of_plan

@@ -25,7 +25,7 @@ _COMMAND = re.compile(
     rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
 )
 #: The fields of documents that may contain commands. All else may be text of the user.
-_FIELDS = ("fix", "cure", "message", "says")
+_FIELDS = ("fix", "message")
 _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
 _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")

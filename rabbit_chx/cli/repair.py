@@ -124,7 +124,7 @@ class RepairReport:
             ring=self.ring,
             longest_gap={"operations": operations, "seconds": self.gap_s},
             left=[finding.kind for finding in self.left],
-            says=self.problem,
+            message=self.problem,
         )
 
 

@@ -281,7 +281,8 @@ class BalanceReport:
             obstacles=[
                 {
                     "kind": obstacle.kind,
-                    "says": obstacle.text,
+                    "message": obstacle.message,
+                    "fix": obstacle.fix,
                     "slot": obstacle.destination.name
                     if isinstance(obstacle.destination, ExchangeRef)
                     else None,

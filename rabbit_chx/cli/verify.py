@@ -302,7 +302,7 @@ class ScratchReport:
             way="scratch",
             **entry(self, "exchange", "vhost", "arguments"),
             **source_as_json(self.ring),
-            findings=entries(self.findings, "kind", "destination", "share", "says=message", "message"),
+            findings=entries(self.findings, "kind", "destination", "share", "message"),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
             destinations=[

@@ -4,7 +4,7 @@
 
     {
       "format": "rabbit-chx/plan",
-      "format_version": 1,
+      "format_version": 2,
       "changes": [{"action": "bind", "kind": "binding", "name": "orders -> orders.1 (key 1)",
                    "fields": [{"field": "routing_key", "old": null, "new": "1"}]}],
       "rings": [{"exchange": "orders", "moved": 0.1, "moved_at_worst": 0.2,
@@ -13,10 +13,10 @@
                  "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
                  "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
-      "refusals": [{"says": "...", "message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],   null: no option permits it; says: both
+      "refusals": [{"message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],   null: no option permits it
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          neither in the topology nor owned; it stays
-      "warnings": [{"says": "..."}],                              only if there are warnings
+      "warnings": [{"message": "..."}],                           only if there are warnings
       "parked": [{"queue": "events.park", "messages": 12}]        only if messages are parked
     }
 
@@ -76,7 +76,7 @@ def plan_as_json(plan: Plan) -> str:
     """Return the JSON text of a plan, on one line."""
     parts: dict[str, object] = {}
     if plan.warnings:
-        parts["warnings"] = [{"says": warning} for warning in plan.warnings]
+        parts["warnings"] = [{"message": warning} for warning in plan.warnings]
     if plan.parked_messages:
         parts["parked"] = [
             {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()

@@ -29,7 +29,7 @@ def test_another_order_is_found_with_its_exact_share(
         ring = live.ring("orders")
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
-    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file} --url amqp://")
+    assert order["fix"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file} --url amqp://")
 
 
 def test_an_operator_policy_that_makes_a_queue_drop_messages(
@@ -39,7 +39,7 @@ def test_an_operator_policy_that_makes_a_queue_drop_messages(
     orders.management.request("PUT", "operator-policies", orders.settings.vhost, "caps", body=policy)
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
     assert finding_kinds(document) == [("dropping-destination", "orders.1")]
-    assert "at most 2 messages by the operator policy caps" in document["findings"][0]["says"]
+    assert "at most 2 messages by the operator policy caps" in document["findings"][0]["message"]
 
 
 def test_a_policy_that_the_broker_passes_over_does_not_hide_the_one_below_it(
@@ -59,7 +59,7 @@ def test_a_policy_that_the_broker_passes_over_does_not_hide_the_one_below_it(
         orders.management.request("PUT", "policies", orders.settings.vhost, name, body=policy)
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
     assert finding_kinds(document) == [("expiring-destination", "orders.1")]
-    assert "TTL of 1,000 ms by the policy below" in document["findings"][0]["says"]
+    assert "TTL of 1,000 ms by the policy below" in document["findings"][0]["message"]
 
 
 def test_all_exchanges_are_checked_and_listed(orders: Shop, answer: Callable[..., Any]) -> None:

@@ -87,7 +87,7 @@ def test_an_exchange_of_which_all_messages_are_unroutable(
         ("hole", None),
         ("silent-binding", "q1"),
     ]
-    assert "spare leads to no queue" in found["rest"]["findings"][0]["says"]
+    assert "spare leads to no queue" in found["rest"]["findings"][0]["message"]
     assert Counter(kind for kind, _ in finding_kinds(found["holes"]))["hole"] == 1
     assert metrics["rabbit_chx_unroutable_share_ratio"].value(exchange="empty") == 1
 

@@ -59,7 +59,7 @@ def test_the_alternate_exchange_gets_the_keys_that_a_direct_exchange_does_not_kn
     orders.channel.queue_bind("orders.3", "rest", "")
     share = _declare(orders, "direct", **{"alternate-exchange": "rest"})
     finding = found(1)
-    assert (finding["share"], "goes to its alternate exchange rest" in finding["says"]) == (0.0, True)
+    assert (finding["share"], "goes to its alternate exchange rest" in finding["message"]) == (0.0, True)
     assert share_lost(orders, "front", _KEYS) == 0.0
     there = orders.channel.queue_declare("orders.3", passive=True).method.message_count
     assert there == share * _KEYS

@@ -71,9 +71,8 @@ def test_an_exclusive_queue_is_not_bound_by_another_connection(
     there = live_ring(orders)
     document = answer("ring", "repair", "orders", *orders.live, *orders.via, "--apply", code=4)
     assert document["state"] == "refused"
-    assert (
-        "queue mine is exclusive, and only the connection that declared it" in document["refusals"][0]["says"]
-    )
+    refusal = document["refusals"][0]["message"]
+    assert "queue mine is exclusive, and only the connection that declared it" in refusal
     assert live_ring(orders) == there
 
 

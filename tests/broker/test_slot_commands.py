@@ -74,7 +74,7 @@ def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
     slots.channel.queue_bind("events.1", "events.slot.00", "")
     (finding,) = topologies.document("check", path, code=1)["findings"]
     assert (finding["kind"], finding["destination"]) == ("different", {"exchange": "events.slot.00"})
-    assert "events.slot.00 is at events.1, not events.2" in finding["says"]
+    assert "events.slot.00 is at events.1, not events.2" in finding["message"]
     planned = topologies.document("plan", path, code=1)
     assert planned["rings"][0]["moved"] == finding["share"]
 
@@ -122,11 +122,11 @@ def test_what_waits_in_the_park_is_counted(
     document = topologies.document("check", path, code=1)
     bare, parked = document["findings"]
     assert (bare["kind"], bare["destination"]) == ("missing", {"exchange": "events.slot.05"})
-    assert "is bound to no queue: 12.510% of all keys wait in events.park" in bare["says"]
+    assert "is bound to no queue: 12.510% of all keys wait in events.park" in bare["message"]
     assert (parked["kind"], parked["destination"]) == ("unexpected", "events.park")
-    assert parked["says"].startswith(f"{waiting} message")
-    (cure,) = {finding["cure"] for finding in document["findings"]}
-    plan, _, apply = cure.partition(", and then: ")
+    assert parked["message"].startswith(f"{waiting} message")
+    (fix,) = {finding["fix"] for finding in document["findings"]}
+    plan, _, apply = fix.partition(", and then: ")
     assert plan.startswith(f"run: rabbit-chx topology plan {path} --url amqp://")
     assert apply.startswith(f"rabbit-chx topology apply {path} --url amqp://")
     shown = answer("ring", "show", "events", *slots.live, *slots.via)["slots"]

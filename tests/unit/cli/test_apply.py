@@ -146,6 +146,18 @@ def test_a_stored_plan_takes_the_place_of_an_answer(ran: Ran, two: ModelledComma
     assert queues(two) == 3
 
 
+@pytest.mark.parametrize(("version", "code"), [(1, 0), (2, 0), (3, 2), (None, 2)])
+def test_a_stored_plan_of_an_older_version_is_applied_and_one_of_a_newer_is_refused(
+    ran: Ran, two: ModelledCommands, tmp_path: Path, version: int | None, code: int
+) -> None:
+    stored = tmp_path / "plan.json"
+    assert ran(*two.arguments("plan", THREE, "--plan-out", str(stored)))[0] == 1
+    stored.write_text(json.dumps({**json.loads(stored.read_text()), "format_version": version}))
+    found, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(stored)))
+    assert (found, queues(two)) == (code, 2 if code else 3)
+    assert (f"topology plan --plan-out {stored}" in errors) == bool(code)
+
+
 @pytest.mark.parametrize(("stdin", "stderr"), [(False, False), (True, False), (False, True)])
 def test_where_nobody_can_be_asked_somebody_has_to_say_yes(
     ran: Ran, two: ModelledCommands, *, stdin: bool, stderr: bool
@@ -180,7 +192,7 @@ def test_an_answer_that_was_no_for_programs(ran: Ran, two: ModelledCommands) -> 
     two.terminal("n\n")
     code, out, _ = ran(*two.arguments("apply", THREE, "-o", "json"))
     document = json.loads(out)
-    assert (code, document["state"], document["says"]) == (4, "refused", "the answer was no")
+    assert (code, document["state"], document["message"]) == (4, "refused", "the answer was no")
     assert "create queue" in two.said, "the plan is not on stdout, and still shown"
 
 

@@ -161,7 +161,7 @@ def test_each_exchange_of_a_file_is_compared_on_two_releases(answer: Callable[..
         pytest.approx(0.75, abs=1e-3),
         None,
     )
-    assert f"--file {file}" in by_name["orders"]["findings"][0]["cure"]
+    assert f"--file {file}" in by_name["orders"]["findings"][0]["fix"]
 
 
 def test_the_share_of_a_file_is_that_of_one_exchange_of_it(answer: Callable[..., Any], file: str) -> None:
@@ -204,6 +204,6 @@ def test_a_definitions_file_reports_its_release(
     assert document["release"]["version"] == "3.12.14"
     assert document["source"].endswith("rings assumed as the bindings are listed")
     orders = next(exchange for exchange in document["exchanges"] if exchange["exchange"] == "orders")
-    assert "topology export --exchange orders > orders.toml" in orders["findings"][0]["cure"]
+    assert "topology export --exchange orders > orders.toml" in orders["findings"][0]["fix"]
     code, _, said = ran("compare", "--topology", str(path), "--release", "3.11.0", "--to-release", "4.3.6")
     assert (code, "it is compared as of 3.11.0" in said) == (1, True)

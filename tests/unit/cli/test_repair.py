@@ -112,7 +112,7 @@ def test_an_answer_that_was_no_for_programs(
     modelled.terminal("n\n")
     code, out, _ = ran(*repair, "--apply", "-o", "json")
     document = json.loads(out)
-    assert (code, document["state"], document["says"]) == (4, "refused", "the answer was no")
+    assert (code, document["state"], document["message"]) == (4, "refused", "the answer was no")
     assert "unbind" in modelled.said, "the steps are not on stdout, and still shown"
 
 

@@ -168,7 +168,7 @@ def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) 
     document = found.as_json()
     assert (document["format"], document["format_version"], document["way"]) == (
         "rabbit-chx/verify",
-        1,
+        2,
         "stored",
     )
     counts = {"rows": 12, "right": 9, "wrong": 1, "without_key": 2, "other_exchange": 0}

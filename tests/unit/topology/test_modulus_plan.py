@@ -208,7 +208,7 @@ def test_a_new_exchange_whose_queues_are_there_warns_of_keys_that_go_elsewhere_m
     made = plan(replace(ring, queues=bills(4).queues), gone)
 
     assert [
-        entry["says"].partition(":")[0] for entry in json.loads(plan(bills(4), gone).to_json())["warnings"]
+        entry["message"].partition(":")[0] for entry in json.loads(plan(bills(4), gone).to_json())["warnings"]
     ] == [
         "while the bindings of bills are made, up to 75.000% of its keys go to another queue than afterwards"
     ]

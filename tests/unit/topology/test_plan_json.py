@@ -35,7 +35,7 @@ def test_the_format() -> None:
         "checksum",
         "unmanaged",
     ]
-    assert (document["format"], document["format_version"]) == ("rabbit-chx/plan", 1)
+    assert (document["format"], document["format_version"]) == ("rabbit-chx/plan", 2)
     assert document["changes"][0] == {
         "action": "bind",
         "kind": "binding",
@@ -67,7 +67,7 @@ def test_the_format() -> None:
         ],
     }
     (refusal,) = document["refusals"]
-    assert list(refusal) == ["says", "message", "fix", "allow_with"]
+    assert list(refusal) == ["message", "fix", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
     assert document["checksum"] == planned.checksum
 
