@@ -107,8 +107,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers, messages and streams": {
         "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Rows, times, nodes and writers of streams.", "streams:show"),
-        "replay": ("Rows of given keys since a given time.", "streams:replay"),
+        "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
+        "replay": ("Rows of given keys since a given time.", "replay:replay"),
     },
     "Other": {"completion": ("Completion for bash, zsh or fish.", "app:completion")},
 }

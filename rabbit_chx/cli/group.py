@@ -17,7 +17,8 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
-from rabbit_chx.cli.streams import address_option, parse_addresses, places_of
+from rabbit_chx.cli.stream_options import address_option, parse_addresses
+from rabbit_chx.cli.stream_show import places_of
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError

@@ -41,7 +41,7 @@ from rabbit_chx.cli.report import (
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
-from rabbit_chx.cli.streams import StreamMap, StreamOptions, text_or_base64
+from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing

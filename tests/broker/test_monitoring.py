@@ -24,7 +24,7 @@ from shop import Shop
 
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.group import StreamGroupReport
-from rabbit_chx.cli.streams import RowPlace, ShownStream, StreamsReport
+from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.streams.frames import StreamMetadata
 from rabbit_chx.testing.running_broker import free_ports

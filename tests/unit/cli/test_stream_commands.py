@@ -18,18 +18,10 @@ from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli import streams
-from rabbit_chx.cli.streams import (
-    ReplayedRow,
-    RowPlace,
-    ShownStream,
-    StreamMap,
-    StreamOptions,
-    StreamsReport,
-    no_rows_text,
-    parse_addresses,
-    parse_time,
-)
+from rabbit_chx.cli import replay, stream_options, stream_show
+from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
+from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, parse_addresses, parse_time
+from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.cli.verify import StoredReport
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError, InputError
@@ -106,7 +98,7 @@ def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return NOW.astimezone(tz) + timedelta(seconds=next(moments))
 
-    monkeypatch.setattr(streams, "datetime", Clock)
+    monkeypatch.setattr(stream_options, "datetime", Clock)
     given = StreamOptions(None, None, None, by_message_id=False, since="90s", until="30s", addresses=())
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
@@ -220,7 +212,7 @@ def test_a_replay_counts_the_rows_of_all_batches() -> None:
     row = {"stream": "s0", "offset": 1, "timestamp": NOW, "key": b"k", "value": b"v"}
     batches = [pa.RecordBatch.from_pylist([row] * count) for count in (2, 3)]
     shown = Counter[str]()
-    assert [len(rows) for rows in streams._records(batches, shown)] == [2, 3]
+    assert [len(rows) for rows in replay._records(batches, shown)] == [2, 3]
     assert shown == {"s0": 5}
 
 
@@ -265,7 +257,7 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
 
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
-        streams.places_of(connection, ["s0"])
+        stream_show.places_of(connection, ["s0"])
 
 
 def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +273,7 @@ def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch)
         "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
     )
     stream = ShownStream("s0", None, StreamMetadata(None, ()))
-    found = streams._with_ends(ConnectionSettings(), stream, {}, None)
+    found = stream_show._with_ends(ConnectionSettings(), stream, {}, None)
     assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
 
 
@@ -292,7 +284,7 @@ def test_the_first_problem_of_the_management_api_is_told(capsys: pytest.CaptureF
     numbers = itertools.count(1)
     at: Any = SimpleNamespace(management=management)
     stream = ShownStream("s0", None, StreamMetadata(None, ()))
-    assert list(streams._with_figures(at, [stream] * 3)) == [stream] * 3
+    assert list(stream_show._with_figures(at, [stream] * 3)) == [stream] * 3
     said = capsys.readouterr().err
     assert ("problem 1" in said, "problem 2" in said, "problem 3" in said) == (True, False, False)
 

@@ -1,0 +1,151 @@
+"""``rabbit-chx replay``: the rows of some keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.wording import document
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
+from rabbit_chx.routing.key_map import plural
+from rabbit_chx.streams.nodes import stream_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRow:
+    """A row of a stream."""
+
+    stream: str
+    offset: int
+    timestamp: datetime
+    key: bytes
+    value: bytes
+
+    def as_row(self) -> Sequence[tuple[str, str]]:
+        """Return the names and values of the fields; bytes that are not UTF-8 as ``base64:``."""
+        return (
+            ("stream", self.stream),
+            ("offset", str(self.offset)),
+            ("time", time_text(self.timestamp)),
+            ("key", _text(self.key)),
+            ("value", _text(self.value)),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/row``."""
+        return document(
+            "row",
+            stream=self.stream,
+            offset=self.offset,
+            timestamp=time_text(self.timestamp),
+            **text_or_base64("key", self.key),
+            **text_or_base64("value", self.value),
+        )
+
+
+def _text(value: bytes) -> str:
+    (name, text), *_ = text_or_base64("text", value).items()
+    return text if name == "text" else f"base64:{text}"
+
+
+@command(
+    example="rabbit-chx replay user-42 --exchange orders --since 2h --management-url http://guest:guest@localhost:15672 "
+    "--ring-via 'docker exec rabbitmq'",
+    output_help="The form of the rows; table has a line for each, with tabs between the fields.",
+)
+def replay(
+    *,
+    keys: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="KEY..."),
+    exchange: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The hash exchange that the rows were published to. Its queues are streams.",
+    ),
+    topology: str | None = option(
+        metavar="FILE", help="Use the ring of this topology file instead of the live ring."
+    ),
+    filter_value: str | None = option(
+        "--filter",
+        metavar="VALUE",
+        help="The filter value of the rows, '{key}' if it is the KEY: the broker omits chunks without it (3.13). Rows without a filter "
+        "value are found.",
+    ),
+    stream: StreamOptions = options(StreamOptions),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream
+    of a KEY is read.
+
+    A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
+    routing key. The ring of --exchange must be known: give --ring-via, --ring or --topology. For rows that
+    were written before the ring changed, give the former ring by --ring.
+
+    Rows are shown up to the end of the stream at the time of opening.
+    """
+    from rabbit_chx.streams import replay as replay_rows
+
+    at = broker.live(streams=True)
+    (since, until), addresses = stream.range, parse_addresses(stream.addresses)
+    placement = stream.placement(at, exchange, topology)
+    is_super_stream = placement.source.kind == "super-stream"
+    counts = Counter[str]()
+    batches = replay_rows(
+        stream_settings(at.settings),
+        keys,
+        **{"super_stream": placement.exchange, "routing": stream.routing}
+        if is_super_stream
+        else {"ring": placement.source},
+        exchange=stream.published_to or placement.exchange,
+        key_column=stream.key_column,
+        filter_value=None if filter_value is None else partial(_filter_of, filter_value),
+        since=since,
+        until=until,
+        addresses=addresses,
+        counts=counts,
+    )
+    shown = Counter[str]()
+
+    def finish() -> None:
+        found = ", ".join(f"{plural(count, 'row')} in {name}" for name, count in shown.items())
+        older = "; rows that were written before a change of the ring may be in another stream"
+        if is_super_stream or stream.ring:
+            older = ""
+        if found:
+            found += (
+                f", of {plural(counts['read'], 'row')} that {'was' if counts['read'] == 1 else 'were'} read"
+            )
+        say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
+
+    return Outcome(batches=_records(batches, shown), finish=finish)
+
+
+def _filter_of(template: str, key: bytes) -> bytes:
+    return template.encode().replace(b"{key}", key)
+
+
+def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> str:
+    """Return the message for a replay without rows."""
+    which = f"the key {keys[0]!r:.60}" if len(keys) == 1 else "one of the keys"
+    read = f"{plural(counts['read'], 'row')} {'was' if counts['read'] == 1 else 'were'} read"
+    if others := counts["other_exchange"]:
+        return (
+            f"no rows with {which} were published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
+            "exchange: give it with --published-to"
+        )
+    return f"no rows with {which}: {read}"
+
+
+def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:
+    for batch in batches:
+        rows = [ReplayedRow(**row) for row in batch.to_pylist()]
+        shown[rows[0].stream] += len(rows)
+        yield rows

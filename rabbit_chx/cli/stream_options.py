@@ -1,0 +1,253 @@
+"""The options of streams that `stream show`, `replay` and `verify` share: the range, the addresses, and the ring that places the rows."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+
+import click
+
+from rabbit_chx.analysis.wording import listed, place_text
+from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli.command import TEXT, option, say
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.report import hashes_text
+from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
+
+if TYPE_CHECKING:
+    from rabbit_chx.streams import StreamReader
+    from rabbit_chx.streams.keys import KeyColumn
+
+_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+#: A day with a time zone, for which Python takes the zone for a time.
+_DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
+_ADDRESS = re.compile(r".+:\d+=.+:\d+")
+_TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
+_MOST_KEYS = 5
+
+
+class StreamMap(NamedTuple):
+    """The mapping of keys to streams.
+
+    Attributes:
+        exchange: the exchange, or the super stream.
+        source: maps keys to streams.
+    """
+
+    exchange: str
+    source: KeyMap
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that keys can belong to."""
+        places = self.source.destinations
+        for place in places:
+            if not isinstance(place, str):
+                raise InputError(f"{place_text(place)} is not a stream: give the streams with --stream")
+        return [str(place) for place in places]
+
+
+def address_option() -> Any:  # a field's default
+    """Return a field that is the option for advertised addresses."""
+    return option(
+        "--address",
+        multiple=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and the address that is reachable from here.",
+    )
+
+
+@dataclass(frozen=True)  # cached properties need a __dict__
+class StreamOptions:
+    """The options of a range of streams, and of the placement of their rows."""
+
+    section: ClassVar = "Streams"
+    super_stream: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The super stream; murmur3 selects the partition, as in the clients for Java, .NET and Go.",
+    )
+    ring: str | None = option(
+        metavar="FILE",
+        help="A ring file of `ring show --output json`, instead of the current ring.",
+    )
+    published_to: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The exchange that the rows were published to, if the hash exchange is bound to it.",
+    )
+    by_message_id: bool = option(
+        is_flag=True,
+        help="The key of a row is its message id instead of its routing key, as often with super streams.",
+    )
+    since: str | None = option(
+        metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
+    )
+    until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
+    addresses: tuple[str, ...] = address_option()
+    routing: StreamRouting | None = option(
+        type=click.Choice(get_args(StreamRouting)),
+        help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; if the "
+        "binding keys are not 0, 1, ..., verify accepts both, and replay requires the option]",
+    )
+
+    @property
+    def key_column(self) -> KeyColumn:
+        """The column of the keys."""
+        return "message_id" if self.by_message_id else "key"
+
+    @cached_property
+    def range(self) -> tuple[datetime | None, datetime | None]:
+        """The times between which rows are read. Relative times are computed once, so all streams of a command have the same range."""
+        now = datetime.now(UTC)
+        since, until = parse_time("--since", self.since, now), parse_time("--until", self.until, now)
+        if since is not None and until is not None and until < since:
+            raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
+        return since, until
+
+    def placement(self, at: BrokerAddresses, exchange: str | None, topology: str | None) -> StreamMap:
+        """Return the placement of keys by the options."""
+        ways = {
+            "--super-stream": self.super_stream,
+            "--ring": self.ring,
+            "--topology": topology,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"the placement of the rows is given twice, by {given[0]} and by {given[1]}: leave one out"
+            )
+        if self.super_stream is not None:
+            if exchange is not None:
+                raise InputError(
+                    f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
+                )
+            return _super_stream(at, self.super_stream, self.routing)
+        if self.routing is not None:
+            raise InputError(
+                "--routing is that of a super stream: give --super-stream NAME too, or leave it out"
+            )
+        if topology is not None:
+            read = read_topology(topology, at.settings.vhost)
+            exchange = exchange_in(read, exchange).name
+            return _placed(exchange, ring_of_topology(read, exchange, None))
+        if exchange is None:
+            raise InputError(
+                "the placement of the rows is not given: give the exchange that they were published to, or --super-stream NAME"
+            )
+        if self.ring is not None:
+            return _placed(exchange, ring_of_file(self.ring))
+        return _placed(exchange, ring_of_broker(at, exchange))
+
+    def reader(self, at: BrokerAddresses, stream: str, **arguments: Any) -> StreamReader:
+        """Return a reader of the range of a stream."""
+        from rabbit_chx.streams import StreamReader
+
+        since, until = self.range
+        return StreamReader(
+            stream_settings(at.settings),
+            stream,
+            start=since or "first",
+            end=until,
+            addresses=parse_addresses(self.addresses),
+            **arguments,
+        )
+
+
+def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time of an option; None if it is not given."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text.strip()):
+        try:
+            return now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        except OverflowError:
+            raise InputError(
+                f"{name} {text} is before the year 1: leave it out to begin at the first row"
+            ) from None
+    try:
+        moment = datetime.fromisoformat(_DAY.sub(r"\1T00:00\2", text.strip()))
+    except ValueError:
+        raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
+    if moment.tzinfo is None:
+        written = text.strip() if ":" in text else moment.isoformat(timespec="minutes")
+        raise InputError(f"{name} {text} lacks a time zone: write {written}Z for UTC, or {written}+02:00")
+    return moment
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the address to connect to for each advertised address."""
+    for text in texts:
+        if not _ADDRESS.fullmatch(text):
+            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> StreamMap:
+    if at.management_url is not None:
+        try:
+            source = at.exchange(name, "").key_map()
+        except MismatchError:
+            source = None
+        if not isinstance(source, SuperStream):
+            raise InputError(
+                f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
+            )
+        return _named_placement(source, routing)
+    with closing(StreamConnection(stream_settings(at.settings))) as connection:
+        partitions = connection.partitions(name)
+        keys = connection.binding_keys(name, partitions)
+    if routing != "hash" and None in keys:
+        raise InputError(
+            f"the binding key of partition {partitions[keys.index(None)]!r} is not known over the stream protocol: give --management-url, or "
+            "--routing hash"
+        )
+    known = [key or "" for key in keys]
+    return _named_placement(SuperStream(partitions, known, name=name, provenance="read"), routing)
+
+
+def _named_placement(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
+    if routing is None and source.has_named_keys:
+        say(
+            f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
+            "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
+        )
+    return StreamMap(source.name, replace(source, routing=routing))
+
+
+def _placed(exchange: str, ring: RingInput) -> StreamMap:
+    if ring.source.kind == "super-stream":
+        raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
+    if ring.arguments:
+        raise InputError(
+            f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
+        )
+    if ring.arguments is None:
+        say(f"{ring.doubt}, so the routing key is assumed")
+    return StreamMap(exchange, ring.source)
+
+
+def text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
