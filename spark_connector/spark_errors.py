@@ -6,12 +6,14 @@ variables include options with a password, so no traceback of this package may l
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from rabbit_chx import errors
 from rabbit_chx.errors import PublishError, RabbitChxError
@@ -23,16 +25,8 @@ _T = TypeVar("_T")
 _PLACES = 3
 _MOST_TEXT = 300
 _LINE = re.compile(r"^(?:\S+: )?rabbit_chx\.errors\.(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
-#: The counts in the `str` of a `PublishReport`.
-_COUNTS = {
-    "confirmed": re.compile(r"([\d,]+) of [\d,]+ rows confirmed"),
-    "rows": re.compile(r"[\d,]+ of ([\d,]+) rows confirmed"),
-    "returned": re.compile(r"([\d,]+) returned as unroutable"),
-    "nacked": re.compile(r"([\d,]+) refused\b"),
-    "unknown": re.compile(r"([\d,]+) unknown"),
-    "retried": re.compile(r"([\d,]+) sent again after a refusal"),
-    "republished": re.compile(r"([\d,]+) sent again after a reconnect"),
-}
+#: The line below a `PublishError` with its report; see `with_report`.
+_REPORT = re.compile(r"^rabbit_chx report: (?P<counts>\{.*\})\s*$", re.MULTILINE)
 
 
 def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
@@ -67,12 +61,21 @@ def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return wrapped
 
 
+def with_report(error: PublishError) -> PublishError:
+    """Add the counts of the report as JSON, in a line below the message: Spark transfers only the text of an error."""
+    if isinstance(error.report, PublishReport):
+        counts = {name: count for name, count in asdict(error.report).items() if name != "samples"}
+        error.add_note(f"rabbit_chx report: {json.dumps(counts)}")
+    return error
+
+
 def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     """Return the error that a task of this package raised, or None if another error ended the job.
 
-    It is parsed from the last line of the traceback that Spark shows as text. The report of a `PublishError` has the counts of its message.
+    It is parsed from the last line of the traceback that Spark shows as text, and its report from the line of `with_report`.
     """
-    lines = list(_LINE.finditer(str(cause)))
+    text = str(cause)
+    lines = list(_LINE.finditer(text))
     if not lines:
         return None
     name, message = lines[-1]["name"], lines[-1]["message"]  # of the last attempt
@@ -80,15 +83,6 @@ def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     if not (isinstance(kind, type) and issubclass(kind, RabbitChxError)):
         return None
     if issubclass(kind, PublishError):
-        return kind(message, _report_in(message))
+        found = _REPORT.search(text, lines[-1].end())
+        return kind(message, PublishReport(**json.loads(found["counts"])) if found else PublishReport())
     return kind(message)
-
-
-def _report_in(message: str) -> PublishReport:
-    report = message.rpartition("; ")[2]
-    counts: dict[str, Any] = {
-        name: int(match[1].replace(",", ""))
-        for name, pattern in _COUNTS.items()
-        if (match := pattern.search(report)) is not None
-    }
-    return PublishReport(**counts)

@@ -21,7 +21,7 @@ from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import count_by_queue
 from spark_connector.reports import MAX_SAMPLES, KeySample, KeySampler, RowSample, TaskReport, hash_key
-from spark_connector.spark_errors import strip_traceback
+from spark_connector.spark_errors import strip_traceback, with_report
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class TaskCounter:
                 return publish(batches)
         except PublishError as cause:
             where += _refusing_queue(cause.report, self._options)
-            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+            error: RabbitChxError = with_report(PublishError(f"{where}: {cause}", cause.report))
         except Exception as cause:  # noqa: BLE001  # it is raised below
             bare = strip_traceback(cause)
             error = type(bare)(f"{where}: {bare}")

@@ -13,14 +13,14 @@ from pyspark.sql.types import StringType, StructType
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.options.common import Brokers
-from spark_connector.spark_errors import parse_task_error
+from spark_connector.spark_errors import parse_task_error, with_report
 from spark_connector.writing.task_writer import Task, TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 COUNTS = PublishReport(
-    rows=32_000, confirmed=30_000, returned=3, nacked=7, unknown=1_990, retried=9, republished=5
+    rows=32_000, confirmed=30_000, returned=3, nacked=7, unknown=1_990, retried=9, republished=5, seconds=1.5
 )
 
 
@@ -64,11 +64,18 @@ def raised(message: str, kind: str = "PublishError") -> Exception:
     return RuntimeError(f"Job aborted\nTraceback ...\nrabbit_chx.errors.{kind}: {message}\n\tat org.apache")
 
 
-def test_a_publish_error_has_the_counts_of_its_message() -> None:
-    error = parse_task_error(raised(f"partition 3: exchange 'x; 1 unknown': no queue took 3; {COUNTS}"))
-    assert isinstance(error, PublishError)
-    assert error.report == COUNTS
-    assert "no queue took 3" in str(error)
+def test_a_publish_error_has_its_report() -> None:
+    """Spark shows the text of `traceback`, here of two attempts."""
+    text = ""
+    for report in (PublishReport(rows=1), COUNTS):
+        error = with_report(
+            PublishError(f"partition 3: exchange 'x; 1 unknown': no queue took 3; {report}", report)
+        )
+        text += f"Job aborted\n{''.join(traceback.format_exception(error))}\n\tat org.apache"
+    found = parse_task_error(RuntimeError(text))
+    assert isinstance(found, PublishError)
+    assert found.report == COUNTS
+    assert str(found) == str(error), "the message does not contain the JSON"
 
 
 def test_other_errors_and_texts() -> None:
