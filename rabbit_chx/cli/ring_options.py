@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 import click
@@ -100,6 +101,61 @@ class RingInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """One way to give a ring.
+
+    Attributes:
+        name: the way, for errors.
+        read: reads the ring under the rules of a release, and of a type; None: those of the ring.
+    """
+
+    name: str
+    read: Callable[[Release | None, str | None], RingInput]
+
+    @classmethod
+    def of_bindings(cls, texts: tuple[str, ...]) -> Source:
+        """Return the source of the bindings of an option."""
+        return cls("bindings", partial(_ring_of_bindings, texts))
+
+    @classmethod
+    def of_file(cls, path: str, content: bytes | None = None) -> Source:
+        """Return the source of a file of a ring."""
+        return cls(
+            f"the file {path}", lambda rules, type_: ring_of_file(path, content).under(rules).of_type(type_)
+        )
+
+    @classmethod
+    def of_topology(
+        cls, path: str, exchange: str | None, broker: BrokerOptions, content: bytes | None = None
+    ) -> Source:
+        """Return the source of an exchange of a topology file; None: the only one that hashes."""
+
+        def read(rules: Release | None, type_: str | None) -> RingInput:
+            topology = read_topology(path, broker.vhost or "/", content)
+            return ring_of_topology(topology, exchange, rules).of_type(type_)
+
+        return cls(f"the topology {path}", read)
+
+    @classmethod
+    def of_exchange(cls, exchange: str, broker: BrokerOptions) -> Source:
+        """Return the source of a live exchange."""
+        return cls(
+            f"the exchange {exchange}",
+            lambda rules, type_: ring_of_broker(broker.live(), exchange).under(rules).of_type(type_),
+        )
+
+    @staticmethod
+    def only(ring: str, sources: Iterable[Source]) -> Source | None:
+        """Return the only source of a ring; None without a source."""
+        given = list(sources)
+        if len(given) > 1:
+            raise InputError(
+                f"{ring} is given twice, as {given[0].name} and as {given[1].name}: give it once"
+            )
+        return given[0] if given else None
+
+
+@dataclass(frozen=True, slots=True)
 class RingOptions:
     """The options of a ring: one of the first four, or a topology file with the name of an exchange."""
 
@@ -149,20 +205,22 @@ class RingOptions:
         if other is not None:
             other.check()
         rules = parse_release(self.release)
-        ring = self._chosen(
-            "the ring",
-            self.bindings,
-            self.ring_file,
-            self.topology,
-            self.exchange,
-            rules=rules,
-            type_=self.exchange_type,
-        )
-        if ring is None:
+        source = Source.only("the ring", self._sources())
+        if source is None:
             raise InputError(
                 "the ring is not given: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
-        return ring
+        return source.read(rules, self.exchange_type)
+
+    def _sources(self) -> Iterator[Source]:
+        if self.bindings:
+            yield Source.of_bindings(self.bindings)
+        if self.ring_file is not None:
+            yield Source.of_file(self.ring_file)
+        if self.topology is not None:
+            yield Source.of_topology(self.topology, self.exchange, self.broker)
+        elif self.exchange is not None:
+            yield Source.of_exchange(self.exchange, self.broker)
 
     def _refuse_broker_options(self) -> None:
         """Raise an error for an option of a live broker if no broker is used."""
@@ -203,18 +261,8 @@ class RingOptions:
         if other.to_bindings:
             rules = rules or first.source.release
             type_ = first.type
-        content = None if other.to_file is None else read_whole(other.to_file, "ring")
-        is_ring = content is not None and _is_ring(content)
-        read = self._chosen(
-            "the other ring",
-            other.to_bindings,
-            other.to_file if is_ring else None,
-            None if is_ring else other.to_file,
-            other.to_exchange,
-            rules=rules,
-            type_=type_,
-            content=content,
-        ) or first.under(rules)
+        source = Source.only("the other ring", other.sources(self.broker))
+        read = first.under(rules) if source is None else source.read(rules, type_)
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
@@ -231,35 +279,6 @@ class RingOptions:
                     f"{shlex.quote(str(file))}"
                 )
         return read
-
-    def _chosen(
-        self,
-        name: str,
-        bindings: tuple[str, ...],
-        file: str | None,
-        topology: str | None,
-        exchange: str | None,
-        *,
-        rules: Release | None,
-        type_: str | None,
-        content: bytes | None = None,
-    ) -> RingInput | None:
-        ways = [
-            *(["bindings"] if bindings else []),
-            *([] if file is None else [f"the file {file}"]),
-            *([] if topology is None else [f"the topology {topology}"]),
-            *([] if exchange is None or topology is not None else [f"the exchange {exchange}"]),
-        ]
-        if len(ways) > 1:
-            raise InputError(f"{name} is given twice, as {ways[0]} and as {ways[1]}: give it once")
-        if topology is not None:
-            read = read_topology(topology, self.broker.vhost or "/", content)
-            return ring_of_topology(read, exchange, rules).of_type(type_)
-        if exchange is not None:
-            return ring_of_broker(self.broker.live(), exchange).under(rules).of_type(type_)
-        if file is not None:
-            return ring_of_file(file, content).under(rules).of_type(type_)
-        return _ring_of_bindings(bindings, rules, type_) if bindings else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +305,19 @@ class OtherRingOptions:
         metavar=RELEASE,
         help="The other RabbitMQ release; without another ring the buckets stay the same.",
     )
+
+    def sources(self, broker: BrokerOptions) -> Iterator[Source]:
+        """Yield the given sources of the other ring."""
+        if self.to_bindings:
+            yield Source.of_bindings(self.to_bindings)
+        if self.to_file is not None:
+            content = read_whole(self.to_file, "ring")
+            if not _is_ring(content):
+                yield Source.of_topology(self.to_file, self.to_exchange, broker, content)
+                return
+            yield Source.of_file(self.to_file, content)
+        if self.to_exchange is not None:
+            yield Source.of_exchange(self.to_exchange, broker)
 
     def check(self) -> None:
         """Raise an error if none of the options is given."""
