@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, cast
 
@@ -11,6 +11,7 @@ from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.rendering import shown
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     Destination,
@@ -49,9 +50,7 @@ class Refused:
         reason: the reaction of the broker, and its cause.
     """
 
-    json_fields = ("refused=reason",)
-
-    reason: str
+    reason: str = field(metadata=shown(json="refused"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,6 @@ class MovementMatrix:
             error, or whole numbers of keys.
     """
 
-    json_fields = ("moved", "least", "cells")
-
     before: tuple[Place, ...]
     after: tuple[Place, ...]
     amounts: Mapping[tuple[Place, Place], float]
@@ -60,6 +58,10 @@ class MovementMatrix:
     def cells(self) -> list[dict[str, Any]]:
         """The amounts as a list of ``{"from": ..., "to": ..., "amount": ...}``."""
         return [{"from": source, "to": to, "amount": amount} for (source, to), amount in self.amounts.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of the matrix, for `to_json`."""
+        return {"moved": self.moved, "least": self.least, "cells": self.cells}
 
     def before_totals(self) -> dict[Place, float]:
         """Return how much each destination has before."""
@@ -139,6 +141,10 @@ class _LargeMovement(MovementMatrix):
     @property
     def move_count(self) -> int:
         return len(self.amounts) - sum((place, place) in self.amounts for place in self.before)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of the matrix, for `to_json`."""
+        return {"moved": self.moved, "least": self.least, "cells": self.cells}
 
     def before_totals(self) -> dict[Place, float]:
         return self.amounts.totals(0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import Any, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
+from rabbit_chx.rendering import shown
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 
@@ -51,9 +52,9 @@ class HeavyKey:
         place: their destination.
     """
 
-    value: Any
+    value: Any = field(metadata=shown(json="key"))
     messages: int
-    place: Place
+    place: Place = field(metadata=shown(json="destination"))
 
 
 @dataclass(frozen=True, slots=True)

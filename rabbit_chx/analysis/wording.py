@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import is_dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from rabbit_chx.rendering import json_fields
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.bindings import Place
 
@@ -20,16 +21,21 @@ _NOWHERE = "(nowhere)"
 _VERSIONS = dict.fromkeys(
     ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "verify"), 2
 )
-#: The attributes in JSON of values that do not name them in `json_fields`.
-_FIELDS: dict[type, tuple[str, ...]] = {
-    ExchangeRef: ("exchange=name",),
-    Release: ("version", "store", "store_known"),
-}
 
 
 def percent(share: float) -> str:
     """Return a share, 0 to 1, in percent; a share above 0 is never shown as 0."""
     return "<0.001%" if 0 < share < _LEAST_SHOWN else f"{share:.3%}"
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a share with nine digits; further digits may differ between machines."""
+    return None if value is None else float(f"{value:.9g}")
+
+
+def percent_or_blank(share: float | None) -> str:
+    """Return a share in percent; nothing if it is not known."""
+    return "" if share is None else percent(share)
 
 
 def listed(texts: Sequence[str], most: int, separator: Literal[",", ";"] = ",") -> str:
@@ -44,45 +50,62 @@ def place_text(place: Place) -> str:
     return _NOWHERE if place is None else str(place)
 
 
+def moment_text(seconds: float | None) -> str:
+    """Return a time in seconds since 1970 as UTC; a dash if it is not known."""
+    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def moment_as_json(seconds: float | None) -> str | None:
+    """Return a time in seconds since 1970 for JSON, with milliseconds."""
+    return (
+        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    )
+
+
 def document(name: str, **parts: object) -> dict[str, Any]:
     """Return a JSON document of the format ``rabbit-chx/NAME`` with these fields."""
     return {"format": f"rabbit-chx/{name}", "format_version": _VERSIONS.get(name, 1), **to_json(parts)}
 
 
-def entry(value: object, *names: str) -> dict[str, Any]:
-    """Return attributes of a value as JSON; ``name=path`` is the attribute `path` under another name."""
-    pairs = [name.partition("=") for name in names]
-    return {name: to_json(attrgetter(path or name)(value)) for name, _, path in pairs}
+def finding_as_json(finding: Finding, **subject: object) -> dict[str, Any]:
+    """Return a finding as JSON: its kind, its subject, the message and the fix."""
+    return {"kind": finding.kind, **to_json(subject), "message": finding.message, "fix": finding.fix}
 
 
-def entries(values: Iterable[object], *names: str) -> list[dict[str, Any]]:
-    """Return the `entry` of each value."""
-    return [entry(value, *names) for value in values]
-
-
-def finding_entry(finding: Finding, *names: str) -> dict[str, Any]:
-    """Return a finding as JSON with these attributes, the message and the fix."""
-    return entry(finding, *names, "message", "fix")
-
-
-def refusal_entries(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
+def refusals_as_json(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the refusals of a plan as JSON."""
-    return entries(refusals, "message", "fix", "allow_with")
+    return [{"message": it.message, "fix": it.fix, "allow_with": it.allow_with} for it in refusals]
 
 
 def to_json(value: Any) -> Any:
     """Return a value in JSON types.
 
-    A dataclass becomes an object of its fields, or of the attributes that its class names in `json_fields`. A ring or a plan is in
-    the format of its own `to_json`. A destination is as in the JSON of a ring: text is a queue, null is no destination.
+    A named tuple becomes an object, a dataclass one of its fields as they are `shown`, or of its own `as_json`. A ring or a plan is in the format of its
+    own `to_json`. A destination is as in the JSON of a ring: text is a queue, null is no destination.
     """
-    if isinstance(value, Mapping):
-        return {name: to_json(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(to_json, value))
     if hasattr(value, "to_json"):
         return json.loads(value.to_json())
-    names = getattr(value, "json_fields", _FIELDS.get(type(value)))
-    if names is None and is_dataclass(value):
-        names = [field.name for field in fields(value)]
-    return value if names is None else entry(value, *names)
+    if isinstance(value, ExchangeRef):
+        value = {"exchange": value.name}
+    elif isinstance(value, Release):
+        value = {"version": value.version, "store": value.store, "store_known": value.store_known}
+    elif hasattr(value, "as_json"):
+        value = value.as_json()
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = json_fields(value)
+    if isinstance(value, Mapping):
+        return {name: to_json(inner) for name, inner in value.items()}
+    return list(map(to_json, value)) if isinstance(value, list | tuple) else value
+
+
+class Document:
+    """A dataclass whose fields are those of a JSON document, `rabbit-chx/` and `format_name`."""
+
+    __slots__ = ()
+    format_name: ClassVar[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this result."""
+        return document(self.format_name, **json_fields(self))

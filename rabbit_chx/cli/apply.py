@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import document, entry, refusal_entries
+from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, read_topology
@@ -83,18 +83,25 @@ class ApplyReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        applied, slots = self.applied, {}
+        applied = self.applied
+        slots: dict[str, object] = {}
         if applied is not None and (applied.handed_over or applied.unparked):
-            handed_over = [{"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over]
-            slots = {"handed_over": handed_over, **entry(applied, "unparked", "overtaken")}
+            slots = {
+                "handed_over": [
+                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
+                ],
+                "unparked": applied.unparked,
+                "overtaken": applied.overtaken,
+            }
         rings = applied.rings if applied and self.state == "applied" else {}
         return document(
             "apply",
-            **entry(self, "state", "checksum=plan.checksum"),
+            state=self.state,
+            checksum=self.plan.checksum,
             planned=len(self.plan.changes),
             changes=applied.changes if applied else (),
             rings=[{"exchange": name, "ring": ring} for name, ring in rings.items()],
-            refusals=refusal_entries(self.refusals),
+            refusals=refusals_as_json(self.refusals),
             message=self.problem,
             **slots,
         )

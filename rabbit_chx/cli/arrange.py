@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx.analysis.wording import document, entry, percent
+from rabbit_chx.analysis.wording import document, percent
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
@@ -44,9 +44,12 @@ class ArrangedFile:
 
     def as_json(self) -> dict[str, Any]:
         """Return the text, and the share that each ring moves before and after."""
-        moved = ("moved", "moved_at_worst")
         rings = [
-            {"exchange": ring.exchange, "before": entry(ring, *moved), "after": entry(order, *moved)}
+            {
+                "exchange": ring.exchange,
+                "before": {"moved": ring.moved, "moved_at_worst": ring.moved_at_worst},
+                "after": {"moved": order.moved, "moved_at_worst": order.moved_at_worst},
+            }
             for ring, order in self.rings
         ]
         return document("arrange", rings=rings, pinned=self.pinned, text=self.text)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, finding_entry, listed
+from rabbit_chx.analysis.wording import document, finding_as_json, listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
@@ -31,6 +31,12 @@ from rabbit_chx.topology.plan_output import counted_kind
 
 _MOST_SHOWN = 50
 _MOST_NAMES = 10
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return finding_as_json(
+        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,9 @@ class CheckReport:
         """Return the document ``rabbit-chx/check``; empty if the check failed."""
         if not self.ended:
             return {}
-        fields = ("kind", "exchange", "destination", "share")
         findings = [
             ({"vhost": vhost} if self.all_vhosts else {})
-            | finding_entry(replace(finding, fix=self._in_vhost(finding.fix, vhost)), *fields)
+            | _as_json(replace(finding, fix=self._in_vhost(finding.fix, vhost)))
             for vhost, finding in self.findings
         ]
         return document("check", findings=findings)
@@ -218,10 +223,7 @@ class FilesReport:
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; each finding has its file."""
         findings = [
-            {
-                "file": name,
-                **finding_entry(Finding("misspelling", text), "kind", "exchange", "destination", "share"),
-            }
+            {"file": name, **_as_json(Finding("misspelling", text))}
             for name, topology in self.files.items()
             for text in topology.misspellings
         ]

@@ -10,7 +10,7 @@ from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis.comparison import Comparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, entry, finding_entry, percent
+from rabbit_chx.analysis.wording import document, finding_as_json, percent
 from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
@@ -103,9 +103,11 @@ class CompareReport:
             and {
                 "keys": sample.values,
                 "moved": len(sample.moved),
-                **entry(sample, "refused_before", "refused_after", "matrix"),
+                "refused_before": sample.refused_before,
+                "refused_after": sample.refused_after,
+                "matrix": sample.matrix,
                 "moves": [
-                    {"key": self.keys[move.position], **entry(move, "before", "after")}
+                    {"key": self.keys[move.position], "before": move.before, "after": move.after}
                     for move in sample.moved
                 ],
             },
@@ -167,7 +169,6 @@ class UpgradeReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command for a topology file."""
-        fields = ("exchange=name", "hashes", "verdict", "moved", "exact", "order")
         return document(
             "compare",
             source=self.source,
@@ -175,8 +176,13 @@ class UpgradeReport:
             to_release=self.after,
             exchanges=[
                 {
-                    **entry(exchange, *fields),
-                    "findings": [finding_entry(finding, "kind") for finding in exchange.findings],
+                    "exchange": exchange.name,
+                    "hashes": exchange.hashes,
+                    "verdict": exchange.verdict,
+                    "moved": exchange.moved,
+                    "exact": exchange.exact,
+                    "order": exchange.order,
+                    "findings": [finding_as_json(finding) for finding in exchange.findings],
                 }
                 for exchange in self.exchanges
             ],

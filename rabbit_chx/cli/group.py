@@ -5,24 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, entry, finding_entry
+from rabbit_chx.analysis.wording import Document, finding_as_json, moment_as_json, moment_text
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
 from rabbit_chx.cli.stream_options import address_option, parse_addresses
 from rabbit_chx.cli.stream_show import places_of
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Metric, gauges_of, shown, table_of
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
@@ -45,125 +43,103 @@ _QUEUES = {
     "enable_queue_totals": "true",
     "columns": "name,type,arguments,messages_ready,messages_unacknowledged",
 }
-_UNKNOWN = "-"
+_READY = Metric("rabbit_chx_group_ready_messages", "The number of messages of a queue that wait.")
+_ACTIVE = Metric(
+    "rabbit_chx_group_active_consumers",
+    "The number of consumers of a queue that the broker delivers to.",
+    len,
+)
+
+
+def _names_or_dash(names: Sequence[str]) -> str:
+    return ", ".join(names) or "-"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupReport:
+class GroupQueue:
+    """A queue of a group: `active` and `waiting` are members or consumer tags, `last_switch` is in seconds since 1970."""
+
+    name: str = field(metadata=shown("queue"))
+    type: str | None
+    single_active_consumer: bool
+    ready: int | None = field(metadata=shown("ready", number=True, summed=True, metric=_READY))
+    unacked: int | None = field(metadata=shown("unacked", number=True, summed=True))
+    consumers: int = field(metadata=shown("consumers", number=True, summed=True, json=None))
+    active: Sequence[str] = field(metadata=shown("active", _names_or_dash, metric=_ACTIVE))
+    waiting: Sequence[str]
+    last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group, the queues that it consumes, and those that it waits for."""
+
+    name: str = field(metadata=shown("member"))
+    connected_at: float | None = field(metadata=shown("connected", moment_text, as_json=moment_as_json))
+    active: Sequence[str] = field(metadata=shown("active", len, number=True))
+    waiting: Sequence[str] = field(metadata=shown("waiting", len, number=True))
+
+
+def _problems(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [finding_as_json(finding, queues=finding.names) for finding in findings]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport(Document):
     """A group over the queues of an exchange.
 
     Attributes:
         address: the broker's host and port.
-        switches: the time of each queue's last change of its active member, in seconds since 1970, as the members report it; only queues
-            with a report.
         parked: the number of messages in the parking queue; None without a parking queue.
         ignored_entries: the number of entries of the journal that cannot be read.
     """
 
-    address: str
+    format_name: ClassVar = "group"
+    address: str = field(metadata=shown(json=None))
     exchange: str
     vhost: str
-    release: Release
-    status: GroupStatus
-    findings: tuple[Finding, ...]
-    switches: Mapping[str, float]
-    parked: int | None = None
-    ignored_entries: int = 0
+    release: Release = field(metadata=shown(json="version", as_json=lambda release: release.version))
+    queues: Sequence[GroupQueue]
+    members: Sequence[GroupMember]
+    parked: int | None
+    ignored_entries: int
+    findings: Sequence[Finding] = field(metadata=shown(as_json=_problems))
 
     def blocks(self) -> Iterator[Block]:
         """Return a few facts about the group, its queues, its members, and each finding with its fix."""
-        queues, members = self.status.queues, self.status.members
         facts = [
             ("exchange", self.exchange),
             ("vhost", self.vhost),
             ("broker", f"RabbitMQ {self.release}"),
-            ("group", f"{plural(len(queues), 'queue')}, {plural(len(members), 'member')}"),
+            ("group", f"{plural(len(self.queues), 'queue')}, {plural(len(self.members), 'member')}"),
         ]
         if self.parked is not None:
             facts.append(("parked", plural(self.parked, "message")))
         facts += _ignored_facts(self.ignored_entries)
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
-        rows = [
-            (
-                queue.name,
-                or_dash(queue.ready),
-                or_dash(queue.unacked),
-                len(queue.consumers),
-                ", ".join(consumer.name for consumer in queue.active) or _UNKNOWN,
-                _moment(self.switches.get(queue.name)),
-            )
-            for queue in queues
-        ]
-        ready, unacked = (sum(getattr(queue, name) or 0 for queue in queues) for name in ("ready", "unacked"))
-        total = ("all", ready, unacked, sum(len(queue.consumers) for queue in queues), "", "")
-        counted = numbers("ready", "unacked", "consumers")
-        yield Table([*texts("queue"), *counted, *texts("active", "last switch")], rows, total)
-        if members:
-            yield Table(
-                [*texts("member", "connected"), *numbers("active", "waiting")],
-                [
-                    (member.name, _moment(member.connected_at), len(member.active), len(member.waiting))
-                    for member in members
-                ],
-            )
+        yield table_of(GroupQueue, self.queues, total=True)
+        if self.members:
+            yield table_of(GroupMember, self.members)
         for finding in self.findings:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
-        if members and not self.switches:
+        if self.members and all(queue.last_switch is None for queue in self.queues):
             yield Line(
                 "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/group``."""
-        return document(
-            "group",
-            **entry(self, "exchange", "vhost", "version=release.version"),
-            queues=[
-                {
-                    **entry(
-                        queue, "name", "type", "single_active_consumer=single_active", "ready", "unacked"
-                    ),
-                    "active": [consumer.name for consumer in queue.active],
-                    "waiting": [consumer.name for consumer in queue.consumers if not consumer.active],
-                    "last_switch": _moment_json(self.switches.get(queue.name)),
-                }
-                for queue in self.status.queues
-            ],
-            members=[
-                {
-                    "name": member.name,
-                    "connected_at": _moment_json(member.connected_at),
-                    **entry(member, "active", "waiting"),
-                }
-                for member in self.status.members
-            ],
-            parked=self.parked,
-            ignored_entries=self.ignored_entries,
-            findings=[finding_entry(finding, "kind", "queues=names") for finding in self.findings],
-        )
-
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
         of_group = {"broker": self.address, "vhost": self.vhost, "group": self.exchange}
-        queues = [({**of_group, "queue": queue.name}, queue) for queue in self.status.queues]
-        yield Gauge(
-            "rabbit_chx_group_ready_messages",
-            "The number of messages of a queue that wait.",
-            [(labels, queue.ready) for labels, queue in queues if queue.ready is not None],
-        )
-        yield Gauge(
-            "rabbit_chx_group_active_consumers",
-            "The number of consumers of a queue that the broker delivers to.",
-            [(labels, len(queue.active)) for labels, queue in queues],
-        )
-        yield _members_gauge(of_group, len(self.status.members))
+        yield from gauges_of(GroupQueue, [({**of_group, "queue": it.name}, it) for it in self.queues])
+        yield _members_gauge(of_group, len(self.members))
 
 
 @dataclass(frozen=True, slots=True)
-class StreamGroupReport:
+class StreamGroupReport(Document):
     """The streams and members of a StreamGroup; `address` is the broker's host and port."""
 
-    address: str
+    format_name: ClassVar = "stream-group"
+    address: str = field(metadata=shown(json=None))
     group: str
     vhost: str
     streams: Sequence[StreamShare]
@@ -172,47 +148,21 @@ class StreamGroupReport:
 
     def blocks(self) -> Iterator[Block]:
         """Return a few facts about the group, its streams and its members."""
+        from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
+
         counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
         facts = [("stream group", self.group), ("vhost", self.vhost), ("group", counts)]
         yield Facts(facts + _ignored_facts(self.ignored_entries))
-        rows = [
-            (
-                stream.stream,
-                stream.assigned or _UNKNOWN,
-                stream.active or _UNKNOWN,
-                or_dash(stream.generation),
-                or_dash(stream.stored),
-                stream.lag_rows,
-                round(stream.lag_s),
-            )
-            for stream in self.streams
-        ]
-        total = ("all", "", "", "", "", sum(stream.lag_rows for stream in self.streams), "")
-        counted = numbers("generation", "stored", "lag rows", "lag s")
-        yield Table([*texts("stream", "assigned", "active"), *counted], rows, total)
+        yield table_of(StreamShare, self.streams, total=True)
         if self.members:
-            yield Table(
-                [*texts("member", "last heard"), *numbers("assigned")],
-                [(member.name, _moment(member.heard_at), member.assigned) for member in self.members],
-            )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/stream-group``."""
-        fields = ("stream", "assigned", "active", "generation", "stored", "lag_rows", "lag_s")
-        return document(
-            "stream-group",
-            **entry(self, "group", "vhost", "ignored_entries"),
-            streams=[entry(stream, *fields) for stream in self.streams],
-            members=[
-                {**entry(member, "name", "weight", "assigned"), "heard_at": _moment_json(member.heard_at)}
-                for member in self.members
-            ],
-        )
+            yield table_of(StreamMember, self.members)
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
+        from rabbit_chx.consuming.stream_status import StreamShare
+
         of_group = {"broker": self.address, "vhost": self.vhost, "group": self.group}
-        yield from lag_gauges(of_group, self.streams)
+        yield from gauges_of(StreamShare, [({**of_group, "stream": it.stream}, it) for it in self.streams])
         yield _members_gauge(of_group, len(self.members))
 
 
@@ -222,16 +172,6 @@ def _ignored_facts(count: int) -> list[tuple[str, str]]:
 
 def _members_gauge(of_group: Mapping[str, str], count: int) -> Gauge:
     return Gauge("rabbit_chx_group_members", "The number of members of a group.", [(of_group, count)])
-
-
-def _moment(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
-
-
-def _moment_json(seconds: float | None) -> str | None:
-    return (
-        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    )
 
 
 @command(
@@ -280,10 +220,24 @@ def show(
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
-    return Outcome(
-        GroupReport(
-            at.address, exchange, at.settings.vhost, release, status, findings, switches, parked, ignored
+    shown_queues = [
+        GroupQueue(
+            name=queue.name,
+            type=queue.type,
+            single_active_consumer=queue.single_active,
+            ready=queue.ready,
+            unacked=queue.unacked,
+            consumers=len(queue.consumers),
+            active=[consumer.name for consumer in queue.active],
+            waiting=[consumer.name for consumer in queue.consumers if not consumer.active],
+            last_switch=switches.get(queue.name),
         )
+        for queue in status.queues
+    ]
+    members = [GroupMember(it.name, it.connected_at, it.active, it.waiting) for it in status.members]
+    vhost = at.settings.vhost
+    return Outcome(
+        GroupReport(at.address, exchange, vhost, release, shown_queues, members, parked, ignored, findings)
     )
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
-from rabbit_chx.analysis.wording import document
+from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering import Block, Lines
+from rabbit_chx.rendering import SPREAD, Block, Lines, shown
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -25,21 +25,17 @@ _MOST_KEYS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class KeysReport:
+class KeysReport(Document):
     """Keys that reach a destination; each is yielded as soon as it is found."""
 
-    source: KeyMap
+    format_name: ClassVar = "keys"
+    source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
     destination: Destination
-    keys: Iterable[str]
+    keys: Iterable[str] = field(metadata=shown(as_json=list))
 
     def blocks(self) -> Iterator[Block]:
         """Return the bare keys, for a shell loop."""
         yield Lines(self.keys)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        source = source_as_json(self.source)
-        return document("keys", **source, destination=self.destination, keys=list(self.keys))
 
 
 @dataclass(slots=True)

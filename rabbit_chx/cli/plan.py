@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import entry, listed, percent, place_text, to_json
+from rabbit_chx.analysis.wording import listed, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, read_topology
@@ -323,7 +323,7 @@ class LivePlan:
             ending,
             {
                 "file": self.file.name,
-                "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
+                "broker": to_json({"cluster": live.cluster, "release": live.release, "vhost": self.vhost}),
             },
         )
 

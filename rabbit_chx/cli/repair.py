@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, entry, percent, refusal_entries
+from rabbit_chx.analysis.wording import document, percent, refusals_as_json
 from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
@@ -117,9 +117,10 @@ class RepairReport:
         operations = 0 if self.gap is None else self.gap.operations
         return document(
             "repair",
-            **entry(self, "state", "exchange"),
+            state=self.state,
+            exchange=self.exchange,
             plan=self.plan,
-            refusals=refusal_entries(self.refusals),
+            refusals=refusals_as_json(self.refusals),
             done=len(self.changes),
             ring=self.ring,
             longest_gap={"operations": operations, "seconds": self.gap_s},

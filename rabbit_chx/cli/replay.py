@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from rabbit_chx.analysis.wording import document
+from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
+from rabbit_chx.rendering import SPREAD, facts_of, shown
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.nodes import stream_settings
 
@@ -20,41 +21,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedRow:
-    """A row of a stream."""
-
-    stream: str
-    offset: int
-    timestamp: datetime
-    key: bytes
-    value: bytes
-
-    def as_row(self) -> Sequence[tuple[str, str]]:
-        """Return the names and values of the fields; bytes that are not UTF-8 as ``base64:``."""
-        return (
-            ("stream", self.stream),
-            ("offset", str(self.offset)),
-            ("time", time_text(self.timestamp)),
-            ("key", _text(self.key)),
-            ("value", _text(self.value)),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/row``."""
-        return document(
-            "row",
-            stream=self.stream,
-            offset=self.offset,
-            timestamp=time_text(self.timestamp),
-            **text_or_base64("key", self.key),
-            **text_or_base64("value", self.value),
-        )
-
-
 def _text(value: bytes) -> str:
     (name, text), *_ = text_or_base64("text", value).items()
     return text if name == "text" else f"base64:{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRow(Document):
+    """A row of a stream."""
+
+    format_name: ClassVar = "row"
+    stream: str = field(metadata=shown("stream"))
+    offset: int = field(metadata=shown("offset"))
+    timestamp: datetime = field(metadata=shown("time", time_text, as_json=time_text))
+    key: bytes = field(metadata=shown("key", _text, json=SPREAD, as_json=partial(text_or_base64, "key")))
+    value: bytes = field(
+        metadata=shown("value", _text, json=SPREAD, as_json=partial(text_or_base64, "value"))
+    )
+
+    def as_row(self) -> Sequence[tuple[str, str]]:
+        """Return the names and values of the fields; bytes that are not UTF-8 as ``base64:``."""
+        return facts_of(self)
 
 
 @command(

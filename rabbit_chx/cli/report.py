@@ -1,19 +1,16 @@
-"""The words, tables, JSON and metrics of rings, movements and lags: the same in every command."""
+"""The words, tables and JSON of rings and movements: the same in every command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import place_text, to_json
-from rabbit_chx.rendering import Block, Gauge, Line, Table, TableColumn
+from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.stream_status import StreamShare
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
@@ -33,11 +30,6 @@ def numbers(*headings: str) -> list[TableColumn]:
     return [TableColumn(heading) for heading in headings]
 
 
-def or_dash(value: object) -> object:
-    """Return a value for a table; a dash if it is not known."""
-    return "-" if value is None else value
-
-
 def outcome_text(outcome: Place | Refused) -> str:
     """Return a destination's name, or the text for a refused message."""
     return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
@@ -48,13 +40,6 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     if arguments is None:
         return "not known over AMQP alone: give --management-url"
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
-
-
-def rounded(value: Any) -> Any:
-    """Return floats, also those in a dict, with nine digits; further digits may differ between machines."""
-    if isinstance(value, dict):
-        return {name: rounded(part) for name, part in value.items()}
-    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def ring_text(ring: KeyMap) -> str:
@@ -152,18 +137,3 @@ def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], sh
         yield Table(texts("key", "before", "after"), rows)
     if len(moves) > shown:
         yield Line(f"and {plural(len(moves) - shown, 'more key')}")
-
-
-def lag_gauges(of_group: Mapping[str, str], shares: Sequence[StreamShare]) -> Iterator[Gauge]:
-    """Yield the metrics of the lag of a stream group."""
-    streams = [({**of_group, "stream": share.stream}, share) for share in shares]
-    yield Gauge(
-        "rabbit_chx_stream_group_lag_rows",
-        "The number of offsets of a stream after the stored one.",
-        [(labels, share.lag_rows) for labels, share in streams],
-    )
-    yield Gauge(
-        "rabbit_chx_stream_group_lag_seconds",
-        "The age of the oldest chunk of a stream after the stored offset, in seconds.",
-        [(labels, share.lag_s) for labels, share in streams],
-    )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import document, entry, percent, place_text, to_json
+from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
-from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Line, Table, shown, sign_of_life, table_of
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.ring_changes import Provenance
@@ -64,7 +64,7 @@ class RingReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the ring in the format of its `to_json`, with the exchange's arguments."""
-        return {**to_json(self.ring), **entry(self, "arguments")}
+        return {**to_json(self.ring), "arguments": to_json(self.arguments)}
 
 
 @command(
@@ -102,6 +102,10 @@ def show(
     return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown))
 
 
+def _verdict(findings: tuple[str, ...] | None) -> str:
+    return "not checked" if findings is None else ", ".join(dict.fromkeys(findings)) or "none"
+
+
 @dataclass(frozen=True, slots=True)
 class ListedRing:
     """An x-consistent-hash exchange of a list.
@@ -114,20 +118,13 @@ class ListedRing:
         findings: the kinds of a check's findings; None if the ring was not read, so that it cannot be checked.
     """
 
-    vhost: str
-    exchange: str
-    members: int
-    buckets: int
-    slots: int
-    provenance: Provenance
-    findings: tuple[str, ...] | None
-
-    @property
-    def verdict(self) -> str:
-        """The findings of the check, in words."""
-        if self.findings is None:
-            return "not checked"
-        return ", ".join(dict.fromkeys(self.findings)) or "none"
+    vhost: str = field(metadata=shown("vhost"))
+    exchange: str = field(metadata=shown("exchange"))
+    members: int = field(metadata=shown("members", number=True))
+    buckets: int = field(metadata=shown("buckets", number=True))
+    slots: int = field(metadata=shown("slots", lambda count: count or "", number=True))
+    provenance: Provenance = field(metadata=shown("ring"))
+    findings: tuple[str, ...] | None = field(metadata=shown("findings", _verdict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +143,14 @@ class ListedModulus:
 
 
 @dataclass(frozen=True, slots=True)
-class RingList:
+class RingList(Document):
     """The x-consistent-hash exchanges and the x-modulus-hash exchanges of a vhost, or of all vhosts."""
 
-    vhosts: tuple[str, ...]
-    rings: tuple[ListedRing, ...]
-    all_vhosts: bool
-    moduli: tuple[ListedModulus, ...] = ()
+    format_name: ClassVar = "rings"
+    vhosts: tuple[str, ...] = field(metadata=shown(json=None))
+    rings: tuple[ListedRing, ...] = field(metadata=shown(json="exchanges"))
+    all_vhosts: bool = field(metadata=shown(json=None))
+    moduli: tuple[ListedModulus, ...] = field(default=(), metadata=shown(json="modulus", optional=True))
 
     def blocks(self) -> Iterator[Block]:
         """Return a row for each exchange with a ring, and a line for each x-modulus-hash exchange."""
@@ -169,22 +167,7 @@ class RingList:
         if not self.rings:
             yield Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, self.vhosts))}")
             return
-        vhost = texts("vhost") if self.all_vhosts else []
-        yield Table(
-            [*vhost, *texts("exchange"), *numbers("members", "buckets", "slots"), *texts("ring", "findings")],
-            [
-                (
-                    *([ring.vhost] if self.all_vhosts else []),
-                    *(ring.exchange, ring.members, ring.buckets, ring.slots or ""),
-                    *(ring.provenance, ring.verdict),
-                )
-                for ring in self.rings
-            ],
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        return document("rings", exchanges=self.rings, **({"modulus": self.moduli} if self.moduli else {}))
+        yield table_of(ListedRing, self.rings, skip=0 if self.all_vhosts else 1)
 
 
 @command(

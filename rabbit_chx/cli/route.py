@@ -4,43 +4,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, entry, place_text
+from rabbit_chx.analysis.wording import Document, place_text
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
 from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import SPREAD, Block, Facts, Line, Table, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
 
 
+def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
+    if how is None:
+        return {}
+    return {
+        "hashed_on": str(how.hashed_on),
+        "term": how.term,
+        "phash2": how.phash2,
+        "seed": how.seed,
+        "walk": how.walk,
+        "bucket": how.bucket,
+        "buckets": how.buckets,
+        "reason": how.reason,
+        "rule": how.rule,
+        "source": how.source,
+    }
+
+
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Document):
     """The destination of a key.
 
     Attributes:
         key: the key as given.
         place: the destination; None if the message is unroutable.
-        explanation: the steps of the routing; None without ``--explain``.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: the defect of a slot that is not bound to exactly one queue; else None.
+        explanation: the steps of the routing; None without ``--explain``.
         provenance: the source of the ring, for answers that are printed without a report; None for an exchange without a ring.
     """
 
+    format_name: ClassVar = "answer"
     key: str
-    place: Place
-    explanation: Explanation | None = None
-    slot: str | None = None
-    fault: str | None = None
-    provenance: Provenance | None = None
+    place: Place = field(metadata=shown(json="destination"))
+    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
+    fault: str | None = field(default=None, metadata=shown(optional=True))
+    explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
+    provenance: Provenance | None = field(default=None, metadata=shown(optional=True))
 
     def as_row(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -49,30 +67,14 @@ class Answer:
             row.append(("slot", self.slot))
         return [*row, *_facts(self.explanation)] if self.explanation else row
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the answer as a separate JSON document."""
-        provenance = {} if self.provenance is None else {"provenance": self.provenance}
-        return document("answer", **self.fields(), **provenance)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the answer as an entry of the JSON document."""
-        answer = entry(self, "key", "destination=place")
-        if self.slot is not None:
-            answer["slot"] = self.slot or None
-        if self.fault is not None:
-            answer["fault"] = self.fault
-        if self.explanation is None:
-            return answer
-        fields = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
-        return {**answer, "hashed_on": str(self.explanation.hashed_on), **entry(self.explanation, *fields)}
-
 
 @dataclass(frozen=True, slots=True)
-class RouteReport:
+class RouteReport(Document):
     """The destinations of keys, in the order of the keys."""
 
-    source: KeyMap
-    answers: Sequence[Answer]
+    format_name: ClassVar = "route"
+    source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
+    answers: Sequence[Answer] = field(metadata=shown(as_json=lambda answers: list(map(json_fields, answers))))
 
     @property
     def code(self) -> int:
@@ -103,11 +105,6 @@ class RouteReport:
             if answer.fault and answer.explanation is None
         )
         yield Line(": ".join(source_fact(self.source)))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        answers = [answer.fields() for answer in self.answers]
-        return document("route", **source_as_json(self.source), answers=answers)
 
 
 def _facts(explanation: Explanation) -> list[tuple[str, str]]:
@@ -231,13 +228,13 @@ def _answer_of_place(
 ) -> Answer:
     ring = given.source
     if not isinstance(ring, SlotTable):
-        return Answer(key, place, explanation)
+        return Answer(key, place, explanation=explanation)
     queue = ring.queue_of(place)
     if not isinstance(place, ExchangeRef):
-        return Answer(key, queue, explanation, "")
+        return Answer(key, queue, "", explanation=explanation)
     fault = given.faults.get(place)
     is_slot = queue != place or bool(fault)
-    return Answer(key, queue, explanation, place.name if is_slot else "", fault)
+    return Answer(key, queue, place.name if is_slot else "", fault, explanation)
 
 
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:

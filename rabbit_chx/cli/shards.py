@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.wording import document, entries, entry, finding_entry
+from rabbit_chx.analysis.wording import document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
-from rabbit_chx.cli.report import numbers, texts
-from rabbit_chx.rendering import Block, Facts, Table
+from rabbit_chx.rendering import Block, Facts, table_of
 from rabbit_chx.routing.key_map import plural
+from rabbit_chx.topology.shards import Shard
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.shards import Shard, ShardedExchange
+    from rabbit_chx.topology.shards import ShardedExchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,7 @@ class ShardsReport:
                 ("release", str(exchange.release)),
             ]
         )
-        columns = [*texts("shard", "type", "bound"), *numbers("messages", "consumers")]
-        yield Table(columns, list(map(_row, exchange.shards)))
+        yield table_of(Shard, exchange.shards)
         if exchange.findings:
             yield Facts(
                 [
@@ -55,27 +54,20 @@ class ShardsReport:
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         exchange = self.exchange
-        shard = ("queue=name", "node", "number", "type", "keys", "messages", "consumers")
         return document(
             "shards",
             exchange=exchange.name,
             vhost=self.vhost,
-            **entry(exchange, "type", "release", "policy", "shards_per_node", "routing_key", "nodes"),
-            shards=entries(exchange.shards, *shard),
+            type=exchange.type,
+            release=exchange.release,
+            policy=exchange.policy,
+            shards_per_node=exchange.shards_per_node,
+            routing_key=exchange.routing_key,
+            nodes=exchange.nodes,
+            shards=exchange.shards,
             missing=exchange.missing,
-            findings=[finding_entry(finding, "kind", "shards=names") for finding in exchange.findings],
+            findings=[finding_as_json(finding, shards=finding.names) for finding in exchange.findings],
         )
-
-
-def _row(shard: Shard) -> tuple[object, ...]:
-    if not shard.keys:
-        bound = "no"
-    elif shard.keys == ("",):
-        bound = "yes"
-    else:
-        bound = f"with {', '.join(map(repr, shard.keys))}"
-    counts = ("not known" if count is None else count for count in (shard.messages, shard.consumers))
-    return (shard.name, shard.type or "not known", bound, *counts)
 
 
 @command(example="rabbit-chx shards show images --management-url http://localhost:15672")

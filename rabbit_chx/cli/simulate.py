@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import document, entries, entry, percent, place_text, to_json
+from rabbit_chx.analysis.wording import document, percent, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
@@ -130,27 +130,37 @@ class SimulateReport:
         return document(
             "simulate",
             **source_as_json(simulation.ring),
-            shares=entries(simulation.places, "destination=place", "buckets", "share", "ideal", "skew"),
+            shares=[
+                {
+                    "destination": part.place,
+                    "buckets": part.buckets,
+                    "share": part.share,
+                    "ideal": part.ideal,
+                    "skew": part.skew,
+                }
+                for part in simulation.places
+            ],
             sample=simulation.sample and self._sample_json(simulation.sample),
             change=change
             and {
                 **source_as_json(change.ring),
-                **entry(change, "shares", "messages"),
+                "shares": change.shares,
+                "messages": change.messages,
                 "less": self.least and dict(zip(("arranged", "slots"), self.least, strict=True)),
             },
         )
 
     def _sample_json(self, sample: SampleCounts) -> dict[str, Any]:
         return {
-            **entry(sample, "messages", "keys", "refused", "refusal"),
+            "messages": sample.messages,
+            "keys": sample.keys,
+            "refused": sample.refused,
+            "refusal": sample.refusal,
             "destinations": [
-                {"destination": to_json(place), "messages": messages, "keys": sample.keys_of.get(place)}
+                {"destination": place, "messages": messages, "keys": sample.keys_of.get(place)}
                 for place, messages in sample.messages_of.items()
             ],
-            "heaviest": [
-                {"key": heavy.value, **entry(heavy, "messages", "destination=place")}
-                for heavy in sample.heaviest
-            ],
+            "heaviest": sample.heaviest,
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import click
@@ -13,19 +13,19 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import document, entry, percent, place_text
+from rabbit_chx.analysis.wording import document, percent, percent_or_blank, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
-from rabbit_chx.cli.report import exchange_facts, numbers, rounded, texts
+from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim
+from rabbit_chx.rendering import Block, Facts, Line, Verbatim, shown, table_of
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import balance as balanced
-from rabbit_chx.topology.balance import LoadTarget, SlotBalance
+from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates
 from rabbit_chx.topology.toml_file import members_text
@@ -86,7 +86,7 @@ class SlotSample:
 
     def share(self, messages: float) -> float:
         """Return the share of the load of this number of messages."""
-        return float(rounded(messages / sum(self.load.messages.values())))
+        return float(f"{messages / sum(self.load.messages.values()):.9g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,56 @@ class LoadOptions:
         return SlotSample(load, counted + load.nowhere, self.sample.source)
 
 
+def _slot_name(place: Place) -> str | None:
+    return place.name if isinstance(place, ExchangeRef) else None
+
+
+def _slot_text(place: Place) -> str:
+    return _slot_name(place) or place_text(place)
+
+
+def _text_or_none(place: Place) -> str | None:
+    return None if place is None else str(place)
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue with its share of all keys, and of the load of a sample; None for the slots without a queue."""
+
+    queue: str | None = field(metadata=shown("queue", place_text))
+    slots: int = field(metadata=shown("slots", number=True))
+    keys: float = field(metadata=shown("of all keys", percent, number=True, as_json=rounded))
+    load: float | None = field(metadata=shown("of the load", percent_or_blank, number=True, sparse=True))
+    rate: float | None = field(metadata=shown("messages/s", _rate, number=True, sparse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """A slot with its share of all keys, and of the load of a sample."""
+
+    slot: str = field(metadata=shown("slot"))
+    queue: str | None = field(metadata=shown("queue", place_text))
+    keys: float = field(metadata=shown("of all keys", percent, number=True, as_json=rounded))
+    load: float | None = field(metadata=shown("of the load", percent_or_blank, number=True, sparse=True))
+    rate: float | None = field(metadata=shown("messages/s", _rate, number=True, sparse=True, json=None))
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyRow:
+    """A heavy key of a sample: its destination in the ring, the queue, its share of the load, and the bounds of its messages."""
+
+    key: str = field(metadata=shown("heaviest keys"))
+    place: Place = field(metadata=shown("slot", _slot_text, json="slot", as_json=_slot_name))
+    queue: Place = field(metadata=shown("queue", place_text, as_json=_text_or_none))
+    load: float = field(metadata=shown("of the load", percent, number=True, json=None))
+    least: int
+    most: int
+
+
 @dataclass(frozen=True, slots=True)
 class SlotsReport:
     """The slots of an exchange, and their load; None without a sample."""
@@ -136,73 +186,45 @@ class SlotsReport:
 
     def blocks(self) -> Iterator[Block]:
         """Return the exchange, its queues, its slots, and the heaviest keys."""
-        table, sample = self.table, self.sample
-        slots, rates = table.slots, table.rates
-        yield Facts(_facts(table, sample))
-        yield Table(
-            [
-                *texts("queue"),
-                *numbers("slots", "of all keys"),
-                *numbers(*(["of the load"] if sample else []), *(["messages/s"] if rates.queues else [])),
-            ],
-            [
-                (
-                    place_text(queue),
-                    count,
-                    percent(slots.shares().get(queue, 0.0)),
-                    *([percent(self._queue_load(queue) or 0.0)] if sample else []),
-                    *([_rate(rates.queues.get(queue or ""))] if rates.queues else []),
-                )
-                for queue, count in self._held().items()
-            ],
-        )
-        shares, has_rate = slots.ring.shares(), sample is not None and rates.exchange is not None
-        rows = []
-        for slot in slots.slots:
-            load = self._slot_load(slot)
-            rate = [_rate((load or 0.0) * (rates.exchange or 0.0))] if has_rate else []
-            loads = () if load is None else (percent(load), *rate)
-            owner = place_text(slots.owners.get(slot))
-            rows.append((slot.name, owner, percent(shares.get(slot, 0.0)), *loads))
-        measured = numbers(*(["of the load"] if sample else []), *(["messages/s"] if has_rate else []))
-        yield Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
-        if sample is not None:
-            yield _heaviest_table(table, sample)
+        yield Facts(_facts(self.table, self.sample))
+        yield table_of(QueueRow, self.queues)
+        yield table_of(SlotRow, self.slots)
+        if self.sample is not None:
+            yield table_of(HeavyRow, _heaviest(self.table, self.sample)[:_HEAVIEST])
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        slots, shares = self.table.slots, self.table.slots.ring.shares()
         return document(
             "slots",
             **_about(self.table, self.sample),
-            queues=[
-                {
-                    "queue": queue,
-                    "slots": count,
-                    "keys": rounded(slots.shares().get(queue, 0.0)),
-                    "load": self._queue_load(queue),
-                    "rate": None if queue is None else self.table.rates.queues.get(queue),
-                }
-                for queue, count in self._held().items()
-            ],
-            slots=[
-                {
-                    "slot": slot.name,
-                    "queue": slots.owners.get(slot),
-                    "keys": rounded(shares.get(slot, 0.0)),
-                    "load": self._slot_load(slot),
-                }
-                for slot in slots.slots
-            ],
-            heaviest=_heaviest_json(self.table, self.sample),
+            queues=self.queues,
+            slots=self.slots,
+            heaviest=_heaviest(self.table, self.sample),
         )
 
-    def _held(self) -> dict[str | None, int]:
-        """Return the number of slots of each queue; that of slots without a queue is under None."""
-        slots = self.table.slots
-        held = Counter(slots.owners.get(slot) for slot in slots.slots)
+    @property
+    def queues(self) -> list[QueueRow]:
+        """The queues in the order of their names; the slots without a queue are last."""
+        slots, rates = self.table.slots, self.table.rates.queues
+        shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
-        return {queue: held[queue] for queue in (*named, *([None] if held[None] else []))}
+        return [
+            QueueRow(
+                queue, held[queue], shares.get(queue, 0.0), self._queue_load(queue), rates.get(queue or "")
+            )
+            for queue in (*named, *([None] if held[None] else []))
+        ]
+
+    @property
+    def slots(self) -> list[SlotRow]:
+        """The slots in the order of the ring."""
+        slots, rate = self.table.slots, self.table.rates.exchange
+        shares, rows = slots.ring.shares(), []
+        for slot in slots.slots:
+            load = self._slot_load(slot)
+            messages_s = None if load is None or rate is None else load * rate
+            rows.append(SlotRow(slot.name, slots.owners.get(slot), shares.get(slot, 0.0), load, messages_s))
+        return rows
 
     def _slot_load(self, place: Place) -> float | None:
         if self.sample is None:
@@ -235,30 +257,9 @@ class BalanceReport:
         for obstacle in made.obstacles:
             yield Line(obstacle.text)
         if made.moves:
-            yield Table(
-                [*texts("slot", "from", "to"), *numbers("of the load")],
-                [
-                    (move.slot.name, place_text(move.old), move.new, percent(move.share))
-                    for move in made.moves
-                ],
-            )
-        headings = ("weight", "slots", "after", "of the load", "after", "limit")
-        yield Table(
-            [*texts("queue"), *numbers(*headings)],
-            [
-                (
-                    place_text(queue.queue),
-                    "" if queue.weight is None else queue.weight,
-                    queue.slots_before,
-                    queue.slots_after,
-                    percent(queue.before),
-                    percent(queue.after),
-                    "" if queue.limit is None else percent(queue.limit),
-                )
-                for queue in made.queues
-            ],
-        )
-        yield _heaviest_table(self.table, self.sample)
+            yield table_of(SlotMove, made.moves)
+        yield table_of(QueueLoad, made.queues)
+        yield table_of(HeavyRow, _heaviest(self.table, self.sample)[:_HEAVIEST])
         if made.moves:
             yield from self._file_blocks()
 
@@ -266,32 +267,29 @@ class BalanceReport:
         """Return the JSON document of this command."""
         made = self.balance
         members = made.members(self.table.exchange)
-        fields = ("queue", "weight", "limit", "slots_before", "slots_after", "before", "after")
         return document(
             "balance",
             **_about(self.table, self.sample),
             state=made.state,
             target=str(made.target),
             reachable=None if made.reachable is None else str(made.reachable),
-            moves=[rounded(entry(move, "slot=slot.name", "old", "new", "load=share")) for move in made.moves],
+            moves=made.moves,
             at_least=made.at_least,
-            moved=rounded(entry(made, "load=load_moved", "keys=keys_moved")),
-            queues=[rounded(entry(queue, *fields)) for queue in made.queues],
-            heaviest=_heaviest_json(self.table, self.sample),
+            moved={"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
+            queues=made.queues,
+            heaviest=_heaviest(self.table, self.sample),
             obstacles=[
                 {
                     "kind": obstacle.kind,
                     "message": obstacle.message,
                     "fix": obstacle.fix,
-                    "slot": obstacle.destination.name
-                    if isinstance(obstacle.destination, ExchangeRef)
-                    else None,
+                    "slot": _slot_name(obstacle.destination),
                     "key": obstacle.names[0] if obstacle.names else None,
                     "queue": None if isinstance(obstacle.destination, ExchangeRef) else obstacle.destination,
                 }
                 for obstacle in made.obstacles
             ],
-            members=members and [entry(member, "queue=destination", "slots") for member in members],
+            members=members and [{"queue": it.destination, "slots": it.slots} for it in members],
         )
 
     def _result(self) -> str:
@@ -331,37 +329,28 @@ def _facts(table: LiveTable, sample: SlotSample | None) -> list[tuple[str, str]]
 
 def _about(table: LiveTable, sample: SlotSample | None) -> dict[str, Any]:
     return {
-        **entry(table, "exchange", "vhost", "provenance=slots.provenance", "rate=rates.exchange"),
-        "sample": sample and entry(sample, "source", "messages", "nowhere=load.nowhere"),
+        "exchange": table.exchange,
+        "vhost": table.vhost,
+        "provenance": table.slots.provenance,
+        "rate": table.rates.exchange,
+        "sample": sample
+        and {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
     }
 
 
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}"
-
-
-def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
-    rows = [
-        (
-            str(heavy.key),
-            heavy.place.name if not isinstance(heavy.place, str | None) else place_text(heavy.place),
-            place_text(table.slots.queue_of(heavy.place)),
-            percent(sample.share(heavy.least)),
-        )
-        for heavy in sample.load.keys[:_HEAVIEST]
-    ]
-    return Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
-
-
-def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str, Any]]:
+def _heaviest(table: LiveTable, sample: SlotSample | None) -> list[HeavyRow]:
+    if sample is None:
+        return []
     return [
-        {
-            "key": str(heavy.key),
-            "slot": None if isinstance(heavy.place, str | None) else heavy.place.name,
-            "queue": None if heavy.place is None else str(table.slots.queue_of(heavy.place)),
-            **entry(heavy, "least", "most"),
-        }
-        for heavy in (sample.load.keys if sample else ())
+        HeavyRow(
+            str(heavy.key),
+            heavy.place,
+            table.slots.queue_of(heavy.place),
+            sample.share(heavy.least),
+            heavy.least,
+            heavy.most,
+        )
+        for heavy in sample.load.keys
     ]
 
 

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import document, entry
+from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import lag_gauges, numbers, or_dash, texts
+from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, or_dash
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
@@ -148,14 +148,17 @@ class StreamsReport:
             group=self.group,
             streams=[
                 {
-                    **entry(stream, "name", "exchange"),
+                    "name": stream.name,
+                    "exchange": stream.exchange,
                     "first": _end_json(stream.first),
                     "last": _end_json(stream.last),
                     "offsets": stream.span,
-                    **entry(stream, "rows", "chunks", "segments"),
+                    "rows": stream.rows,
+                    "chunks": stream.chunks,
+                    "segments": stream.segments,
                     "leader": stream.places.leader and str(stream.places.leader),
                     "replicas": [str(node) for node in stream.places.replicas],
-                    "writers": None if stream.writers is None else dict(stream.writers),
+                    "writers": stream.writers,
                     "lag_rows": stream.share and stream.share.lag_rows,
                     "lag_s": stream.share and stream.share.lag_s,
                 }
@@ -180,7 +183,12 @@ class StreamsReport:
             if samples := [(of, each) for of, each in zip(labels, values, strict=True) if each is not None]:
                 yield Gauge(f"rabbit_chx_stream_{name}", text, samples)
         if self.group is not None:
-            yield from lag_gauges({**of_vhost, "group": self.group}, self._shares)
+            from rabbit_chx.consuming.stream_status import StreamShare
+
+            of_group = {**of_vhost, "group": self.group}
+            yield from gauges_of(
+                StreamShare, [({**of_group, "stream": it.stream}, it) for it in self._shares]
+            )
 
     @property
     def _shares(self) -> list[StreamShare]:

@@ -7,14 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, entries, entry, place_text, to_json
+from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -32,18 +33,16 @@ from rabbit_chx.cli.report import (
     exchange_facts,
     has_ring,
     hashes_text,
-    numbers,
     outcome_text,
     ring_text,
     source_as_json,
     source_fact,
-    texts,
 )
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import SPREAD, Block, Facts, Line, shown, table_of
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
@@ -54,11 +53,24 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rabbit_chx.streams import MisplacedRow, StreamParity, StreamReader
+    from rabbit_chx.streams import StreamParity, StreamReader
     from rabbit_chx.topology.reading import LiveExchange
 
-_COUNTS = ("rows", "right", "wrong", "without_key", "other_exchange")
 _MOST_SHOWN = 20
+
+
+def _escaped(key: bytes) -> str:
+    return key.decode(errors="backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class MisplacedExample:
+    """A row that is not in the predicted stream; `belongs_to` is the destination of the mirror."""
+
+    stream: str = field(metadata=shown("stream"))
+    offset: int = field(metadata=shown("offset", number=True))
+    key: bytes = field(metadata=shown("key", _escaped, json=SPREAD, as_json=partial(text_or_base64, "key")))
+    belongs_to: Place = field(metadata=shown("belongs to", place_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,76 +97,74 @@ class StoredReport:
     @property
     def code(self) -> int:
         """The exit code."""
-        if self._total("wrong"):
+        if self.total.wrong:
             return ExitCode.DIFFERENCE
-        return ExitCode.DONE if self._total("right") and not self.is_guess else ExitCode.PARTLY
+        return ExitCode.DONE if self.total.right and not self.is_guess else ExitCode.PARTLY
 
     @property
-    def examples(self) -> list[tuple[str, MisplacedRow]]:
+    def total(self) -> StreamParity:
+        """The sums of all streams."""
+        from rabbit_chx.streams import StreamParity
+
+        streams = self.streams
+        return StreamParity(
+            "all",
+            rows=sum(each.rows for each in streams),
+            right=sum(each.right for each in streams),
+            wrong=sum(each.wrong for each in streams),
+            without_key=sum(each.without_key for each in streams),
+            other_exchange=sum(each.other_exchange for each in streams),
+        )
+
+    @property
+    def examples(self) -> list[MisplacedExample]:
         """The first misplaced rows, each with its stream."""
-        found = [(each.stream, row) for each in self.streams for row in each.examples]
+        found = [MisplacedExample(each.stream, *row) for each in self.streams for row in each.examples]
         return found[:_MOST_SHOWN]
 
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
+        from rabbit_chx.streams import StreamParity
+
         named = "super stream" if self.placement.source.kind == "super-stream" else "exchange"
         name, source = source_fact(self.placement.source)
+        total = self.total
         facts = [
             (named, self.placement.exchange),
             ("vhost", self.vhost),
             ("ring" if name == "ring" else "placing", source),
             *([("", ASSUMED)] if self.is_guess else []),
-            ("compared", f"{self._total('right') + self._total('wrong'):,} of {self._total('rows'):,} rows"),
-            ("wrong", f"{self._total('wrong'):,}"),
+            ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
+            ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),
         ]
         yield Facts(facts)
-        columns = [*texts("stream"), *numbers(*(name.replace("_", " ") for name in _COUNTS))]
-        rows = [(each.stream, *(getattr(each, name) for name in _COUNTS)) for each in self.streams]
-        total = ("all", *map(self._total, _COUNTS)) if len(rows) > 1 else ()
-        yield Table(columns, rows, total)
+        yield table_of(StreamParity, self.streams, total=len(self.streams) > 1)
         if examples := self.examples:
-            yield Table(
-                [*texts("stream"), *numbers("offset"), *texts("key", "belongs to")],
-                [
-                    (
-                        stream,
-                        row.offset,
-                        row.key.decode(errors="backslashreplace"),
-                        place_text(row.belongs_to),
-                    )
-                    for stream, row in examples
-                ],
-            )
-        if not self._total("right") + self._total("wrong"):
+            yield table_of(MisplacedExample, examples)
+        if not total.right + total.wrong:
             yield Line(
                 "No rows have a key of this exchange, so nothing was verified. For rows of another exchange give --published-to."
             )
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
+        total = self.total
         return document(
             "verify",
             way="stored",
             exchange=self.placement.exchange,
             vhost=self.vhost,
             **source_as_json(self.placement.source),
-            **{name: self._total(name) for name in _COUNTS},
+            rows=total.rows,
+            right=total.right,
+            wrong=total.wrong,
+            without_key=total.without_key,
+            other_exchange=total.other_exchange,
             seconds=round(self.seconds, 3),
-            streams=[entry(each, "stream", *_COUNTS) for each in self.streams],
-            examples=[
-                {
-                    "stream": stream,
-                    "offset": row.offset,
-                    **text_or_base64("key", row.key),
-                    "belongs_to": to_json(row.belongs_to),
-                }
-                for stream, row in self.examples
-            ],
+            streams=self.streams,
+            examples=self.examples,
         )
-
-    def _total(self, name: str) -> int:
-        return sum(getattr(each, name) for each in self.streams)
 
 
 def exchange_of(at: BrokerAddresses, stream: str, options: StreamOptions) -> str | None:
@@ -200,16 +210,24 @@ def _seen(reader: StreamReader, seen: Callable[[int], None]) -> Iterable[pa.Reco
 
 _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"
-_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A message of the scratch copy whose destination (`found`) differs from that of the mirror (`predicted`)."""
 
-    key: str
-    predicted: Place | Refused
-    found: Place
+    key: str = field(metadata=shown("key"))
+    predicted: Place | Refused = field(metadata=shown("predicted", outcome_text))
+    found: Place = field(metadata=shown("found", place_text))
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationCount:
+    """The messages that reached a destination, and those that the mirror predicted for it."""
+
+    destination: Place = field(metadata=shown("destination", place_text))
+    messages: int = field(metadata=shown("messages", number=True))
+    predicted: int = field(metadata=shown("predicted", number=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +271,12 @@ class ScratchReport:
         return ExitCode.PARTLY if self.guess or not self.found else ExitCode.DONE
 
     @property
-    def destinations(self) -> Iterable[Place]:
+    def destinations(self) -> list[DestinationCount]:
         """All destinations with buckets or messages."""
-        return dict.fromkeys((*self.ring.buckets, *self.found))
+        return [
+            DestinationCount(place, self.found.get(place, 0), self.predicted.get(place, 0))
+            for place in dict.fromkeys((*self.ring.buckets, *self.found))
+        ]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -279,40 +300,31 @@ class ScratchReport:
         )
         if not compared:
             return
-        yield Table(
-            [*texts("destination"), *numbers("messages", "predicted")],
-            [
-                (place_text(place), self.found.get(place, 0), self.predicted.get(place, 0))
-                for place in self.destinations
-            ],
-        )
-        if shown := self.differences[:_MOST_SHOWN]:
-            yield Table(
-                texts("key", "predicted", "found"),
-                [
-                    (message.key, outcome_text(message.predicted), place_text(message.found))
-                    for message in shown
-                ],
-            )
+        yield table_of(DestinationCount, self.destinations)
+        if self.differences:
+            yield table_of(Difference, self.differences[:_MOST_SHOWN])
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         return document(
             "verify",
             way="scratch",
-            **entry(self, "exchange", "vhost", "arguments"),
+            exchange=self.exchange,
+            vhost=self.vhost,
+            arguments=self.arguments,
             **source_as_json(self.ring),
-            findings=entries(self.findings, "kind", "destination", "share", "message"),
+            findings=[
+                {
+                    "kind": finding.kind,
+                    "destination": finding.destination,
+                    "share": finding.share,
+                    "message": finding.message,
+                }
+                for finding in self.findings
+            ],
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
-            destinations=[
-                {
-                    "destination": to_json(place),
-                    "messages": self.found.get(place, 0),
-                    "predicted": self.predicted.get(place, 0),
-                }
-                for place in self.destinations
-            ],
+            destinations=self.destinations,
             examples=self.differences[:_MOST_SHOWN],
         )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
+from rabbit_chx.rendering import Metric, shown
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
@@ -18,6 +20,13 @@ from rabbit_chx.streams.nodes import open_at, settings_of
 _TIMEOUT_S = 60.0
 #: Seconds without an entry of a member after which it is not shown. It is `GroupPace.gone_s` with a margin for a slow pace and for clocks.
 _SILENT_S = 60.0
+_LAG_ROWS = Metric(
+    "rabbit_chx_stream_group_lag_rows", "The number of offsets of a stream after the stored one."
+)
+_LAG_S = Metric(
+    "rabbit_chx_stream_group_lag_seconds",
+    "The age of the oldest chunk of a stream after the stored offset, in seconds.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +42,23 @@ class StreamShare:
         lag_s: the age of the oldest chunk after the stored offset, in seconds; 0 without one.
     """
 
-    stream: str
-    assigned: str | None
-    active: str | None
-    generation: int | None
-    stored: int | None
-    lag_rows: int
-    lag_s: float
+    stream: str = field(metadata=shown("stream"))
+    assigned: str | None = field(metadata=shown("assigned"))
+    active: str | None = field(metadata=shown("active"))
+    generation: int | None = field(metadata=shown("generation", number=True))
+    stored: int | None = field(metadata=shown("stored", number=True))
+    lag_rows: int = field(metadata=shown("lag rows", number=True, summed=True, metric=_LAG_ROWS))
+    lag_s: float = field(metadata=shown("lag s", round, number=True, metric=_LAG_S))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamMember:
     """A member of a group, with the time of its last heartbeat in seconds since 1970."""
 
-    name: str
+    name: str = field(metadata=shown("member"))
     weight: float
-    assigned: int
-    heard_at: float
+    heard_at: float = field(metadata=shown("last heard", moment_text, as_json=moment_as_json))
+    assigned: int = field(metadata=shown("assigned", number=True))
 
 
 def read_stream_group(
@@ -86,7 +95,7 @@ def read_stream_group(
             claim = roster.claims.get(stream)
             shares.append(read_share(connection, group, stream, owners.get(stream), claim))
     members = [
-        StreamMember(name, member.weight, sum(owner == name for owner in owners.values()), heard[name])
+        StreamMember(name, member.weight, heard[name], sum(owner == name for owner in owners.values()))
         for name, member in sorted(roster.members.items())
     ]
     return shares, members, ignored

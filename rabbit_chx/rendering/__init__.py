@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from rabbit_chx.rendering.fields import (
+    SPREAD,
+    Metric,
+    facts_of,
+    gauges_of,
+    json_fields,
+    or_dash,
+    shown,
+    table_of,
+)
 from rabbit_chx.rendering.output import (
     Block,
     ConsoleOutput,
@@ -22,6 +32,7 @@ from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sig
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
+    "SPREAD",
     "Block",
     "ConsoleOutput",
     "CountProgress",
@@ -31,6 +42,7 @@ __all__ = [
     "Line",
     "Lines",
     "MarkdownOutput",
+    "Metric",
     "PrometheusOutput",
     "Record",
     "Report",
@@ -39,8 +51,14 @@ __all__ = [
     "TableColumn",
     "Verbatim",
     "clear_bar",
+    "facts_of",
+    "gauges_of",
+    "json_fields",
+    "or_dash",
     "printable",
     "reading",
     "render_table",
+    "shown",
     "sign_of_life",
+    "table_of",
 ]

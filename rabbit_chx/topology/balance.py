@@ -10,16 +10,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.slot_load import KeyLoad
-from rabbit_chx.analysis.wording import percent
+from rabbit_chx.analysis.wording import percent, percent_or_blank, place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 
@@ -85,14 +86,22 @@ class LoadTarget:
         return {queue: self.value * part * load for queue, part in parts.items()}
 
 
+def _name(slot: ExchangeRef) -> str:
+    return slot.name
+
+
+def _blank(value: object) -> object:
+    return "" if value is None else value
+
+
 @dataclass(frozen=True, slots=True)
 class SlotMove:
     """A slot that moves from one queue (None: no queue) to another; `share` is its share of the load."""
 
-    slot: ExchangeRef
-    old: str | None
-    new: str
-    share: float
+    slot: ExchangeRef = field(metadata=shown("slot", _name, as_json=_name))
+    old: str | None = field(metadata=shown("from", place_text))
+    new: str = field(metadata=shown("to"))
+    share: float = field(metadata=shown("of the load", percent, number=True, json="load", as_json=rounded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +111,18 @@ class QueueLoad:
     Attributes:
         queue: the queue; None for the slots without a queue.
         weight: its weight; None if it may not have slots.
-        limit: its largest permitted share of the load; None if it may not have slots.
         before: its share of the load.
         after: its share of the load afterwards.
+        limit: its largest permitted share of the load; None if it may not have slots.
     """
 
-    queue: str | None
-    weight: int | None
-    limit: float | None
-    slots_before: int
-    slots_after: int
-    before: float
-    after: float
+    queue: str | None = field(metadata=shown("queue", place_text))
+    weight: int | None = field(metadata=shown("weight", _blank, number=True))
+    slots_before: int = field(metadata=shown("slots", number=True))
+    slots_after: int = field(metadata=shown("after", number=True))
+    before: float = field(metadata=shown("of the load", percent, number=True, as_json=rounded))
+    after: float = field(metadata=shown("after", percent, number=True, as_json=rounded))
+    limit: float | None = field(metadata=shown("limit", percent_or_blank, number=True, as_json=rounded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +308,11 @@ def _queue_loads(
             yield QueueLoad(
                 queue,
                 weights.get(queue or ""),
-                limits.get(queue or ""),
                 had[queue],
                 has[queue],
                 before[queue] / total,
                 after[queue] / total,
+                limits.get(queue or ""),
             )
 
 

@@ -51,12 +51,14 @@ class PlannedChange:
         ring: True for a step of a ring. Such steps run over one channel, one after the other.
     """
 
-    json_fields = ("action", "kind", "name", "fields")
-
     action: Action
     live: TopologyObject | None
     wanted: TopologyObject | None
     ring: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the change as an entry of the JSON of a plan."""
+        return {"action": self.action, "kind": self.kind, "name": self.name, "fields": self.fields}
 
     def __str__(self) -> str:
         kind = "" if self.kind == "binding" else f"{self.kind} "

@@ -45,7 +45,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, entries, entry, percent, refusal_entries, to_json
+from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_json
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural
@@ -85,7 +85,7 @@ def plan_as_json(plan: Plan) -> str:
         "plan",
         changes=plan.changes,
         rings=[*map(_ring, plan.hash_rings.values()), *map(_modulus, plan.moduli.values())],
-        refusals=refusal_entries(plan.refusals),
+        refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
         **parts,
@@ -97,30 +97,34 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
     matrix, owners = ring.matrix(), ring.ownership
     explained = ring.is_explained_by(matrix)
     return {
-        **entry(ring, "exchange", "moved", "moved_at_worst"),
+        "exchange": ring.exchange,
+        "moved": ring.moved,
+        "moved_at_worst": ring.moved_at_worst,
         "proposals": list(map(_proposal, ring.proposals)),
         "before": _key_map(ring.before, owners.before if owners else {}),
         "after": _key_map(ring.after, owners.after if owners else {}),
         "matrix": _matrix(matrix) if explained else None,
-        **({"handed_over": entries(ring.handed_over, "slot", "old", "new")} if owners else {}),
+        **({"handed_over": to_json(ring.handed_over)} if owners else {}),
     }
 
 
 def _proposal(proposal: RingProposal) -> dict[str, Any]:
     return {
-        **entry(proposal, "strategy", "moved", "moved_at_worst"),
+        "strategy": proposal.strategy,
+        "moved": proposal.moved,
+        "moved_at_worst": proposal.moved_at_worst,
         "ring": list(map(_member, proposal.ring)),
-        **({} if proposal.slots is None else entry(proposal, "slots")),
+        **({} if proposal.slots is None else {"slots": proposal.slots}),
     }
 
 
 def _member(member: RingMember) -> dict[str, Any]:
     """Return a member of a ring as in a topology file."""
-    is_queue = isinstance(member.destination, str)
+    place = member.destination
     return {
-        **entry(member, "queue=destination" if is_queue else "exchange=destination.name"),
-        **entry(member, "weight=key" if member.slots is None else "slots"),
-        **(entry(member, "arguments") if member.arguments else {}),
+        **({"queue": place} if isinstance(place, str) else {"exchange": place.name}),
+        **({"weight": member.key} if member.slots is None else {"slots": to_json(member.slots)}),
+        **({"arguments": to_json(member.arguments)} if member.arguments else {}),
     }
 
 
@@ -135,26 +139,32 @@ def _key_map(ring: HashRing, owners: Mapping[Place, Place]) -> dict[str, Any]:
 
 def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
     before, after = (
-        entry(side, "exchange=name", "release", "destinations") for side in (modulus.before, modulus.after)
+        to_json({"exchange": side.name, "release": side.release, "destinations": side.destinations})
+        for side in (modulus.before, modulus.after)
     )
-    moved = entry(modulus, "exchange", "moved", "moved_at_worst")
-    proposals = list(map(_proposal, modulus.proposals))
     matrix = modulus.matrix()
-    written = None if matrix is None else _matrix(matrix)
-    return {**moved, "proposals": proposals, "before": before, "after": after, "matrix": written}
+    return {
+        "exchange": modulus.exchange,
+        "moved": modulus.moved,
+        "moved_at_worst": modulus.moved_at_worst,
+        "proposals": list(map(_proposal, modulus.proposals)),
+        "before": before,
+        "after": after,
+        "matrix": None if matrix is None else _matrix(matrix),
+    }
 
 
 def _matrix(matrix: MovementMatrix) -> dict[str, Any]:
     """Return a matrix; of more than `_MOST_FLOWS` flows those that change the destination come first, the largest first."""
     count = len(matrix.amounts)
     if count <= _MOST_FLOWS:
-        return entry(matrix, *matrix.json_fields)
+        return dict(to_json(matrix))
     flows = matrix.largest_moves(_MOST_FLOWS)
     if missing := _MOST_FLOWS - len(flows):
         staying = [(place, place, matrix.amounts.get((place, place), 0.0)) for place in matrix.before]
         flows += nlargest(missing, staying, key=itemgetter(2))
     cells = [{"from": to_json(source), "to": to_json(to), "amount": amount} for source, to, amount in flows]
-    return {**entry(matrix, "moved", "least"), "cells": cells, "more_cells": count - len(cells)}
+    return {"moved": matrix.moved, "least": matrix.least, "cells": cells, "more_cells": count - len(cells)}
 
 
 def text_of_plan(plan: Plan) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import listed as as_tuple
 from rabbit_chx.routing.key_map import plural
@@ -146,6 +147,16 @@ def _after(live: Topology, wanted: Topology) -> Topology:
     )
 
 
+def _or_unknown(value: object) -> object:
+    return "not known" if value is None else value
+
+
+def _bound(keys: tuple[str, ...]) -> str:
+    if keys == ("",):
+        return "yes"
+    return f"with {', '.join(map(repr, keys))}" if keys else "no"
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """A queue of a sharded exchange.
@@ -159,13 +170,13 @@ class Shard:
         consumers: the number of consumers; None likewise.
     """
 
-    name: str
+    name: str = field(metadata=shown("shard", json="queue"))
     node: str
     number: int
-    type: str | None = "classic"
-    keys: tuple[str, ...] = ()
-    messages: int | None = None
-    consumers: int | None = None
+    type: str | None = field(default="classic", metadata=shown("type", _or_unknown))
+    keys: tuple[str, ...] = field(default=(), metadata=shown("bound", _bound))
+    messages: int | None = field(default=None, metadata=shown("messages", _or_unknown, number=True))
+    consumers: int | None = field(default=None, metadata=shown("consumers", _or_unknown, number=True))
 
 
 @dataclass(frozen=True, slots=True)
