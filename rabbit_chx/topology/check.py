@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent
@@ -15,7 +15,7 @@ from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.changes import NamedObject, fields_between, kind_of, name_of
+from rabbit_chx.topology.changes import NamedObject, kind_of, name_of
 from rabbit_chx.topology.check_queues import CheckedQueues, queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
@@ -28,14 +28,7 @@ from rabbit_chx.topology.check_rings import (
     wanted_order_findings,
     wanted_ring_findings,
 )
-from rabbit_chx.topology.differences import (
-    binding_identity,
-    by_name,
-    completed,
-    object_differences,
-    owned_binding,
-    queue_lists,
-)
+from rabbit_chx.topology.comparison import Comparison, ObjectPair, compare
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.modulus_plan import largest_share, share_moved
@@ -49,8 +42,8 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.shards import is_sharded, shard_binding
-from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts
+from rabbit_chx.topology.shards import is_sharded
+from rabbit_chx.topology.slots import numbered_slots
 
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (
@@ -69,7 +62,6 @@ CHECK_KINDS = (
     "order-breaking",  # a queue that returns or delivers messages out of order
     "odd-member",  # a queue whose type or arguments differ from the others
 )
-_BROKERS_OWN = "amq."
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 _WITHOUT_IT = {
     "exchange": "a channel that publishes to it is closed",
@@ -134,81 +126,98 @@ def check(
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
-    wanted = None if wanted is None else completed(wanted, live)
-    layouts = {} if wanted is None else slot_layouts(wanted, live)
-    plain = None if wanted is None else expanded_by(wanted, layouts)
-    reach, transient = Reach(live), transient_destinations(live)
-    findings = [] if wanted is None else list(_cluster(wanted, live))
-    if exchange is None:
-        names, moduli = (_of_type(type_, live, wanted) for type_ in (HASH_EXCHANGE, MODULUS_EXCHANGE))
-    else:
-        given = dict.fromkeys([exchange] if isinstance(exchange, str) else exchange)
-        of_modulus = _of_type(MODULUS_EXCHANGE, live, None)
-        moduli = [name for name in given if name in of_modulus]
-        names = [live_hash_exchange(live, name).name for name in given if name not in of_modulus]
-    unroutable: dict[str, float] = {}
-    misplaced: dict[str, float] = {}
-    parked: dict[str, int] = {}
+    compared = None if wanted is None else compare(wanted, live)
+    names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
-    for name in unreadable:
-        message = "the ring has a member that no client can name, so it is not checked"
-        findings.append(Finding("different", message, "delete that queue or exchange", exchange=name))
-    for name in (name for name in names if name not in unreadable):
-        listed = None if plain is None else plain.exchange(name)
-        checked = CheckedExchange(
-            live_hash_exchange(live, name),
-            _ring_read(live, name),
-            live,
-            reach,
-            transient,
-            layouts.get(name),
-            external=listed is not None and listed.owner == "external",
-            file=None if listed is None else file,
-            wanted=() if listed is None else listed.ring or (),
-        )
-        findings += [*live_ring_findings(checked), *slot_findings(checked)]
-        findings += queue_findings(_queues_of_ring(checked))
-        unroutable[name] = checked.unroutable.share
-        if checked.parked:
-            parked[name] = sum(checked.parked.values())
-        if listed is None:
-            if numbered := numbered_slots(name, checked.bound):
-                findings += wanted_order_findings(checked, numbered, "the numbers of its slots")
-            continue
-        is_assumed = wanted is not None and wanted.is_assumed(name)
-        findings += _listed_ring_findings(checked, listed, is_assumed=is_assumed)
-        if listed.ring is not None:
-            is_same = is_assumed and listed.ring == checked.bound
-            share = 0.0 if is_same else misplaced_share(checked, listed.ring)
-            misplaced |= {} if share is None else {name: share}
-    if plain is not None and exchange is None:
-        # The objects of slots are checked with their hash exchange.
-        parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
-        misplaced |= _misplaced_by_modulus(plain, live)
-        findings += _object_findings(_without(plain, parts), _without(live, parts), file, misplaced)
-    findings += [finding for name in moduli for finding in _modulus_findings(name, live, transient)]
-    there = {exchange.name for exchange in live.exchanges}
-    present = {
-        listed.name: listed.name in there
-        for listed in (() if wanted is None else wanted.exchanges)
-        if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
-    }
+    reach, transient = Reach(live), transient_destinations(live)
+    rings = [
+        _checked_exchange(name, live, compared, file=file, reach=reach, transient=transient)
+        for name in names
+        if name not in unreadable
+    ]
+    misplaced = {ring.name: share for ring in rings if (share := _misplaced(ring)) is not None}
+    objects: Iterable[Finding] = ()
+    if compared is not None and exchange is None:
+        misplaced |= _misplaced_by_modulus(compared)
+        objects = _object_findings(compared, file, misplaced)
+    findings = (
+        *(() if wanted is None else _cluster(wanted, live)),
+        *map(_unreadable, unreadable),
+        *(finding for ring in rings for finding in _ring_findings(ring)),
+        *objects,
+        *(finding for name in moduli for finding in _modulus_findings(name, live, transient)),
+    )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
-        unroutable,
+        {ring.name: ring.unroutable.share for ring in rings},
         misplaced,
-        parked,
-        present,
+        {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
+        {
+            listed.name: live.exchange(listed.name) is not None
+            for listed in (() if wanted is None else wanted.exchanges)
+            if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
+        },
         tuple(moduli),
     )
 
 
-def _listed_ring_findings(
-    checked: CheckedExchange, listed: ExchangeDefinition, *, is_assumed: bool
-) -> Iterator[Finding]:
+def _hash_exchanges(
+    live: Topology, wanted: Topology | None, exchange: str | Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Return the names of the ``x-consistent-hash`` and of the ``x-modulus-hash`` exchanges to check. Errors are those of `check`."""
+    if exchange is None:
+        return _of_type(HASH_EXCHANGE, live, wanted), _of_type(MODULUS_EXCHANGE, live, wanted)
+    given = dict.fromkeys([exchange] if isinstance(exchange, str) else exchange)
+    of_modulus = _of_type(MODULUS_EXCHANGE, live, None)
+    names = [live_hash_exchange(live, name).name for name in given if name not in of_modulus]
+    return names, [name for name in given if name in of_modulus]
+
+
+def _checked_exchange(
+    name: str,
+    live: Topology,
+    compared: Comparison | None,
+    *,
+    file: str | None,
+    reach: Reach,
+    transient: Mapping[Destination, str],
+) -> CheckedExchange:
+    exchange, ring = live_hash_exchange(live, name), _ring_read(live, name)
+    listed = None if compared is None else compared.wanted.exchange(name)
+    if compared is None or listed is None:
+        return CheckedExchange(exchange, ring, live, reach, transient)
+    layout, is_assumed = compared.layouts.get(name), compared.wanted.is_assumed(name)
+    return CheckedExchange(exchange, ring, live, reach, transient, listed, layout, file, is_assumed)
+
+
+def _unreadable(name: str) -> Finding:
+    message = "the ring has a member that no client can name, so it is not checked"
+    return Finding("different", message, "delete that queue or exchange", exchange=name)
+
+
+def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield the faults of an ``x-consistent-hash`` exchange by itself, and its differences from the topology."""
+    yield from live_ring_findings(checked)
+    yield from slot_findings(checked)
+    yield from queue_findings(_queues_of_ring(checked))
+    if checked.listed is not None:
+        yield from _listed_ring_findings(checked, checked.listed)
+    elif numbered := numbered_slots(checked.name, checked.bound):
+        yield from wanted_order_findings(checked, numbered, "the numbers of its slots")
+
+
+def _misplaced(checked: CheckedExchange) -> float | None:
+    """Return the share of keys whose destination differs from that of the topology; None if no ring can be compared."""
+    if checked.listed is None or checked.listed.ring is None:
+        return None
+    is_same = checked.is_assumed and checked.listed.ring == checked.bound
+    return 0.0 if is_same else misplaced_share(checked, checked.listed.ring)
+
+
+def _listed_ring_findings(checked: CheckedExchange, listed: ExchangeDefinition) -> Iterator[Finding]:
     """Yield the differences between a ring and that of the topology. If its order is assumed, the members count, not their order."""
-    if listed.ring is not None and is_assumed:
+    if listed.ring is not None and checked.is_assumed:
         yield from wanted_member_findings(checked, listed.ring, checked.applied)
     elif listed.ring is not None:
         yield from wanted_ring_findings(checked, listed.ring)
@@ -268,14 +277,6 @@ def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
         yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")
 
 
-def _without(topology: Topology, names: frozenset[str]) -> Topology:
-    return replace(
-        topology,
-        exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name not in names),
-        bindings=tuple(binding for binding in topology.bindings if binding.source not in names),
-    )
-
-
 def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
     """Return the members of the ring, and the queues of its slots. Queues of other exchanges in the ring depend on the message."""
     ring = set(checked.ring.destinations)
@@ -288,16 +289,19 @@ def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
     )
 
 
-def _misplaced_by_modulus(wanted: Topology, live: Topology) -> dict[str, float]:
+def _misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
     """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
-    shares = {}
-    for name in (exchange.name for exchange in wanted.exchanges if exchange.queues is not None):
-        sides = [[binding for binding in side.bindings if binding.source == name] for side in (live, wanted)]
-        release = live.release or NEWEST
+    shares, live, release = {}, compared.live, compared.release
+    for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
         if live.exchange(name) is not None and name not in live.sources_left_out:
+            sides = [
+                [binding for binding in side.bindings if binding.source == name]
+                for side in (live, compared.wanted)
+            ]
             moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
-            same = {*map(binding_identity, sides[0])} == {*map(binding_identity, sides[1])}
-            shares[name] = 0.0 if same else moved(*(numbered(side, release) for side in sides))
+            identities = [{binding.identity for binding in side} for side in sides]
+            is_same = identities[0] == identities[1]
+            shares[name] = 0.0 if is_same else moved(*(numbered(side, release) for side in sides))
     return shares
 
 
@@ -363,58 +367,40 @@ def _is_numbering(keys: Sequence[int], bindings: int) -> bool:
 
 
 def _object_findings(
-    wanted: Topology, live: Topology, file: str | None, misplaced: Mapping[str, float]
+    compared: Comparison, file: str | None, misplaced: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """Yield a finding for each change that a plan would make, except those of rings."""
-    live_objects = by_name(live)
-    for key, wanted_object in by_name(wanted).items():
-        live_object, what = live_objects.get(key), f"{key[0]} {wanted_object.name}"
-        fix = apply_fix(file, external=wanted_object.owner == "external")
-        if live_object is None:
-            # No list shows the broker's own exchanges.
-            if wanted_object.name and not wanted_object.name.startswith(_BROKERS_OWN):
-                message = f"{what} does not exist: {_WITHOUT_IT[key[0]]}"
-                yield _object_finding(
-                    "missing", wanted_object, message, _past_policy(wanted_object, live, fix)
-                )
-        elif fields := fields_between(live_object, wanted_object, live.release or NEWEST):
-            message, share = f"{what} differs: {differing_fields(fields)}", None
-            if isinstance(wanted_object, ExchangeDefinition) and wanted_object.type == HASH_EXCHANGE:
-                elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)
-                message, share = (
-                    (f"{message}; keys are hashed otherwise", 1.0) if elsewhere else (message, 0.0)
-                )
-            yield _object_finding("different", wanted_object, message, fix, share)
-    differences = object_differences(wanted, live)
-    for deleted in differences.deleted:
+    """Yield a finding for each change that a plan would make, except those of rings, and of slots, which belong to their rings."""
+    parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
+    for pair in compared.pairs:
+        if not (isinstance(pair.wanted, ExchangeDefinition) and pair.wanted.name in parts):
+            yield from _pair_findings(pair, compared, file)
+    for deleted in compared.deleted:
         message = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
         yield _object_finding("unexpected", deleted, message, _allow_delete(file))
-    yield from _binding_findings(wanted, live, differences.shards, file, misplaced)
+    for wanted, live, unwanted in compared.bindings:
+        if wanted is not None and live is None and wanted.source not in parts:
+            message = f"the binding {name_of(wanted)} does not exist: its messages do not reach {wanted.destination!s}"
+            fix = apply_fix(file, external=wanted.owner == "external")
+            yield _binding_finding("missing", wanted, message, fix, misplaced)
+        elif live is not None and unwanted in ("unlisted", "owned") and live.source not in parts:
+            owned = "owned and " if unwanted == "owned" else ""
+            message = f"the binding {name_of(live)} is {owned}not in the topology: {live.destination!s} gets its messages"
+            fix = _allow_delete(file) if unwanted == "owned" else apply_fix(file)
+            yield _binding_finding("unexpected", live, message, fix, misplaced)
 
 
-def _binding_findings(
-    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None, misplaced: Mapping[str, float]
-) -> Iterator[Finding]:
-    listing = queue_lists(wanted)
-    listed = {binding_identity(binding) for binding in wanted.bindings}
-    bound = {binding_identity(binding) for binding in live.bindings}
-    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
-    for binding in wanted.bindings:
-        if binding_identity(binding) not in bound:
-            message = f"the binding {name_of(binding)} does not exist: its messages do not reach {binding.destination!s}"
-            fix = apply_fix(file, external=binding.owner == "external")
-            yield _binding_finding("missing", binding, message, fix, misplaced)
-    for binding in live.bindings:
-        if (
-            binding_identity(binding) not in listed
-            and binding.source not in hashing
-            and not shard_binding(binding, shards)
-            and (binding.source in listing or owned_binding(wanted, binding))
-        ):
-            owned = "" if binding.source in listing else "owned and "
-            message = f"the binding {name_of(binding)} is {owned}not in the topology: {binding.destination!s} gets its messages"
-            fix = apply_fix(file) if binding.source in listing else _allow_delete(file)
-            yield _binding_finding("unexpected", binding, message, fix, misplaced)
+def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> Iterator[Finding]:
+    wanted, kind = pair.wanted, kind_of(pair.wanted)
+    fix = apply_fix(file, external=not pair.is_ours)
+    if pair.is_missing:
+        message = f"{kind} {wanted.name} does not exist: {_WITHOUT_IT[kind]}"
+        yield _object_finding("missing", wanted, message, _past_policy(wanted, compared.live, fix))
+    elif pair.fields:
+        message, share = f"{kind} {wanted.name} differs: {differing_fields(pair.fields)}", None
+        if isinstance(wanted, ExchangeDefinition) and wanted.type == HASH_EXCHANGE:
+            elsewhere = any(field.field in _DECIDES_ON_KEYS for field in pair.fields)
+            message, share = (f"{message}; keys are hashed otherwise", 1.0) if elsewhere else (message, 0.0)
+        yield _object_finding("different", wanted, message, fix, share)
 
 
 def _allow_delete(file: str | None) -> str:

@@ -55,10 +55,10 @@ class CheckedExchange:
 
     Attributes:
         transient: the destinations that the broker deletes automatically, with the reason.
+        listed: the exchange in the topology, with plain objects instead of slots; None if the topology does not contain it.
         layout: its slots in the topology; None without slots.
-        external: True if the topology marks the exchange as external.
         file: the name of the topology's file; None if the topology does not contain the exchange.
-        wanted: the members of the ring in the topology.
+        is_assumed: True if the order of its ring in the topology is assumed.
     """
 
     exchange: ExchangeDefinition
@@ -66,10 +66,10 @@ class CheckedExchange:
     live: Topology
     reach: Reach
     transient: Mapping[Destination, str]
-    layout: SlotLayout | None
-    external: bool
-    file: str | None
-    wanted: tuple[RingMember, ...] = ()
+    listed: ExchangeDefinition | None = None
+    layout: SlotLayout | None = None
+    file: str | None = None
+    is_assumed: bool = False
 
     @property
     def name(self) -> str:
@@ -80,6 +80,11 @@ class CheckedExchange:
     def bound(self) -> tuple[RingMember, ...]:
         """The exchange's bindings."""
         return self.exchange.ring or ()
+
+    @property
+    def external(self) -> bool:
+        """True if the topology marks the exchange as external."""
+        return self.listed is not None and self.listed.owner == "external"
 
     @cached_property
     def shares(self) -> dict[Place, float]:
@@ -134,7 +139,8 @@ class CheckedExchange:
     @property
     def repaired(self) -> str:
         """The command that repairs the ring; where a wanted member has to be declared first, the one that applies the topology."""
-        if not all(self.reach.exists(member.destination) for member in self.wanted):
+        wanted = () if self.listed is None else self.listed.ring or ()
+        if not all(self.reach.exists(member.destination) for member in wanted):
             return self.applied
         return repair_fix(self.name, self.file, external=self.external)
 

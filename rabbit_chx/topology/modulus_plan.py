@@ -18,7 +18,7 @@ from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange, reference_to
-from rabbit_chx.topology.differences import ObjectDifferences
+from rabbit_chx.topology.comparison import Comparison
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.objects import (
@@ -141,13 +141,12 @@ class ModulusPlan:
         return movement(self.before, self.after)
 
 
-def modulus_plans(
-    wanted: Topology, live: Topology, objects: ObjectDifferences, changes: Sequence[PlannedChange]
-) -> dict[str, ModulusPlan]:
+def modulus_plans(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, ModulusPlan]:
     """Return the plan of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names."""
+    live = compared.live
     kinds = [
         {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
-        for side in (live, wanted)
+        for side in (live, compared.wanted)
     ]
     plans = {}
     for name in sorted(kinds[0] | kinds[1]):
@@ -155,13 +154,14 @@ def modulus_plans(
         if name not in kinds[1] and len(moments) == 1:
             continue
         plan = _planned(name, moments, live, is_hashing=(name in kinds[0], name in kinds[1]))
-        plans[name] = _with_limit(plan, wanted, objects)
+        plans[name] = _with_limit(plan, compared)
     return plans
 
 
-def _with_limit(plan: ModulusPlan, wanted: Topology, objects: ObjectDifferences) -> ModulusPlan:
-    if ExchangeRef(plan.exchange) in objects.deleted_refs:
+def _with_limit(plan: ModulusPlan, compared: Comparison) -> ModulusPlan:
+    if ExchangeRef(plan.exchange) in compared.deleted_refs:
         return plan
+    wanted = compared.wanted
     exchange = wanted.exchange(plan.exchange)
     own = None if exchange is None else exchange.max_share_moved
     return replace(plan, limit=wanted.max_share_moved if own is None else own)
@@ -170,7 +170,7 @@ def _with_limit(plan: ModulusPlan, wanted: Topology, objects: ObjectDifferences)
 def _moments(
     name: str, live: Topology, changes: Iterable[PlannedChange]
 ) -> Iterator[tuple[BindingDefinition, ...]]:
-    bound = {binding_key_of(binding): binding for binding in live.bindings if binding.source == name}
+    bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
     yield tuple(bound.values())
     for change in changes:
         subject, size = change.subject, len(bound)
@@ -178,9 +178,9 @@ def _moments(
             if subject.source != name:
                 continue
             if change.action == "bind":
-                bound[binding_key_of(subject)] = subject
+                bound[subject.identity] = subject
             else:
-                bound.pop(binding_key_of(subject), None)
+                bound.pop(subject.identity, None)
         elif change.action in ("delete", "replace") and not isinstance(subject, PolicyDefinition):
             place = reference_to(subject)
             itself = isinstance(subject, ExchangeDefinition) and subject.name == name
@@ -189,11 +189,6 @@ def _moments(
             }
         if len(bound) != size:
             yield tuple(bound.values())
-
-
-def binding_key_of(binding: BindingDefinition) -> tuple[object, ...]:
-    """Return the identity of a binding among those of its exchange."""
-    return binding.destination, binding.routing_key, binding.arguments
 
 
 def _planned(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, Union
 
@@ -331,6 +331,11 @@ class BindingDefinition:
     def __post_init__(self) -> None:
         check_destination(self.destination)
         _set(self, arguments=_as_table(self.arguments))
+
+    @property
+    def identity(self) -> Hashable:
+        """What makes it the same binding for the broker: all but its owner."""
+        return self.source, self.destination, self.routing_key, self.arguments
 
 
 @dataclass(frozen=True, slots=True)

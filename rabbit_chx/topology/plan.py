@@ -3,7 +3,7 @@
 `plan` makes it in these steps:
 
 1. Exchanges with slots are expanded to the exchanges, queues and bindings that they consist of (`slots`).
-2. Both sides are compared (`differences`), and the steps of each ring are computed (`ring_plan`).
+2. Both sides are compared (`comparison`), and the steps of each ring are computed (`ring_plan`).
 3. All changes are put into a safe order (`order_changes`).
 4. The share of keys that moves is counted at each moment (`movement`, `modulus_plan`).
 5. Alternatives that move fewer keys are searched (`proposals`).
@@ -20,15 +20,8 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.changes import NamedObject, PlannedChange, reference_to
-from rabbit_chx.topology.differences import (
-    BindingDifferences,
-    ObjectDifferences,
-    binding_differences,
-    completed,
-    object_differences,
-)
+from rabbit_chx.topology.changes import NamedObject, PlannedChange, name_of, reference_to
+from rabbit_chx.topology.comparison import Comparison, compare, completed
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan, modulus_plans
 from rabbit_chx.topology.objects import (
@@ -42,10 +35,13 @@ from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_p
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.refusals import (
     absent_destinations,
+    absent_external,
     bound_ends,
     cluster_refusals,
+    deletion,
     deletions,
     denied_features,
+    different_external,
     is_allowed,
     last_binding_refusals,
     possibly_denied_features,
@@ -56,7 +52,7 @@ from rabbit_chx.topology.refusals import (
     unsendable_arguments,
 )
 from rabbit_chx.topology.ring_plan import RingPlan, RingWork, movement_refusal, plan_rings
-from rabbit_chx.topology.slots import SlotLayout, expand_slots, parking_queues
+from rabbit_chx.topology.slots import parking_queues
 
 _MOST_NAMES = 10
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
@@ -142,36 +138,31 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             raise InputError(
                 f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
-    expanded, live, layouts = expand_slots(completed(wanted, live), live)
-    objects, bindings, rings, impossible_rings = _find_differences(expanded, live, layouts)
-    existing = _existing_refs(live, objects)
-    changes = order_changes(objects, bindings, rings, existing | objects.deleted_refs)
+    compared, bindings, works, impossible_rings = _plan_parts(compare(wanted, live))
+    expanded, live, layouts = compared.wanted, compared.live, compared.layouts
+    existing = _existing_refs(compared)
+    changes = order_changes(compared, bindings, works, existing | compared.deleted_refs)
 
-    moduli = modulus_plans(expanded, live, objects, changes)
-    for name, work in rings.items():
-        slot_members: tuple[RingMember, ...] = ()
-        if ExchangeRef(name) not in objects.replaced_refs:
-            rings[name] = work.with_hand_overs(changes, expanded, live)
-            slot_members = layouts[name].exchange.members or () if name in layouts else ()
-        if propose or rings[name].is_over_limit:
-            rings[name] = rings[name].with_proposals(slot_members)
+    moduli = modulus_plans(compared, changes)
+    rings = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
     plans = {name: work.plan for name, work in rings.items()}
 
     slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
     refusals = (
         *cluster_refusals(wanted, live, changes),
-        *objects.refusals,
+        *_external_refusals(compared),
         *(refusal for work in rings.values() for refusal in _ring_refusals(work)),
         *(refusal for modulus in moduli.values() for refusal in modulus.refusals),
         *map(unremovable_holes, impossible_rings),
         *absent_destinations(changes, existing, slots),
         *(
-            replacement(old, new, live.release or NEWEST)
-            for old, new in objects.replaced
+            replacement(old, new, compared.release)
+            for old, new in compared.replaced
             if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
         ),
-        *deletions(live, objects.deleted),
+        *deletions(live, compared.deleted),
         *bindings.refusals,
+        *(absent_external(binding, name_of(binding)) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
         *refused_declarations(live, changes),
         *sharded_declarations(live, changes),
@@ -184,10 +175,10 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         changes,
         {**plans, **moduli},
         tuple(dict.fromkeys(refusals)),
-        (*objects.unmanaged, *bindings.unmanaged),
+        (*compared.unmanaged, *bindings.unmanaged),
         checksum_of(expanded, live, changes, plans),
         wanted,
-        (*_warnings(expanded, live, objects, plans, moduli), *possibly_denied_features(live, changes)),
+        (*_warnings(compared, plans, moduli), *possibly_denied_features(live, changes)),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
@@ -218,53 +209,127 @@ def arrange(wanted: Topology, live: Topology) -> Topology:
     )
 
 
-class _Differences(NamedTuple):
-    """The differences between both sides; `impossible_rings` are the exchanges whose ring no binds and unbinds make."""
+@dataclass(frozen=True, slots=True)
+class _BindingChanges:
+    """The changes of bindings, without those of rings.
 
-    objects: ObjectDifferences
-    bindings: BindingDifferences
+    Attributes:
+        first_unbinds: the unbinds before objects are replaced.
+        binds: the binds, including those of replaced objects. The unbind of a slot precedes its bind here.
+        last_unbinds: the unbinds at the end.
+        unmanaged: live bindings that are neither owned nor wanted; they stay.
+        refusals: those to remove owned bindings.
+    """
+
+    first_unbinds: tuple[PlannedChange, ...]
+    binds: tuple[PlannedChange, ...]
+    last_unbinds: tuple[PlannedChange, ...]
+    unmanaged: tuple[BindingDefinition, ...]
+    refusals: tuple[Finding, ...]
+
+
+class _Parts(NamedTuple):
+    """The parts of a plan; `impossible_rings` are the exchanges whose ring no binds and unbinds make."""
+
+    compared: Comparison
+    bindings: _BindingChanges
     rings: dict[str, RingWork]
     impossible_rings: tuple[str, ...]
 
 
-def _find_differences(expanded: Topology, live: Topology, layouts: Mapping[str, SlotLayout]) -> _Differences:
-    """Return the differences between both sides.
+def _plan_parts(compared: Comparison) -> _Parts:
+    """Return the changes of bindings and rings.
 
-    If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other differences: its bindings are removed
-    and made again, also in the rings of other exchanges. So the differences are computed until no further exchange must be replaced.
+    If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
+    made again, also in the rings of other exchanges. So the parts are planned until no further exchange must be replaced.
     """
-    own_exchanges = _own_exchanges(expanded)
-    slot_exchanges = {
-        name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
-    }
-    replaced: set[str] = set()
+    own_exchanges = _own_exchanges(compared.wanted)
     while True:
-        objects = object_differences(expanded, live, replaced)
-        bindings = binding_differences(expanded, live, objects, slot_exchanges)
-        rings = plan_rings(expanded, live, objects, (*bindings.first_unbinds, *bindings.binds))
+        bindings = _binding_changes(compared)
+        rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds))
         impossible = {name for name, work in rings.items() if work.impossible}
-        if not impossible & own_exchanges - replaced:
-            impossible_rings = tuple(dict.fromkeys([*sorted(replaced), *sorted(impossible)]))
-            return _Differences(objects, bindings, rings, impossible_rings)
-        replaced |= impossible & own_exchanges
+        if not impossible & own_exchanges - compared.redeclared:
+            impossible_rings = tuple(dict.fromkeys([*sorted(compared.redeclared), *sorted(impossible)]))
+            return _Parts(compared, bindings, rings, impossible_rings)
+        compared = compared.redeclaring(impossible & own_exchanges)
+
+
+def _binding_changes(compared: Comparison) -> _BindingChanges:
+    """Return the changes of bindings. Slots keep only wanted bindings: the others are removed just before the new ones are made."""
+    deleted, replaced = compared.deleted_refs, compared.replaced_refs
+    slots = {
+        name for layout in compared.layouts.values() if layout.is_ours for name in layout.names.exchanges
+    }
+    first_unbinds: list[PlannedChange] = []
+    binds: list[PlannedChange] = []
+    last_unbinds, unmanaged = [], []
+    refusals: list[Finding] = []
+    for binding, unwanted in (
+        (pair.live, pair.unwanted) for pair in compared.bindings if pair.live is not None
+    ):
+        ends = {ExchangeRef(binding.source), binding.destination}
+        unbind = PlannedChange("unbind", binding, None)
+        if unwanted and binding.source in slots:
+            (first_unbinds if ends & replaced else binds).append(unbind)
+            continue
+        if ends & replaced:
+            first_unbinds.append(unbind)
+        elif ends & deleted:
+            last_unbinds.append(unbind)
+        if ends & deleted or unwanted == "ring":
+            continue
+        if unwanted in ("unlisted", "owned"):
+            last_unbinds += [] if ends & replaced else [unbind]
+            refusals += [deletion(binding, unbind.name)] if unwanted == "owned" else []
+            continue
+        if unwanted == "unmanaged":
+            unmanaged.append(binding)
+        if ends & replaced:
+            binds.append(PlannedChange("bind", None, binding))
+    binds += [PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")]
+    return _BindingChanges(
+        tuple(first_unbinds), tuple(binds), tuple(last_unbinds), tuple(unmanaged), tuple(refusals)
+    )
+
+
+def _external_refusals(compared: Comparison) -> Iterator[Finding]:
+    """Yield the refusals of missing or different external objects."""
+    for pair in compared.pairs:
+        if not pair.is_ours and pair.is_missing:
+            yield absent_external(pair.wanted, pair.wanted.name)
+        elif not pair.is_ours and pair.fields:
+            yield different_external(pair.wanted, pair.fields)
+
+
+def _counted(
+    work: RingWork, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
+) -> RingWork:
+    """Return the plan of a ring with the shares that all `changes` move, and with proposals if they are wanted or needed."""
+    name = work.plan.exchange
+    slot_members: tuple[RingMember, ...] = ()
+    if ExchangeRef(name) not in compared.replaced_refs:
+        work = work.with_hand_overs(changes, compared.wanted, compared.live)
+        if name in compared.layouts:
+            slot_members = compared.layouts[name].exchange.members or ()
+    return work.with_proposals(slot_members) if propose or work.is_over_limit else work
 
 
 def _own_exchanges(topology: Topology) -> set[str]:
     return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
 
-def _existing_refs(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:
+def _existing_refs(compared: Comparison) -> frozenset[Destination]:
     """Return the queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
-    existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in live.exchanges}
-    existing.update(queue.name for queue in live.queues)
-    existing.update(bound_ends(live))
-    existing.update(ref for created in objects.created if (ref := reference_to(created)) is not None)
-    return frozenset(existing - objects.deleted_refs)
+    existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in compared.live.exchanges}
+    existing.update(queue.name for queue in compared.live.queues)
+    existing.update(bound_ends(compared.live))
+    existing.update(ref for created in compared.created if (ref := reference_to(created)) is not None)
+    return frozenset(existing - compared.deleted_refs)
 
 
 def order_changes(
-    objects: ObjectDifferences,
-    bindings: BindingDifferences,
+    compared: Comparison,
+    bindings: _BindingChanges,
     rings: Mapping[str, RingWork],
     existing: Collection[Destination],
 ) -> tuple[PlannedChange, ...]:
@@ -280,11 +345,11 @@ def order_changes(
 
     `existing` are the queues and exchanges that exist before the last step, or are created.
     """
-    deleted = {named.name for named in objects.deleted if isinstance(named, ExchangeDefinition)}
+    deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: work for name, work in rings.items() if name not in deleted}
-    created = [PlannedChange("create", None, named) for named in objects.created]
+    created = [PlannedChange("create", None, named) for named in compared.created]
     policies = [change for change in created if change.kind == "policy"]
-    policies += [PlannedChange("update", live, wanted) for live, wanted in objects.updated]
+    policies += [PlannedChange("update", live, wanted) for live, wanted in compared.updated]
     return (
         *(change for change in policies if not _shards_exchanges(change)),
         *(change for change in created if change.kind == "exchange"),
@@ -292,7 +357,7 @@ def order_changes(
         *(change for change in policies if _shards_exchanges(change)),
         *(step for work in rings.values() for step in work.plan.steps[: work.early_step_count]),
         *bindings.first_unbinds,
-        *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
+        *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
         *_order_binds(bindings.binds, kept, existing),
         *bindings.last_unbinds,
         *(
@@ -304,7 +369,7 @@ def order_changes(
         *(
             PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
-            for named in objects.deleted
+            for named in compared.deleted
             if isinstance(named, kind)
         ),
     )
@@ -395,12 +460,9 @@ def _ring_refusals(work: RingWork) -> Iterator[Finding]:
 
 
 def _warnings(
-    expanded: Topology,
-    live: Topology,
-    objects: ObjectDifferences,
-    rings: Mapping[str, RingPlan],
-    moduli: Mapping[str, ModulusPlan],
+    compared: Comparison, rings: Mapping[str, RingPlan], moduli: Mapping[str, ModulusPlan]
 ) -> Iterator[str]:
+    expanded, live = compared.wanted, compared.live
     queues = {queue.name for queue in live.queues}
 
     def may_have_publishers(name: str, destinations: Iterable[Destination]) -> bool:
@@ -413,7 +475,7 @@ def _warnings(
         if may_have_publishers(name, modulus.after.destinations)
     }
     for name, ring in rings.items():
-        if not ring.before.bucket_count or ExchangeRef(name) in objects.replaced_refs:
+        if not ring.before.bucket_count or ExchangeRef(name) in compared.replaced_refs:
             owners = _find_owners(ring.after.destinations, expanded)
             if len({*owners.values()}) > 1 and may_have_publishers(name, owners.values()):
                 transient_shares[name] = _transient_share(ring.after, owners)
@@ -423,17 +485,18 @@ def _warnings(
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
-    yield from _import_warnings(expanded, live, objects)
-    for queue in objects.deleted:
+    yield from _import_warnings(compared)
+    for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags, _MOST_NAMES)}"
 
 
-def _import_warnings(wanted: Topology, live: Topology, objects: ObjectDifferences) -> Iterator[str]:
+def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
+    wanted, live = compared.wanted, compared.live
     if not wanted.is_import:
-        declared = (*objects.created, *(queue for _, queue in objects.replaced))
+        declared = (*compared.created, *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared

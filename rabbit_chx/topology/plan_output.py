@@ -50,7 +50,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
-from rabbit_chx.topology.differences import binding_identity, by_name
+from rabbit_chx.topology.comparison import by_name
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import RingMember
@@ -237,7 +237,7 @@ def checksum_of(
     Live objects that are neither wanted nor changed do not count.
     """
     objects, live_objects = by_name(wanted), by_name(live)
-    bound = {binding_identity(binding) for binding in wanted.bindings}
+    bound = {binding.identity for binding in wanted.bindings}
     befores = {
         exchange.name: live.rings[exchange.name]
         for exchange in wanted.exchanges
@@ -249,7 +249,7 @@ def checksum_of(
         _texts([*objects.values(), *wanted.bindings]),
         [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
         _texts(live_objects[key] for key in objects if key in live_objects),
-        _texts(binding for binding in live.bindings if binding_identity(binding) in bound),
+        _texts(binding for binding in live.bindings if binding.identity in bound),
         {name: ring.to_json() for name, ring in befores.items()},
         changes,
     ]

@@ -16,7 +16,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.differences import ObjectDifferences
+from rabbit_chx.topology.comparison import Comparison
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import (
     MovementCounter,
@@ -182,13 +182,12 @@ class RingWork(NamedTuple):
         return before.bucket_count > 0 and before.provenance == "read"
 
 
-def plan_rings(
-    wanted: Topology, live: Topology, objects: ObjectDifferences, bindings: Sequence[PlannedChange]
-) -> dict[str, RingWork]:
+def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingWork]:
     """Return the plan of each ring, by the name of its exchange, in the order of names.
 
     `bindings` are the binds and unbinds of other exchanges that precede or accompany the steps of rings. They hand over slots.
     """
+    wanted, live = compared.wanted, compared.live
     wanted_exchanges, live_exchanges = (
         {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
     )
@@ -199,15 +198,7 @@ def plan_rings(
         exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
         if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
             live_ring = find_live_ring(live, live_exchange, name)
-            work = _plan_ring(
-                live_ring,
-                exchange,
-                live_exchange,
-                wanted=wanted,
-                live=live,
-                objects=objects,
-                bindings=bindings,
-            )
+            work = _plan_ring(live_ring, exchange, live_exchange, compared, bindings)
             if work is not None:
                 works[name] = work._replace(live=live_ring)
     return works
@@ -217,17 +208,15 @@ def _plan_ring(
     live_ring: LiveRing,
     exchange: ExchangeDefinition | None,
     live_exchange: ExchangeDefinition | None,
-    *,
-    wanted: Topology,
-    live: Topology,
-    objects: ObjectDifferences,
+    compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingWork | None:
     """Return the plan of the ring of an exchange; None if the ring is not part of the plan."""
-    name = live_ring.exchange
+    wanted, live, name = compared.wanted, compared.live, live_ring.exchange
+    deleted, replaced = compared.deleted_refs, compared.replaced_refs
     itself = ExchangeRef(name)
-    if itself in objects.deleted_refs:
-        return _plan_deleted(live_ring, objects.replaced_refs)
+    if itself in deleted:
+        return _plan_deleted(live_ring, replaced)
     if exchange is not None and exchange.owner == "external":
         ring, is_assumed = exchange.ring, wanted.is_assumed(name)
         if live_exchange is None or ring is None or live_ring.is_wanted(ring, is_assumed=is_assumed):
@@ -238,9 +227,8 @@ def _plan_ring(
     members = None if exchange is None else exchange.ring
     if live_exchange is None:
         return None if members is None else _plan_new(live_ring, members)
-    is_replaced = exchange is not None and itself in objects.replaced_refs
+    is_replaced = exchange is not None and itself in replaced
     if members is None:
-        deleted, replaced = objects.deleted_refs, objects.replaced_refs
         if not is_replaced and not any(
             member.destination in deleted | replaced for member in live_ring.bound
         ):
@@ -255,7 +243,7 @@ def _plan_ring(
     )
     is_assumed = exchange is not None and wanted.is_assumed(name)
     if exchange is None or not is_replaced:
-        work = _plan_kept(live_ring, members, objects.replaced_refs, ownership, is_assumed=is_assumed)
+        work = _plan_kept(live_ring, members, replaced, ownership, is_assumed=is_assumed)
     else:
         hashes_same = all(
             live_exchange.arguments.get(name) == exchange.arguments.get(name) for name in HASH_ARGUMENTS

@@ -1,0 +1,266 @@
+"""The wanted and the live topology, compared once. `plan` orders its differences and adds refusals; `check` reports them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.changes import (
+    FieldChange,
+    NamedObject,
+    ObjectKind,
+    fields_between,
+    kind_of,
+    reference_to,
+)
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Owner, PolicyDefinition, RingMember
+from rabbit_chx.topology.shards import kept_shards, shard_binding
+from rabbit_chx.topology.slots import SlotLayout, expand_slots
+
+#: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; the binding of a shard, which stays; not in the
+#: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
+Unwanted: TypeAlias = Literal["ring", "shard", "unlisted", "owned", "unmanaged"]
+_BROKERS_OWN = "amq."
+
+
+class ObjectPair(NamedTuple):
+    """A wanted exchange, queue or policy and its live version; `fields` are those that differ, if it exists."""
+
+    wanted: NamedObject
+    live: NamedObject | None
+    fields: tuple[FieldChange, ...]
+
+    @property
+    def is_ours(self) -> bool:
+        """True if it is declared and changed, and not only checked."""
+        return self.wanted.owner == "ours"
+
+    @property
+    def is_missing(self) -> bool:
+        """True if it does not exist. No list shows the broker's own exchanges."""
+        name = self.wanted.name
+        return self.live is None and name != "" and not name.startswith(_BROKERS_OWN)
+
+
+class BindingPair(NamedTuple):
+    """A binding: the wanted and the live version, of which one may be missing; `unwanted` is None for a wanted binding."""
+
+    wanted: BindingDefinition | None
+    live: BindingDefinition | None
+    unwanted: Unwanted | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two topologies with plain objects, and their differences. `compare` makes it.
+
+    Attributes:
+        wanted: the wanted topology.
+        live: the live topology.
+        layouts: the wanted exchanges with slots, by their names.
+        redeclared: exchanges that are replaced although they do not differ, because no binds and unbinds make their rings.
+    """
+
+    wanted: Topology
+    live: Topology
+    layouts: Mapping[str, SlotLayout]
+    redeclared: frozenset[str] = frozenset()
+
+    def redeclaring(self, exchanges: Collection[str]) -> Comparison:
+        """Return the comparison in which further exchanges are replaced."""
+        return replace(self, redeclared=self.redeclared | frozenset(exchanges))
+
+    @property
+    def release(self) -> Release:
+        """The release of the broker; of a file the newest one."""
+        return self.live.release or NEWEST
+
+    @cached_property
+    def pairs(self) -> tuple[ObjectPair, ...]:
+        """The wanted objects, each kind in the order of names."""
+        there = by_name(self.live)
+        return tuple(
+            ObjectPair(wanted, None, ())
+            if (live := there.get(key)) is None
+            else ObjectPair(wanted, live, fields_between(live, wanted, self.release))
+            for key, wanted in by_name(self.wanted).items()
+        )
+
+    @cached_property
+    def created(self) -> tuple[NamedObject, ...]:
+        """The wanted objects that are not live."""
+        return tuple(pair.wanted for pair in self.pairs if pair.is_ours and pair.live is None)
+
+    @cached_property
+    def updated(self) -> tuple[tuple[PolicyDefinition, PolicyDefinition], ...]:
+        """The policies that differ, live and wanted."""
+        return tuple(
+            (live, wanted)
+            for wanted, live, fields in self.pairs
+            if isinstance(live, PolicyDefinition)
+            and isinstance(wanted, PolicyDefinition)
+            and wanted.owner == "ours"
+            and fields
+        )
+
+    @cached_property
+    def replaced(self) -> tuple[tuple[NamedObject, NamedObject], ...]:
+        """The exchanges and queues that differ, live and wanted. The broker does not change them in place."""
+        return tuple(
+            (pair.live, pair.wanted)
+            for pair in self.pairs
+            if pair.is_ours
+            and pair.live is not None
+            and not isinstance(pair.wanted, PolicyDefinition)
+            and (pair.fields or reference_to(pair.wanted) in self._redeclared_refs)
+        )
+
+    @property
+    def _redeclared_refs(self) -> set[ExchangeRef]:
+        return {*map(ExchangeRef, self.redeclared)}
+
+    @cached_property
+    def shards(self) -> frozenset[str]:
+        """The queues that rabbitmq_sharding keeps for sharded exchanges."""
+        return kept_shards(self.live, self.wanted)
+
+    @cached_property
+    def _unwanted(self) -> tuple[NamedObject, ...]:
+        """The live objects that the topology neither contains nor refers to, as a member of a ring or as an alternate exchange."""
+        wanted = by_name(self.wanted)
+        named = {*self.wanted.unlisted, *_named_by_arguments(self.wanted), *self.shards}
+        return tuple(
+            live
+            for key, live in by_name(self.live).items()
+            if key not in wanted
+            and not live.name.startswith(_BROKERS_OWN)
+            and reference_to(live) not in named
+        )
+
+    @cached_property
+    def deleted(self) -> tuple[NamedObject, ...]:
+        """The live objects that are owned and not wanted."""
+        return tuple(live for live in self._unwanted if self.wanted.owned(live.name))
+
+    @cached_property
+    def unmanaged(self) -> tuple[NamedObject, ...]:
+        """The live objects that are neither owned nor wanted; they stay."""
+        return tuple(live for live in self._unwanted if not self.wanted.owned(live.name))
+
+    @cached_property
+    def deleted_refs(self) -> frozenset[Destination]:
+        """The queues and exchanges that are deleted."""
+        return frozenset(ref for deleted in self.deleted if (ref := reference_to(deleted)) is not None)
+
+    @cached_property
+    def replaced_refs(self) -> frozenset[Destination]:
+        """The queues and exchanges that are replaced."""
+        return frozenset(ref for replaced, _ in self.replaced if (ref := reference_to(replaced)) is not None)
+
+    @cached_property
+    def bindings(self) -> tuple[BindingPair, ...]:
+        """The bindings of exchanges without a ring: the live ones, and then the missing ones."""
+        wanted = {binding.identity: binding for binding in self.wanted.bindings}
+        live = {binding.identity: binding for binding in self.live.bindings}
+        hashing = {exchange.name for exchange in self.wanted.exchanges if exchange.type == HASH_EXCHANGE}
+        listing = {
+            exchange.name
+            for exchange in self.wanted.exchanges
+            if exchange.queues is not None and exchange.owner == "ours"
+        }
+
+        def unwanted(binding: BindingDefinition) -> Unwanted:
+            if binding.source in hashing:
+                return "ring"
+            if shard_binding(binding, self.shards):
+                return "shard"
+            if binding.source in listing:
+                return "unlisted"
+            return "owned" if self._owns(binding) else "unmanaged"
+
+        return (
+            *(
+                BindingPair(wanted[key], binding)
+                if key in wanted
+                else BindingPair(None, binding, unwanted(binding))
+                for key, binding in live.items()
+            ),
+            *(BindingPair(binding, None) for key, binding in wanted.items() if key not in live),
+        )
+
+    def missing_bindings(self, owner: Owner) -> Iterator[BindingDefinition]:
+        """Yield the wanted bindings of an owner that do not exist."""
+        for wanted, live, _ in self.bindings:
+            if wanted is not None and live is None and wanted.owner == owner:
+                yield wanted
+
+    def _owns(self, binding: BindingDefinition) -> bool:
+        """Return True if both ends are owned. A binding of one of the broker's predeclared exchanges is owned with its destination."""
+        owned, place = self.wanted.owned, binding.destination
+        is_owned = owned(place.name if isinstance(place, ExchangeRef) else place)
+        return is_owned and (binding.source.startswith(_BROKERS_OWN) or owned(binding.source))
+
+
+def compare(wanted: Topology, live: Topology) -> Comparison:
+    """Return the comparison of two topologies.
+
+    Raises:
+        InputError: a member would get no slot, or lists of slots do not contain each slot once.
+    """
+    return Comparison(*expand_slots(completed(wanted, live), live))
+
+
+def completed(wanted: Topology, live: Topology) -> Topology:
+    """Return the wanted topology with what a definitions file leaves to the broker.
+
+    A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
+    """
+    queues = wanted.queues
+    if wanted.is_import and live.default_queue_type is not None:
+        queues = tuple(
+            queue.with_default_type(live.default_queue_type) if queue.name in wanted.untyped_queues else queue
+            for queue in queues
+        )
+    bound = {
+        exchange.name: exchange.ring or () for exchange in live.exchanges if wanted.is_assumed(exchange.name)
+    }
+    exchanges = tuple(
+        replace(exchange, ring=_in_live_order(exchange.ring, bound[exchange.name]))
+        if exchange.ring is not None and exchange.name in bound
+        else exchange
+        for exchange in wanted.exchanges
+    )
+    return replace(wanted, queues=queues, exchanges=exchanges)
+
+
+def _in_live_order(wanted: Sequence[RingMember], live: Sequence[RingMember]) -> tuple[RingMember, ...]:
+    remaining = Counter(wanted)
+    kept = []
+    for member in live:
+        if remaining[member]:
+            remaining[member] -= 1
+            kept.append(member)
+    return (*kept, *remaining.elements())
+
+
+def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
+    """Return the exchanges, queues and policies by kind and name."""
+    objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
+    return {(kind_of(named), named.name): named for named in objects}
+
+
+def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
+    tables = [exchange.arguments for exchange in wanted.exchanges]
+    tables += [queue.arguments for queue in wanted.queues]
+    tables += [policy.definition for policy in wanted.policies]
+    for table in tables:
+        for argument in ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange"):
+            name = table.get(argument)
+            if isinstance(name, str) and name:
+                yield ExchangeRef(name)
