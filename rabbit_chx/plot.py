@@ -158,19 +158,15 @@ class _Way:
 
 
 def _ways(plan: Plan) -> Iterator[_Way]:
-    rings = [ring for ring in plan.hash_rings.values() if ring.moved_at_worst and ring.before.bucket_count]
-    moduli = [modulus for modulus in plan.moduli.values() if modulus.is_moving]
-    for ring in rings:
-        exchange = plan.wanted.exchange(ring.exchange)
-        own = None if exchange is None else exchange.max_share_moved
-        limit = plan.wanted.max_share_moved if own is None else own
-        prefix = "" if len(rings) + len(moduli) == 1 else f"{ring.exchange}: "
-        if not ring.proposals:
-            yield _Way(f"{prefix}as-written", ring.moved, ring.moved_at_worst, limit)
-        for way in ring.proposals:
-            yield _Way(f"{prefix}{way.strategy}", way.moved, way.moved_at_worst, limit)
-    for modulus in moduli:
-        yield _Way(modulus.exchange, modulus.moved, modulus.moved_at_worst, modulus.limit)
+    changes = [
+        change for change in plan.rings.values() if change.moved_at_worst and change.before.bucket_count
+    ]
+    for change in changes:
+        prefix = "" if len(changes) == 1 else f"{change.exchange}: "
+        if not change.proposals:
+            yield _Way(f"{prefix}as-written", change.moved, change.moved_at_worst, change.limit)
+        for way in change.proposals:
+            yield _Way(f"{prefix}{way.strategy}", way.moved, way.moved_at_worst, change.limit)
 
 
 def _plan_on(ax: Axes | None, plan: Plan) -> Axes:

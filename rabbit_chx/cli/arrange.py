@@ -17,8 +17,8 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
+from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.slots import slot_layouts
 from rabbit_chx.topology.toml_file import rearrange
 
@@ -34,7 +34,7 @@ class ArrangedFile:
     """
 
     text: str | None
-    rings: tuple[tuple[RingPlan, RingProposal], ...]
+    rings: tuple[tuple[MapChange, RingProposal], ...]
     pinned: tuple[str, ...] = ()
 
     def blocks(self) -> Iterator[Block]:
@@ -84,7 +84,7 @@ def arrange(
     plan = read.plan
     better = {
         name: (ring, order)
-        for name, ring in plan.hash_rings.items()
+        for name, ring in plan.rings.items()
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
@@ -92,7 +92,7 @@ def arrange(
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
     done = rearrange(given.text, {**orders, **pins})
-    for ring in (ring for name, ring in plan.hash_rings.items() if name not in layouts):
+    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in layouts):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in layouts.keys() - pins.keys():
@@ -113,7 +113,7 @@ def arrange(
     return Outcome(ArrangedFile(None if write else done.text, tuple(better.values()), pinned))
 
 
-def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
+def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
@@ -129,7 +129,7 @@ def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}; another order is not proposed, because the exchange or a member is replaced")
 
 
-def _figures(moving: RingPlan | RingProposal) -> str:
+def _figures(moving: MapChange | RingProposal) -> str:
     return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the worst moment)"
 
 

@@ -25,13 +25,12 @@ from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, name_of
 from rabbit_chx.topology.fields import toml_value
-from rabbit_chx.topology.modulus_plan import ModulusPlan
+from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.movement import SlotHandOver
 from rabbit_chx.topology.objects import plain
-from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, moved_text, plan_facts
+from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ranges import expand, fold
-from rabbit_chx.topology.ring_plan import RingPlan
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -87,13 +86,13 @@ class PlanReport:
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
-        for ring in filter(attrgetter("is_moving"), plan.hash_rings.values()):
-            blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
-            yield Section(f"Ring of {ring.exchange}", list(blocks))
-        for modulus in plan.moduli.values():
-            if modulus.is_moving:
-                shown = [Facts(list(_modulus_facts(modulus))), *_proposal_blocks(modulus)]
-                yield Section(f"Keys of {modulus.exchange} (x-modulus-hash)", shown)
+        for change in filter(attrgetter("is_moving"), plan.rings.values()):
+            if change.is_ring:
+                blocks = _ring_blocks(change, is_new=change.exchange in new, whole=self.whole)
+                yield Section(f"Ring of {change.exchange}", list(blocks))
+            elif change.before.buckets:
+                shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
+                yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
         if unmanaged := _unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
             yield Section(
@@ -111,7 +110,7 @@ class PlanReport:
         return {**to_json(self.plan), **(self.about_json or {})}
 
 
-def _modulus_facts(modulus: ModulusPlan) -> Iterator[tuple[str, str]]:
+def _modulus_facts(modulus: MapChange) -> Iterator[tuple[str, str]]:
     yield "now", plural(len(modulus.before.destinations), "binding")
     yield "then", plural(len(modulus.after.destinations), "binding")
     yield "moves", modulus.moves
@@ -131,7 +130,7 @@ def _temporary_objects(plan: Plan) -> Iterator[Line]:
         )
 
 
-def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+def _ring_blocks(ring: MapChange, *, is_new: bool, whole: bool) -> Iterator[Block]:
     after = (
         f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
     )
@@ -139,10 +138,8 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
         yield Facts([("now", now), ("then", after)])
         return
-    matrix = ring.matrix()
-    explained = ring.is_explained_by(matrix)
-    figures = moved_text(ring)
-    if explained and ring.moved:
+    matrix, figures = ring.matrix(), ring.moves
+    if matrix is not None and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
         figures = f"{figures}; {percent(least)} had to move in any case"
@@ -154,14 +151,14 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
     if ring.lost_at_worst:
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
     yield Facts(facts)
-    if explained and ring.moved:
+    if matrix is not None and ring.moved:
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
     if over:
         yield _slots_table(over, whole=whole)
     yield from _proposal_blocks(ring)
 
 
-def _proposal_blocks(ring: RingPlan | ModulusPlan) -> Iterator[Block]:
+def _proposal_blocks(ring: MapChange) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
             rows = [
@@ -383,7 +380,7 @@ def plan(
 def _arranging_moves_less(plan: Plan) -> bool:
     return any(
         proposal.strategy == "least-moving-order" and proposal.moved_at_worst < ring.moved_at_worst
-        for ring in plan.hash_rings.values()
+        for ring in plan.rings.values()
         for proposal in ring.proposals
     )
 

@@ -92,13 +92,13 @@ class RepairReport:
         if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply makes the changes.")
         # A repair has no alternative proposals.
-        rings = {name: replace(ring, proposals=()) for name, ring in self.plan.hash_rings.items()}
+        rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {counted_changes(self.changes)}"
-        ring = self.plan.hash_rings.get(self.exchange)
+        ring = self.plan.rings.get(self.exchange)
         if ring is not None:
             worst = f"{percent(ring.moved_at_worst)} at the worst moment"
             lost = f"; at most {percent(ring.lost_at_worst)} were unroutable" if ring.lost_at_worst else ""

@@ -293,7 +293,7 @@ def _make_result(
 
 
 def _split_changes(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
-    slots = {slot.slot: name for name, ring in plan.hash_rings.items() for slot in ring.handed_over}
+    slots = {slot.slot: name for name, change in plan.rings.items() for slot in change.handed_over}
     return parts_of(plan.changes, slots, plan.parking_queues)
 
 
@@ -426,16 +426,20 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     Raises:
         BrokerRefusedError: a ring differs from the plan.
     """
-    planned = {name: ring for name, ring in plan.hash_rings.items() if ring.steps}
+    planned = {
+        name: change.after
+        for name, change in plan.rings.items()
+        if change.steps and isinstance(change.after, HashRing)
+    }
     if not broker.has_source or not planned:
-        return {name: ring.after for name, ring in planned.items()}
-    release: Release = next(iter(planned.values())).after.release
+        return planned
+    release: Release = next(iter(planned.values())).release
     rings = broker.read_rings(tuple(planned), release)
     for name, ring in planned.items():
         live_ring = rings.get(name)
-        if ring.after.buckets != (live_ring.buckets if live_ring is not None else ()):
+        if ring.buckets != (live_ring.buckets if live_ring is not None else ()):
             raise BrokerRefusedError(
-                f"the ring of {name} is {live_ring!r} after all changes, and not {ring.after!r}: someone else binds too, or the "
+                f"the ring of {name} is {live_ring!r} after all changes, and not {ring!r}: someone else binds too, or the "
                 "broker did not do what it answered; check the ring",
                 exchange=name,
             )

@@ -30,8 +30,7 @@ from rabbit_chx.topology.check_rings import (
 )
 from rabbit_chx.topology.comparison import Comparison, ObjectPair, compare
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus import numbered
-from rabbit_chx.topology.modulus_plan import largest_share, share_moved
+from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,

@@ -1,14 +1,17 @@
-"""An ``x-modulus-hash`` exchange from a list of its bindings."""
+"""An ``x-modulus-hash`` exchange from a list of its bindings, and the share of keys that another list moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from rabbit_chx.routing import Destination, ModulusHashExchange, Release
-from rabbit_chx.routing.bindings import ascending_bindings, order_of_binding, order_of_destination
+from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology.objects import BindingDefinition
+
+_HASHES = 1 << 27
 
 
 def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
@@ -34,3 +37,20 @@ def modulus_of(
     if len(set(pairs)) < len(pairs):
         pairs = list(ascending_bindings(numbered(bindings, release)))
     return ModulusHashExchange(name, pairs, release, provenance)
+
+
+def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
+    """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
+    from rabbit_chx.routing.arrays import ModuloFlows
+
+    if not before or not after:
+        return float(bool(before or after))
+    return 1 - ModuloFlows(before, after, _HASHES).staying
+
+
+def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:
+    """Return the largest share of keys that can move if the order of the bindings is not known.
+
+    If the two numbers of bindings have no common divisor, each order moves the same share.
+    """
+    return share_moved(before, after) if math.gcd(len(before), len(after)) == 1 else 1.0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot
 
@@ -202,22 +203,22 @@ class SlotOwnership:
     after: Mapping[Place, Place] = field(hash=False)
     handed_over: tuple[SlotHandOver, ...]
 
-    def ring_before(self, ring: HashRing) -> HashRing:
+    def ring_before(self, ring: KeyMap) -> HashRing:
         """Return a ring with the owners before the plan in place of its slots."""
         return _replace_slots(ring, self.before)
 
-    def ring_after(self, ring: HashRing) -> HashRing:
+    def ring_after(self, ring: KeyMap) -> HashRing:
         """Return a ring with the owners after the plan in place of its slots."""
         return _replace_slots(ring, self.after)
 
 
-def _replace_slots(ring: HashRing, owners: Mapping[Place, Place]) -> HashRing:
+def _replace_slots(ring: KeyMap, owners: Mapping[Place, Place]) -> HashRing:
     buckets = [owners.get(destination, destination) for destination in ring.buckets]
     return HashRing.from_buckets(buckets, ring.release)
 
 
 def find_slot_ownership(
-    ring: HashRing,
+    ring: KeyMap,
     members: Collection[Place],
     wanted: Topology,
     live: Topology,

@@ -3,9 +3,9 @@
 `plan` makes it in these steps:
 
 1. Exchanges with slots are expanded to the exchanges, queues and bindings that they consist of (`slots`).
-2. Both sides are compared (`comparison`), and the steps of each ring are computed (`ring_plan`).
+2. Both sides are compared (`comparison`), and the steps of each ring are computed (`ring_change`).
 3. All changes are put into a safe order (`order_changes`).
-4. The share of keys that moves is counted at each moment (`movement`, `modulus_plan`).
+4. The share of keys that moves is counted at each moment (`movement`, `modulus_change`).
 5. Alternatives that move fewer keys are searched (`proposals`).
 6. Reasons to refuse the plan (`refusals`) and warnings are collected.
 """
@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import NamedObject, PlannedChange, name_of, reference_to
 from rabbit_chx.topology.comparison import Comparison, compare, completed
+from rabbit_chx.topology.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus_plan import ModulusPlan, modulus_plans
+from rabbit_chx.topology.modulus_change import modulus_changes
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -51,7 +53,7 @@ from rabbit_chx.topology.refusals import (
     unremovable_holes,
     unsendable_arguments,
 )
-from rabbit_chx.topology.ring_plan import RingPlan, RingWork, movement_refusal, plan_rings
+from rabbit_chx.topology.ring_change import RingWork, plan_rings
 from rabbit_chx.topology.slots import parking_queues
 
 _MOST_NAMES = 10
@@ -65,8 +67,8 @@ class Plan:
 
     Attributes:
         changes: the operations, in order.
-        rings: by the exchange's name, the `RingPlan` of each ``x-consistent-hash`` exchange, then the `ModulusPlan` of each
-            ``x-modulus-hash`` exchange. Its type hint is loose, because a caller knows the type of its exchange.
+        rings: the change of the key map of each exchange that hashes, by its name: those of type ``x-consistent-hash``, then those of type
+            ``x-modulus-hash``.
         refusals: the reasons to refuse the plan, each with the flag that permits it.
         unmanaged: live objects that are neither in the topology nor owned by it. They stay.
         checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, of the cluster and
@@ -78,7 +80,7 @@ class Plan:
     """
 
     changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, RingPlan | Any]
+    rings: Mapping[str, MapChange]
     refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
@@ -92,16 +94,6 @@ class Plan:
 
     def __str__(self) -> str:
         return text_of_plan(self)
-
-    @property
-    def hash_rings(self) -> Mapping[str, RingPlan]:
-        """Those of `rings` that are of type ``x-consistent-hash``."""
-        return {name: ring for name, ring in self.rings.items() if isinstance(ring, RingPlan)}
-
-    @property
-    def moduli(self) -> Mapping[str, ModulusPlan]:
-        """Those of `rings` that are of type ``x-modulus-hash``."""
-        return {name: ring for name, ring in self.rings.items() if isinstance(ring, ModulusPlan)}
 
     def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
         """Return the refusals that remain.
@@ -143,16 +135,16 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     existing = _existing_refs(compared)
     changes = order_changes(compared, bindings, works, existing | compared.deleted_refs)
 
-    moduli = modulus_plans(compared, changes)
-    rings = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
-    plans = {name: work.plan for name, work in rings.items()}
+    works = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
+    moduli = modulus_changes(compared, changes)
+    rings = {**{name: work.change for name, work in works.items()}, **moduli}
 
     slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
     refusals = (
         *cluster_refusals(wanted, live, changes),
         *_external_refusals(compared),
-        *(refusal for work in rings.values() for refusal in _ring_refusals(work)),
-        *(refusal for modulus in moduli.values() for refusal in modulus.refusals),
+        *(refusal for work in works.values() for refusal in _ring_refusals(work)),
+        *(movement_refusal(change) for change in moduli.values() if change.is_over_limit),
         *map(unremovable_holes, impossible_rings),
         *absent_destinations(changes, existing, slots),
         *(
@@ -173,12 +165,12 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
-        {**plans, **moduli},
+        rings,
         tuple(dict.fromkeys(refusals)),
         (*compared.unmanaged, *bindings.unmanaged),
-        checksum_of(expanded, live, changes, plans),
+        checksum_of(expanded, live, changes, rings),
         wanted,
-        (*_warnings(compared, plans, moduli), *possibly_denied_features(live, changes)),
+        (*_warnings(compared, rings), *possibly_denied_features(live, changes)),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
@@ -304,14 +296,14 @@ def _external_refusals(compared: Comparison) -> Iterator[Finding]:
 def _counted(
     work: RingWork, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
 ) -> RingWork:
-    """Return the plan of a ring with the shares that all `changes` move, and with proposals if they are wanted or needed."""
-    name = work.plan.exchange
+    """Return the change of a ring with the shares that all `changes` move, and with proposals if they are wanted or needed."""
+    name = work.change.exchange
     slot_members: tuple[RingMember, ...] = ()
     if ExchangeRef(name) not in compared.replaced_refs:
         work = work.with_hand_overs(changes, compared.wanted, compared.live)
         if name in compared.layouts:
             slot_members = compared.layouts[name].exchange.members or ()
-    return work.with_proposals(slot_members) if propose or work.is_over_limit else work
+    return work.with_proposals(slot_members) if propose or work.change.is_over_limit else work
 
 
 def _own_exchanges(topology: Topology) -> set[str]:
@@ -355,7 +347,7 @@ def order_changes(
         *(change for change in created if change.kind == "exchange"),
         *(change for change in created if change.kind == "queue"),
         *(change for change in policies if _shards_exchanges(change)),
-        *(step for work in rings.values() for step in work.plan.steps[: work.early_step_count]),
+        *(step for work in rings.values() for step in work.change.steps[: work.early_step_count]),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
         *_order_binds(bindings.binds, kept, existing),
@@ -364,7 +356,7 @@ def order_changes(
             step
             for name, work in rings.items()
             if name in deleted
-            for step in work.plan.steps[work.early_step_count :]
+            for step in work.change.steps[work.early_step_count :]
         ),
         *(
             PlannedChange("delete", named, None)
@@ -415,11 +407,11 @@ def _add_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[Pl
     declared before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with
     messages, so a stand-in queue rejects all messages, and publishers get a nack.
     """
-    steps = work.plan.steps[work.early_step_count :]
+    steps = work.change.steps[work.early_step_count :]
     stand_ins: dict[Destination, NamedObject] = {}
     for destination in (step.binding.destination for step in steps if step.action == "bind"):
-        is_ghost = destination not in existing and destination in work.plan.before.destinations
-        if is_ghost and destination not in work.plan.after.destinations:
+        is_ghost = destination not in existing and destination in work.change.before.destinations
+        if is_ghost and destination not in work.change.after.destinations:
             stand_ins[destination] = (
                 ExchangeDefinition(destination.name, "fanout")
                 if isinstance(destination, ExchangeRef)
@@ -455,13 +447,11 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 
 def _ring_refusals(work: RingWork) -> Iterator[Finding]:
     yield from work.refusals
-    if work.limit is not None and work.is_over_limit:
-        yield movement_refusal(work.plan, work.limit, is_default=work.is_default)
+    if work.change.is_over_limit:
+        yield movement_refusal(work.change, is_default=work.is_default)
 
 
-def _warnings(
-    compared: Comparison, rings: Mapping[str, RingPlan], moduli: Mapping[str, ModulusPlan]
-) -> Iterator[str]:
+def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[str]:
     expanded, live = compared.wanted, compared.live
     queues = {queue.name for queue in live.queues}
 
@@ -470,11 +460,13 @@ def _warnings(
         return live.exchange(name) is not None or any(destination in queues for destination in destinations)
 
     transient_shares = {
-        name: modulus.transient_share
-        for name, modulus in moduli.items()
-        if may_have_publishers(name, modulus.after.destinations)
+        name: change.transient_share
+        for name, change in rings.items()
+        if not change.is_ring and may_have_publishers(name, change.after.destinations)
     }
     for name, ring in rings.items():
+        if not ring.is_ring:
+            continue
         if not ring.before.bucket_count or ExchangeRef(name) in compared.replaced_refs:
             owners = _find_owners(ring.after.destinations, expanded)
             if len({*owners.values()}) > 1 and may_have_publishers(name, owners.values()):
@@ -528,7 +520,7 @@ def _find_owners(destinations: Iterable[Destination], expanded: Topology) -> dic
     return owners
 
 
-def _transient_share(ring: HashRing, owners: Mapping[Destination, Destination]) -> float:
+def _transient_share(ring: KeyMap, owners: Mapping[Destination, Destination]) -> float:
     """Return the share of keys whose queue after the first bind of a new ring differs from the final queue.
 
     A later bind moves keys to the new buckets only, so no later moment has a larger share if each destination has a different queue.

@@ -46,16 +46,15 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_json
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.key_map import KeyMap, plural
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.comparison import by_name
+from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus_plan import ModulusPlan
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.ring_plan import RingPlan
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.plan import Plan
@@ -84,7 +83,7 @@ def plan_as_json(plan: Plan) -> str:
     text = document(
         "plan",
         changes=plan.changes,
-        rings=[*map(_ring, plan.hash_rings.values()), *map(_modulus, plan.moduli.values())],
+        rings=list(map(_map_change, plan.rings.values())),
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
@@ -93,18 +92,17 @@ def plan_as_json(plan: Plan) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _ring(ring: RingPlan) -> dict[str, Any]:
-    matrix, owners = ring.matrix(), ring.ownership
-    explained = ring.is_explained_by(matrix)
+def _map_change(change: MapChange) -> dict[str, Any]:
+    matrix, owners = change.matrix(), change.ownership
     return {
-        "exchange": ring.exchange,
-        "moved": ring.moved,
-        "moved_at_worst": ring.moved_at_worst,
-        "proposals": list(map(_proposal, ring.proposals)),
-        "before": _key_map(ring.before, owners.before if owners else {}),
-        "after": _key_map(ring.after, owners.after if owners else {}),
-        "matrix": _matrix(matrix) if explained else None,
-        **({"handed_over": to_json(ring.handed_over)} if owners else {}),
+        "exchange": change.exchange,
+        "moved": change.moved,
+        "moved_at_worst": change.moved_at_worst,
+        "proposals": list(map(_proposal, change.proposals)),
+        "before": _key_map(change.before, owners.before if owners else {}),
+        "after": _key_map(change.after, owners.after if owners else {}),
+        "matrix": None if matrix is None else _matrix(matrix),
+        **({"handed_over": to_json(change.handed_over)} if owners else {}),
     }
 
 
@@ -128,30 +126,19 @@ def _member(member: RingMember) -> dict[str, Any]:
     }
 
 
-def _key_map(ring: HashRing, owners: Mapping[Place, Place]) -> dict[str, Any]:
+def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
+    if isinstance(key_map, ModulusHashExchange):
+        return dict(
+            to_json(
+                {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}
+            )
+        )
     slots = {
         place.name: queue if isinstance(queue := owners[place], str) else None
-        for place in ring.destinations
+        for place in key_map.destinations
         if isinstance(place, ExchangeRef) and place in owners
     }
-    return {**to_json(ring), "slots": slots} if slots else to_json(ring)
-
-
-def _modulus(modulus: ModulusPlan) -> dict[str, Any]:
-    before, after = (
-        to_json({"exchange": side.name, "release": side.release, "destinations": side.destinations})
-        for side in (modulus.before, modulus.after)
-    )
-    matrix = modulus.matrix()
-    return {
-        "exchange": modulus.exchange,
-        "moved": modulus.moved,
-        "moved_at_worst": modulus.moved_at_worst,
-        "proposals": list(map(_proposal, modulus.proposals)),
-        "before": before,
-        "after": after,
-        "matrix": None if matrix is None else _matrix(matrix),
-    }
+    return {**to_json(key_map), "slots": slots} if slots else to_json(key_map)
 
 
 def _matrix(matrix: MovementMatrix) -> dict[str, Any]:
@@ -176,7 +163,7 @@ def text_of_plan(plan: Plan) -> str:
             for ring in plan.rings.values()
             if ring.lost_at_worst
         ),
-        *(("slot", line) for ring in plan.hash_rings.values() for line in _handed_over(ring)),
+        *(("slot", line) for change in plan.rings.values() for line in _handed_over(change)),
         *(("refused", str(refusal)) for refusal in plan.refusals),
         ("checksum", plan.checksum),
     ]
@@ -189,26 +176,18 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "changes", counted_changes(plan.changes)
     else:
         yield "changes", "none" if plan.refusals else f"none: {NO_CHANGE}"
-    for ring in plan.hash_rings.values():
-        if ring.before.buckets and ring.is_moving:
-            yield "moves", f"{ring.exchange}: {moved_text(ring)}"
-    for modulus in plan.moduli.values():
-        if modulus.is_moving:
-            yield "moves", f"{modulus.exchange}: {modulus.moves}"
+    for change in plan.rings.values():
+        if change.before.buckets and change.is_moving:
+            yield "moves", f"{change.exchange}: {change.moves}"
     for warning in plan.warnings:
         yield "warning", warning
     for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
 
 
-def moved_text(ring: RingPlan | RingProposal) -> str:
-    """Return the share of keys that moves, in words."""
-    return f"{percent(ring.moved)} of the keys in the end, {percent(ring.moved_at_worst)} at the worst moment"
-
-
-def _handed_over(ring: RingPlan) -> list[str]:
+def _handed_over(change: MapChange) -> list[str]:
     lines = [
-        f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in ring.handed_over
+        f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
     ]
     rest = len(lines) - _MOST_SLOTS
     return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} more"]
@@ -228,7 +207,7 @@ def counted_kind(count: int, kind: str) -> str:
 
 
 def checksum_of(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, MapChange]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
@@ -238,12 +217,12 @@ def checksum_of(
     """
     objects, live_objects = by_name(wanted), by_name(live)
     bound = {binding.identity for binding in wanted.bindings}
-    befores = {
+    befores: dict[str, KeyMap] = {
         exchange.name: live.rings[exchange.name]
         for exchange in wanted.exchanges
         if exchange.name in live.rings
     }
-    befores |= {name: ring.before for name, ring in rings.items()}
+    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
     parts = [
         [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
         _texts([*objects.values(), *wanted.bindings]),

@@ -21,6 +21,7 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_steps import LiveRing, count_kept_members, find_best_steps, make_members
@@ -104,7 +105,7 @@ def proposals_of(
 
 
 def conversions_of(
-    live: LiveRing, after: HashRing, sharing: Sequence[RingMember], shares: tuple[float, float]
+    live: LiveRing, after: KeyMap, sharing: Sequence[RingMember], shares: tuple[float, float]
 ) -> tuple[RingProposal, ...]:
     """Return the plan that replaces a ring by slots as written, and alternatives that move fewer keys or disturb them less.
 
@@ -167,7 +168,7 @@ def _slots_for_buckets(
         yield RingProposal("slots", *shares, members, description, count)
 
 
-def slots_as_written(after: HashRing, shares: tuple[float, float]) -> RingProposal:
+def slots_as_written(after: KeyMap, shares: tuple[float, float]) -> RingProposal:
     """Return the plan of an exchange with slots as written, with the share that moves at the end and at the worst moment."""
     slots = tuple(map(RingMember, after.destinations))
     return RingProposal("as-written", *shares, slots, "the slots and members of the file")

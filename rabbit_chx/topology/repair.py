@@ -112,7 +112,7 @@ class MemberGaps:
     """
 
     def __init__(self, plan: Plan, exchange: str) -> None:
-        ring = plan.hash_rings.get(exchange)
+        ring = plan.rings.get(exchange)
         destinations = set(ring.before.destinations) if ring is not None else set()
         self.gaps = tuple(_gaps(plan.changes, exchange, destinations))
         self._group_of: dict[int, int] = {}

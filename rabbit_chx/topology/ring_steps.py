@@ -151,7 +151,7 @@ def find_best_steps(
     """
     target = make_ring(wanted, live.ring.release)
     orders = dict.fromkeys(_list_orders(live, wanted, replaced))
-    counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring, steps))
+    counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring.buckets, steps))
     candidates = []
     for steps, early_step_count in orders:
         ring, moments = live.state, []
@@ -182,9 +182,9 @@ def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMemb
     return PlannedChange("unbind", binding, None, ring=True)
 
 
-def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[int]:
+def bucket_counts(buckets: Sequence[Place], steps: Sequence[PlannedChange]) -> Iterator[int]:
     """Yield the bucket count after each step. Holes, which some old releases leave, are not considered."""
-    weights = Counter(destination for destination in ring.buckets if destination is not None)
+    weights = Counter(destination for destination in buckets if destination is not None)
     for step in steps:
         binding = step.binding
         if step.action == "unbind":

@@ -124,7 +124,7 @@ def test_an_eleventh_queue_is_refused_and_moves_ten_elevenths(
     broker.apply(plan(bills(10), broker.topology()))
     before = broker.exchange("bills")
     made = plan(bills(11), broker.topology())
-    assert made.moduli["bills"].moved == pytest.approx(10 / 11, abs=1e-6)
+    assert made.rings["bills"].moved == pytest.approx(10 / 11, abs=1e-6)
     with pytest.raises(PlanRefusedError, match="follow the proposal more-queues"):
         broker.apply(made)
     broker.apply(made, allow_moved=0.91)

@@ -15,8 +15,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology import Plan, Topology, check, plan
-from rabbit_chx.topology.modulus import numbered
-from rabbit_chx.topology.modulus_plan import share_moved
+from rabbit_chx.topology.modulus import numbered, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
@@ -58,7 +57,7 @@ def test_a_plan_has_the_exchange_before_and_after_among_its_rings() -> None:
         ),
     )
 
-    assert (list(made.rings), list(made.hash_rings), list(made.moduli)) == (["o", "bills"], ["o"], ["bills"])
+    assert [(name, change.is_ring) for name, change in made.rings.items()] == [("o", True), ("bills", False)]
     before, after = made.rings["bills"].before, made.rings["bills"].after
     assert (before, after) == (bills(8).modulus("bills"), bills(9).modulus("bills"))
     assert (before.provenance, after.provenance) == ("read", "replayed")
@@ -82,7 +81,7 @@ def test_the_worst_moment_of_a_replaced_queue_is_between_its_bind_and_its_unbind
         ),
         queues=(*bills(1).queues, *bills(3).queues[2:]),
     )
-    modulus = plan(wanted, bills(2)).moduli["bills"]
+    modulus = plan(wanted, bills(2)).rings["bills"]
 
     # Two queues, three for a moment, and two again: q0 q1 -> q0 q1 q2 -> q0 q2.
     assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((1 / 2, 2 / 3), abs=1e-6)
@@ -94,7 +93,7 @@ def test_a_limit_holds_at_the_worst_moment_too() -> None:
     wanted = replace(live, queues=(*live.queues[:1], *quorum), max_share_moved=0.1)
     made = plan(wanted, live)
 
-    modulus = made.moduli["bills"]
+    modulus = made.rings["bills"]
     assert (modulus.moved, modulus.moved_at_worst) == (0.0, 0.5)  # b.1 is unbound, deleted, and bound again
     refusals = {refusal.kind: refusal.allow_with for refusal in made.refusals}
     assert refusals["moved"] == "--allow-moved 0.5"
@@ -108,7 +107,7 @@ def test_bindings_are_numbered_by_their_keys_before_they_were_by_destinations(re
     made = plan(replace(bills(3), bindings=bindings), replace(bills(3), bindings=bindings, release=release))
 
     by_key = ("b.2", "b.1", "b.0") if release.follows(MODULUS_BY_BINDING_KEY) else ("b.0", "b.1", "b.2")
-    assert made.moduli["bills"].before.destinations == by_key
+    assert made.rings["bills"].before.destinations == by_key
 
 
 def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
@@ -119,13 +118,13 @@ def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
 
 def test_another_type_moves_all_keys() -> None:
     wanted = replace(bills(4, owns=True), exchanges=(replace(bills(4).exchanges[0], type="fanout"),))
-    modulus = plan(wanted, bills(4)).moduli["bills"]
+    modulus = plan(wanted, bills(4)).rings["bills"]
 
     assert (modulus.moved, modulus.moved_at_worst) == (1.0, 1.0)
 
 
 def test_a_plan_of_two_files_has_read_no_bindings() -> None:
-    made = plan(bills(9), replace(bills(8), release=None)).moduli["bills"]
+    made = plan(bills(9), replace(bills(8), release=None)).rings["bills"]
     assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
 
 
@@ -155,12 +154,12 @@ def test_a_check_counts_the_keys_that_other_queues_have_than_in_the_file(queues:
 
 
 def test_an_unknown_order_counts_as_possible() -> None:
-    known = plan(bills(3), bills(2, release=KHEPRI)).moduli["bills"]
+    known = plan(bills(3), bills(2, release=KHEPRI)).rings["bills"]
     unknown = plan(bills(4, f"{HEAD}max_share_moved = 0.9\n"), bills(2, release=KHEPRI))
 
     assert known.moved == pytest.approx(2 / 3, abs=1e-6)  # with any order
-    assert unknown.moduli["bills"].moved == 1.0
-    assert plan(bills(4), bills(2)).moduli["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
+    assert unknown.rings["bills"].moved == 1.0
+    assert plan(bills(4), bills(2)).rings["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
     (refusal,) = unknown.refusals
     assert "up to 100.000% of the keys: on RabbitMQ 4.0.5 (khepri) bindings are in an order" in refusal.text
     assert json.loads(unknown.to_json())["rings"][0]["matrix"] is None
@@ -169,7 +168,7 @@ def test_an_unknown_order_counts_as_possible() -> None:
 def test_bindings_that_are_not_read_may_be_anywhere() -> None:
     live = replace(bills(8), sources_left_out=frozenset({"bills"}))
 
-    assert plan(bills(9), live).moduli["bills"].moved == 1.0
+    assert plan(bills(9), live).rings["bills"].moved == 1.0
 
 
 def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
@@ -185,7 +184,7 @@ def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
 def test_nothing_moves_where_nothing_changes() -> None:
     made = plan(bills(8), bills(8))
 
-    assert (made.moduli["bills"].moved_at_worst, "keys" in str(made)) == (0.0, False)
+    assert (made.rings["bills"].moved_at_worst, "keys" in str(made)) == (0.0, False)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +295,7 @@ def test_a_queue_that_leaves_the_list_is_unbound_although_nothing_is_owned() -> 
 
     assert [str(change) for change in made.changes] == ["unbind bills -> b.8"]
     assert made.refusals == ()
-    assert made.moduli["bills"].moved == pytest.approx(7 / 8, abs=1e-6)
+    assert made.rings["bills"].moved == pytest.approx(7 / 8, abs=1e-6)
     assert plan(listing('"b.{1..7}"', HEAD), made.wanted).changes == ()
     external = plan(listing('"b.{1..7}"', f'{HEAD}owner = "external"\n'), listing('"b.{1..8}"'))
     assert external.changes == ()
@@ -315,7 +314,7 @@ def test_proposals_move_less_now_or_later(
     now: int, then: int, moved: float, at_worst: float, strategies: list[str]
 ) -> None:
     sides = [listing(f'"b.{{0..{count - 1}}}"') for count in (then, now)]
-    modulus = plan(*sides).moduli["bills"]
+    modulus = plan(*sides).rings["bills"]
 
     order = [sorted(f"b.{n}" for n in range(count)) for count in (now, then)]
     period = math.lcm(now, then)

@@ -140,7 +140,9 @@ def test_the_figures_are_those_of_share_moved_at_every_moment(
         [1.0 if not moment.bucket_count else moment.shares().get(None, 0.0) for moment in moments[1:]],
         default=0.0,
     )
-    assert ring.matrix().moved == ring.moved
+    matrix = ring.matrix()
+    assert matrix is not None
+    assert matrix.moved == ring.moved
     for proposal in ring.proposals:
         if proposal.strategy in ("least-moving-order", "fewest-steps"):
             target = HashRing.from_bindings([member.binding for member in proposal.ring], release)

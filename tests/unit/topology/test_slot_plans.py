@@ -78,7 +78,9 @@ def _check_figures(made: Plan, live: Topology) -> None:
     assert ring.moved == later[-1].share_moved(first)
     assert ring.moved_at_worst == max(ring.share_moved(first) for ring in later)
     assert ring.lost_at_worst == max(map(_lost, later))
-    assert ring.matrix().moved == ring.moved
+    matrix = ring.matrix()
+    assert matrix is not None
+    assert matrix.moved == ring.moved
 
 
 def test_a_member_that_is_not_declared_is_reported_once() -> None:
@@ -263,6 +265,7 @@ def test_queues_are_in_the_order_of_their_names() -> None:
     live = live_of(_in_lists(backwards))
     queues = [f"events.{n}" for n in range(1, 12)]
     matrix = plan(_in_lists([0, *backwards[1:-1], 10]), live).rings["events"].matrix()
+    assert matrix is not None
     assert matrix.before == matrix.after == tuple(queues)
     assert list(matrix.amounts) == [
         ("events.1", "events.11"),
@@ -273,6 +276,7 @@ def test_queues_are_in_the_order_of_their_names() -> None:
         live, bindings=tuple(binding for binding in live.bindings if binding.source != "events.slot.05")
     )
     parked = plan(_in_lists(backwards), bare).rings["events"].matrix()
+    assert parked is not None
     assert parked.before[-2:] == ("events.11", ExchangeRef("events.park"))
 
 

@@ -25,6 +25,7 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
     check,
+    plan,
 )
 from rabbit_chx.topology.check import CHECK_KINDS
 from rabbit_chx.topology.objects import SlotNames
@@ -605,6 +606,12 @@ def test_several_exchanges_by_name() -> None:
     there = orders(text=ORDERS + other)
     assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")
     assert check(there).exchanges == ("orders", "other")
+
+
+def test_a_queue_that_only_slots_name_is_expected_and_kept() -> None:
+    wanted = Topology.from_toml('owns = ["events.*"]\n' + EVENTS.partition("[[queues]]")[0])
+    assert plan(wanted, slots()).changes == ()
+    assert check(slots(), wanted).findings == ()
 
 
 def test_the_page_names_each_kind() -> None:

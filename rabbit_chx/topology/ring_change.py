@@ -1,4 +1,4 @@
-"""The plan of the ring of one ``x-consistent-hash`` exchange: its rings, its steps, and the exact shares of keys that move.
+"""The change of the ring of one ``x-consistent-hash`` exchange: its steps, and the exact shares of keys that move.
 
 Rings are planned for wanted hash exchanges, and for those that lose a member by another part of the plan.
 """
@@ -6,28 +6,28 @@ Rings are planned for wanted hash exchanges, and for those that lose a member by
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.comparison import Comparison
+from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import (
     MovementCounter,
     OwnersDuringPlan,
-    SlotHandOver,
     SlotOwnership,
     find_slot_ownership,
 )
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
-from rabbit_chx.topology.refusals import allow_moved, invalid_ring, unknown_order
+from rabbit_chx.topology.refusals import invalid_ring, unknown_order
 from rabbit_chx.topology.ring_steps import (
     LiveRing,
     apply_step,
@@ -38,111 +38,47 @@ from rabbit_chx.topology.ring_steps import (
     make_step,
 )
 
-_ROUNDING = 1e-9
 #: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
 _ASSUMED_LIMIT = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class RingPlan:
-    """The plan of the ring of one exchange.
-
-    Attributes:
-        before: the live ring; empty for a new exchange.
-        after: the wanted ring.
-        steps: the binds and unbinds between them, in order.
-        moved: the exact share of keys with another destination at the end, as in `HashRing.share_moved`. It is 1.0 if the exchange hashes
-            something else afterwards: then a key keeps its destination only by chance.
-        moved_at_worst: the largest share of keys whose destination differs from `before` at any moment. Keys without a destination between
-            two steps count.
-        lost_at_worst: the largest share of keys without a destination at any moment: their messages are unroutable.
-        ownership: the owners of the slots before and after the plan; None without slots. With slots, shares are counted by queue.
-        proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
-            live ring is not known.
-    """
-
-    exchange: str
-    before: HashRing
-    after: HashRing
-    steps: tuple[PlannedChange, ...] = ()
-    moved: float = 0.0
-    moved_at_worst: float = 0.0
-    lost_at_worst: float = 0.0
-    ownership: SlotOwnership | None = field(default=None, repr=False)
-    proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
-
-    @property
-    def is_moving(self) -> bool:
-        """True if its ring changes, or keys of it move."""
-        return bool(self.steps or self.moved or self.moved_at_worst)
-
-    @property
-    def handed_over(self) -> tuple[SlotHandOver, ...]:
-        """The slots whose queue changes, in ring order."""
-        return () if self.ownership is None else self.ownership.handed_over
-
-    def is_explained_by(self, matrix: MovementMatrix) -> bool:
-        """Return True if a `matrix` has the share `moved`. It has another one if the exchange hashes something else afterwards."""
-        return abs(matrix.moved - self.moved) < _ROUNDING
-
-    def matrix(self) -> MovementMatrix:
-        """Return the exact share of keys that move from each destination to each other one.
-
-        Destinations are in ring order. With slots, the destinations are queues, in the order of names.
-        """
-        from rabbit_chx.analysis.matrix import movement
-
-        if self.ownership is not None:
-            before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
-            return movement(before, after).sorted_by(order_of_place)
-        return movement(self.before, self.after)
-
-
 class RingWork(NamedTuple):
-    """The plan of a ring while the plan of the topology is made.
+    """The change of a ring while the plan of the topology is made.
 
     Attributes:
         early_step_count: the number of its steps before the replacement of objects.
         refusals: the reasons to refuse it, except the share that moves.
         impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
-        limit: the share of keys that may move; None: any.
         counter: counts the keys that move away from the live ring; None if nothing was counted.
         reorderable: the wanted members if another order may be proposed, else empty.
         is_default: True if the topology has no limit, and its order is assumed.
     """
 
-    plan: RingPlan
+    change: MapChange
     early_step_count: int = 0
     refusals: tuple[Finding, ...] = ()
     impossible: bool = False
-    limit: float | None = None
     live: LiveRing | None = None
     counter: MovementCounter | None = None
     reorderable: tuple[RingMember, ...] = ()
     is_default: bool = False
 
-    @property
-    def is_over_limit(self) -> bool:
-        """True if more keys move than the limit. If no key had a destination before, none moves."""
-        plan = self.plan
-        return self.limit is not None and plan.moved_at_worst > self.limit and plan.before.bucket_count > 0
-
     def with_hand_overs(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
-        """Return this plan with shares counted by queue, after each of the `changes`: slots are handed over between the steps of the ring."""
-        before, steps = self.plan.before, self.plan.steps
-        if self.plan.ownership is None:
+        """Return this change with shares counted by queue, after each of the `changes`: slots are handed over between the steps of the ring."""
+        before, steps = self.change.before, self.change.steps
+        if self.change.ownership is None:
             return self
-        ownership = find_slot_ownership(before, self.plan.after.destinations, wanted, live, changes)
+        ownership = find_slot_ownership(before, self.change.after.destinations, wanted, live, changes)
         if ownership is None or self.live is None:
             return self
         counter = self.counter or MovementCounter(before.buckets, ownership.before)
-        counter.prepare(bucket_counts(before, steps))
+        counter.prepare(bucket_counts(before.buckets, steps))
         owners = OwnersDuringPlan(ownership.before, live)
         ring, moments = self.live.state, [(0.0, 0.0)]
         numbers = counter.number_destinations(ring.buckets)
         for change in changes:
             concerned: Collection[Place] = ()
-            if change.ring and change.binding.source == self.plan.exchange:
+            if change.ring and change.binding.source == self.change.exchange:
                 ring = apply_step(ring, change)
                 numbers = counter.update_numbers(numbers, change.binding.destination, len(ring.buckets))
             elif not (concerned := owners.apply(change)):
@@ -150,40 +86,40 @@ class RingWork(NamedTuple):
             changed = concerned if len(moments) > 1 else None  # the first moment knows no owners
             moments.append(counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends, changed))
         moved, lost = zip(*moments, strict=True)
-        plan = replace(
-            self.plan,
+        change = replace(
+            self.change,
             moved=moved[-1],
             moved_at_worst=max(moved),
             lost_at_worst=max(lost),
             ownership=ownership,
         )
-        return self._replace(plan=plan)
+        return self._replace(change=change)
 
     def with_proposals(self, slot_members: tuple[RingMember, ...]) -> RingWork:
-        """Return this plan with the proposals. `slot_members` are the queues that share the wanted slots; empty without slots."""
-        plan, live, ownership = self.plan, self.live, self.plan.ownership
-        shares = plan.moved, plan.moved_at_worst
+        """Return this change with the proposals. `slot_members` are the queues that share the wanted slots; empty without slots."""
+        change, live, ownership = self.change, self.live, self.change.ownership
+        shares = change.moved, change.moved_at_worst
         proposals: tuple[RingProposal, ...] = ()
-        if live is not None and slot_members and plan.moved_at_worst and self._converts_to_slots:
-            proposals = conversions_of(live, plan.after, slot_members, shares)
-        elif ownership is not None and plan.moved and {*plan.after.destinations} <= {*ownership.after}:
-            proposals = (slots_as_written(plan.after, shares),)
+        if live is not None and slot_members and change.moved_at_worst and self._converts_to_slots:
+            proposals = conversions_of(live, change.after, slot_members, shares)
+        elif ownership is not None and change.moved and {*change.after.destinations} <= {*ownership.after}:
+            proposals = (slots_as_written(change.after, shares),)
         elif live is not None and self.reorderable:
             counter = self.counter if ownership is None else None
             counter = counter or MovementCounter(live.ring.buckets)
             proposals = proposals_of(live, self.reorderable, shares, counter)
-        return self._replace(plan=replace(plan, proposals=proposals))
+        return self._replace(change=replace(change, proposals=proposals))
 
     @property
     def _converts_to_slots(self) -> bool:
-        before, ownership = self.plan.before, self.plan.ownership
+        before, ownership = self.change.before, self.change.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
         return before.bucket_count > 0 and before.provenance == "read"
 
 
 def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingWork]:
-    """Return the plan of each ring, by the name of its exchange, in the order of names.
+    """Return the change of each ring, by the name of its exchange, in the order of names.
 
     `bindings` are the binds and unbinds of other exchanges that precede or accompany the steps of rings. They hand over slots.
     """
@@ -211,7 +147,7 @@ def _plan_ring(
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingWork | None:
-    """Return the plan of the ring of an exchange; None if the ring is not part of the plan."""
+    """Return the change of the ring of an exchange; None if the ring is not part of the plan."""
     wanted, live, name = compared.wanted, compared.live, live_ring.exchange
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
     itself = ExchangeRef(name)
@@ -223,7 +159,7 @@ def _plan_ring(
             return None
         message = f"exchange {name} is external, and its ring differs"
         refusal = Finding("different", message, "correct the topology, or ask its owner")
-        return RingWork(RingPlan(name, live_ring.ring, live_ring.ring), refusals=(refusal,))
+        return RingWork(MapChange(name, live_ring.ring, live_ring.ring), refusals=(refusal,))
     members = None if exchange is None else exchange.ring
     if live_exchange is None:
         return None if members is None else _plan_new(live_ring, members)
@@ -252,7 +188,8 @@ def _plan_ring(
     limit = None if exchange is None else exchange.max_share_moved
     limit = wanted.max_share_moved if limit is None else limit
     is_default = limit is None and is_assumed
-    return work._replace(limit=_ASSUMED_LIMIT if is_default else limit, is_default=is_default)
+    change = replace(work.change, limit=_ASSUMED_LIMIT if is_default else limit)
+    return work._replace(change=change, is_default=is_default)
 
 
 def _plan_kept(
@@ -267,18 +204,18 @@ def _plan_kept(
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     if not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed):
         is_order_needed = ownership is not None and ownership.handed_over and ring.provenance != "read"
-        plan = RingPlan(name, ring, ring, ownership=ownership)
-        return RingWork(plan, refusals=(unknown_order(name, ring),) if is_order_needed else ())
+        change = MapChange(name, ring, ring, ownership=ownership)
+        return RingWork(change, refusals=(unknown_order(name, ring),) if is_order_needed else ())
     before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
     counter = MovementCounter(ring.buckets, before)
     try:
         steps = find_best_steps(live, wanted, replaced, counter, after)
         target = make_ring(wanted, ring.release)
     except InputError as error:
-        return RingWork(RingPlan(name, ring, ring), refusals=(invalid_ring(name, error),))
+        return RingWork(MapChange(name, ring, ring), refusals=(invalid_ring(name, error),))
     if steps is None:
-        return RingWork(RingPlan(name, ring, target), impossible=True)
-    plan = RingPlan(
+        return RingWork(MapChange(name, ring, target), impossible=True)
+    change = MapChange(
         name,
         ring,
         steps.after,
@@ -286,9 +223,9 @@ def _plan_kept(
         steps.moved,
         steps.moved_at_worst,
         steps.lost_at_worst,
-        ownership,
+        ownership=ownership,
     )
-    work = RingWork(plan, steps.early_step_count, counter=counter)
+    work = RingWork(change, steps.early_step_count, counter=counter)
     if ring.provenance != "read":
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
@@ -296,7 +233,7 @@ def _plan_kept(
     has_only_slots = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if ownership)
     is_bound_once = len(destinations) == len(wanted)
     is_movable = not (has_replaced or has_only_slots or is_assumed)
-    if plan.moved_at_worst and ring.buckets and is_bound_once and is_movable:
+    if change.moved_at_worst and ring.buckets and is_bound_once and is_movable:
         work = work._replace(reorderable=wanted)
     return work
 
@@ -306,73 +243,34 @@ def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingWork:
     try:
         after = make_ring(wanted, live.ring.release)
     except InputError as error:
-        return RingWork(RingPlan(name, empty, empty), refusals=(invalid_ring(name, error),))
+        return RingWork(MapChange(name, empty, empty), refusals=(invalid_ring(name, error),))
     moved = 1.0 if after.bucket_count else 0.0
     steps = tuple(make_step("bind", name, member) for member in wanted)
-    return RingWork(RingPlan(name, empty, after, steps, moved, moved))
+    return RingWork(MapChange(name, empty, after, steps, moved, moved))
 
 
 def _plan_replaced(
     live: LiveRing, wanted: tuple[RingMember, ...], ownership: SlotOwnership | None, *, hashes_same: bool
 ) -> RingWork:
-    new, refusals = (work := _plan_new(live, wanted)).plan, work.refusals
-    before, after = live.ring, new.after
-    if ownership is not None:
-        before, after = ownership.ring_before(before), ownership.ring_after(after)
-    lost = 1.0 if live.ring.bucket_count else 0.0
-    moved = before.share_moved(after) if hashes_same or not lost else 1.0
+    new = _plan_new(live, wanted)
+    before, after = live.ring, new.change.after
+    if ownership is None:
+        moved = share_of_seeds_moved(before, after)
+    else:
+        moved = ownership.ring_before(before).share_moved(ownership.ring_after(after))
+    lost = 1.0 if before.bucket_count else 0.0
+    moved = moved if hashes_same or not lost else 1.0
     unbinds = live.unbinds()
-    plan = RingPlan(
-        live.exchange, live.ring, new.after, (*unbinds, *new.steps), moved, max(moved, lost), lost, ownership
+    steps = (*unbinds, *new.change.steps)
+    change = MapChange(
+        live.exchange, before, after, steps, moved, max(moved, lost), lost, ownership=ownership
     )
-    return RingWork(plan, len(unbinds), refusals)
+    return RingWork(change, len(unbinds), new.refusals)
 
 
 def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork:
     lost = 1.0 if live.ring.bucket_count else 0.0
     steps = live.unbinds()
     has_replaced = any(member.destination in replaced for member in live.bound)
-    plan = RingPlan(live.exchange, live.ring, make_ring((), live.ring.release), steps, lost, lost, lost)
-    return RingWork(plan, len(steps) if has_replaced else 0)
-
-
-def movement_refusal(ring: RingPlan, limit: float, *, is_default: bool = False) -> Finding:
-    """Return the refusal of a ring plan that moves more keys than the limit. `is_default`: the topology does not set the limit."""
-    flag = allow_moved(ring.moved_at_worst)
-    proposals = {proposal.strategy: proposal for proposal in ring.proposals}
-    orders = [
-        proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
-    ]
-    order = min(orders, key=lambda proposal: proposal.moved_at_worst, default=None)
-    new_exchange = proposals.get("new-exchange")
-    better = ""
-    if order is not None and order.moved_at_worst < ring.moved_at_worst:
-        shares = f"{_percent(order.moved)} in the end, {_percent(order.moved_at_worst)} at the worst moment"
-        better = f"write the members in the order of the proposal {order.strategy} ({shares}), "
-    elif new_exchange is not None and new_exchange.moved_at_worst <= limit:
-        share = f"{_percent(new_exchange.moved)} at any moment"
-        better = f"use a new exchange, as in the proposal new-exchange ({share}), "
-    shares = f"{_movement_text(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment"
-    fix = f"{better}raise max_share_moved, or allow it once with {flag}"
-    if is_default:
-        fix = f"allow it once with {flag}, or write a topology file, which has the order of the ring and max_share_moved"
-    return Finding(
-        "moved",
-        f"{shares}, and {f'the limit without max_share_moved is {limit:g}' if is_default else f'max_share_moved is {limit:g}'}",
-        fix,
-        share=ring.moved_at_worst,
-        allow_with=flag,
-    )
-
-
-def _movement_text(ring: RingPlan) -> str:
-    share = f"{_percent(ring.moved)} of the keys"
-    if count := len(ring.handed_over):
-        slots = "slot changes" if count == 1 else "slots change"
-        return f"{count} {slots} hands in {ring.exchange}: {share} have another queue"
-    return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
-
-
-def _percent(share: float) -> str:
-    text = f"{share:.1%}"
-    return "less than 0.1%" if share and text == "0.0%" else text
+    change = MapChange(live.exchange, live.ring, make_ring((), live.ring.release), steps, lost, lost, lost)
+    return RingWork(change, len(steps) if has_replaced else 0)
