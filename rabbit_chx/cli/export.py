@@ -15,7 +15,6 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, Topology
-from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
@@ -111,7 +110,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
         lists: dict[str, Any] = {name: tuple(some) for name, some in context.items()}
         problems = Topology(**lists, release=topology.release).problems
         if problems:
-            faults.append(f"{kind_of(subject)} {name_of(subject)}: {problems[0].text}")
+            faults.append(f"{subject.kind} {subject.name}: {problems[0].text}")
         return not problems
 
     policies = [policy for policy in topology.policies if are_sound(policy, policies=[policy])]

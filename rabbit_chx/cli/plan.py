@@ -23,7 +23,7 @@ from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, Tabl
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.changes import FieldChange, PlannedChange, kind_of, name_of
+from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.movement import SlotHandOver
@@ -199,7 +199,7 @@ def _listed(names: Sequence[str], *, whole: bool = False) -> str:
 def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
     by_kind: dict[str, list[str]] = {}
     for left in plan.unmanaged:
-        by_kind.setdefault(kind_of(left), []).append(name_of(left))
+        by_kind.setdefault(left.kind, []).append(left.name)
     return [
         (counted_kind(len(names), kind), _listed(ranged(names), whole=True))
         for kind, names in by_kind.items()

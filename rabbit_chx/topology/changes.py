@@ -6,28 +6,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.arguments import same_argument
 from rabbit_chx.topology.objects import (
     ArgumentTable,
     ArgumentValue,
     BindingDefinition,
     ExchangeDefinition,
+    ObjectKind,
     PolicyDefinition,
     QueueDefinition,
 )
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
-ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 TopologyObject: TypeAlias = NamedObject | BindingDefinition
 
 #: The fields of each kind of object in the broker, and its table of arguments.
-_FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
-    ExchangeDefinition: ("exchange", ("type", "durable", "auto_delete", "internal"), "arguments"),
-    QueueDefinition: ("queue", ("type", "durable", "exclusive", "auto_delete"), "arguments"),
-    BindingDefinition: ("binding", ("source", "destination", "routing_key"), "arguments"),
-    PolicyDefinition: ("policy", ("pattern", "apply_to", "priority"), "definition"),
+_FIELDS: dict[ObjectKind, tuple[tuple[str, ...], str]] = {
+    "exchange": (("type", "durable", "auto_delete", "internal"), "arguments"),
+    "queue": (("type", "durable", "exclusive", "auto_delete"), "arguments"),
+    "binding": (("source", "destination", "routing_key"), "arguments"),
+    "policy": (("pattern", "apply_to", "priority"), "definition"),
 }
 
 
@@ -81,37 +81,17 @@ class PlannedChange:
     @property
     def kind(self) -> ObjectKind:
         """``exchange``, ``queue``, ``binding`` or ``policy``."""
-        return kind_of(self.subject)
+        return self.subject.kind
 
     @property
     def name(self) -> str:
         """The object's name; for a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
-        return name_of(self.subject)
+        return self.subject.name
 
     @property
     def fields(self) -> tuple[FieldChange, ...]:
         """The fields that differ. A creation or bind has no old values, a deletion or unbind no new ones."""
         return fields_between(self.live, self.wanted)
-
-
-def kind_of(subject: TopologyObject) -> ObjectKind:
-    """Return the kind of an object."""
-    return _FIELDS[type(subject)][0]
-
-
-def name_of(subject: TopologyObject) -> str:
-    """Return the object's name; for a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
-    if isinstance(subject, BindingDefinition):
-        key = f" (key {subject.routing_key})" if subject.routing_key else ""
-        return f"{subject.source} -> {subject.destination}{key}"
-    return subject.name
-
-
-def reference_to(named: NamedObject) -> Destination | None:
-    """Return the object as a destination of bindings; None for a policy."""
-    if isinstance(named, ExchangeDefinition):
-        return ExchangeRef(named.name)
-    return named.name if isinstance(named, QueueDefinition) else None
 
 
 def fields_between(
@@ -145,7 +125,7 @@ def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
 
 
 def _values(subject: TopologyObject) -> Iterator[tuple[str, ArgumentValue]]:
-    _, names, table = _FIELDS[type(subject)]
+    names, table = _FIELDS[subject.kind]
     for name in names:
         value: Any = getattr(subject, name)
         yield name, value if isinstance(value, (str, int, bool)) else str(value)

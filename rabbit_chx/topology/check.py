@@ -15,7 +15,7 @@ from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.changes import NamedObject, kind_of, name_of
+from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.check_queues import CheckedQueues, queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
@@ -374,22 +374,24 @@ def _object_findings(
         if not (isinstance(pair.wanted, ExchangeDefinition) and pair.wanted.name in parts):
             yield from _pair_findings(pair, compared, file)
     for deleted in compared.deleted:
-        message = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
+        message = f"{deleted.kind} {deleted.name} is owned and not in the topology"
         yield _object_finding("unexpected", deleted, message, _allow_delete(file))
     for wanted, live, unwanted in compared.bindings:
         if wanted is not None and live is None and wanted.source not in parts:
-            message = f"the binding {name_of(wanted)} does not exist: its messages do not reach {wanted.destination!s}"
+            message = (
+                f"the binding {wanted.name} does not exist: its messages do not reach {wanted.destination!s}"
+            )
             fix = apply_fix(file, external=wanted.owner == "external")
             yield _binding_finding("missing", wanted, message, fix, misplaced)
         elif live is not None and unwanted in ("unlisted", "owned") and live.source not in parts:
             owned = "owned and " if unwanted == "owned" else ""
-            message = f"the binding {name_of(live)} is {owned}not in the topology: {live.destination!s} gets its messages"
+            message = f"the binding {live.name} is {owned}not in the topology: {live.destination!s} gets its messages"
             fix = _allow_delete(file) if unwanted == "owned" else apply_fix(file)
             yield _binding_finding("unexpected", live, message, fix, misplaced)
 
 
 def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> Iterator[Finding]:
-    wanted, kind = pair.wanted, kind_of(pair.wanted)
+    wanted, kind = pair.wanted, pair.wanted.kind
     fix = apply_fix(file, external=not pair.is_ours)
     if pair.is_missing:
         message = f"{kind} {wanted.name} does not exist: {_WITHOUT_IT[kind]}"

@@ -15,8 +15,6 @@ from rabbit_chx.topology.changes import (
     NamedObject,
     ObjectKind,
     fields_between,
-    kind_of,
-    reference_to,
 )
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Owner, PolicyDefinition, RingMember
@@ -118,7 +116,7 @@ class Comparison:
             if pair.is_ours
             and pair.live is not None
             and not isinstance(pair.wanted, PolicyDefinition)
-            and (pair.fields or reference_to(pair.wanted) in self._redeclared_refs)
+            and (pair.fields or pair.wanted.ref in self._redeclared_refs)
         )
 
     @property
@@ -138,9 +136,7 @@ class Comparison:
         return tuple(
             live
             for key, live in by_name(self.live).items()
-            if key not in wanted
-            and not live.name.startswith(_BROKERS_OWN)
-            and reference_to(live) not in named
+            if key not in wanted and not live.name.startswith(_BROKERS_OWN) and live.ref not in named
         )
 
     @cached_property
@@ -156,12 +152,12 @@ class Comparison:
     @cached_property
     def deleted_refs(self) -> frozenset[Destination]:
         """The queues and exchanges that are deleted."""
-        return frozenset(ref for deleted in self.deleted if (ref := reference_to(deleted)) is not None)
+        return frozenset(ref for deleted in self.deleted if (ref := deleted.ref) is not None)
 
     @cached_property
     def replaced_refs(self) -> frozenset[Destination]:
         """The queues and exchanges that are replaced."""
-        return frozenset(ref for replaced, _ in self.replaced if (ref := reference_to(replaced)) is not None)
+        return frozenset(ref for replaced, _ in self.replaced if (ref := replaced.ref) is not None)
 
     @cached_property
     def bindings(self) -> tuple[BindingPair, ...]:
@@ -252,7 +248,7 @@ def _in_live_order(wanted: Sequence[RingMember], live: Sequence[RingMember]) -> 
 def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
     """Return the exchanges, queues and policies by kind and name."""
     objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
-    return {(kind_of(named), named.name): named for named in objects}
+    return {(named.kind, named.name): named for named in objects}
 
 
 def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:

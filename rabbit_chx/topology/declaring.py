@@ -17,7 +17,7 @@ from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Rele
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.applying import apply_changes
-from rabbit_chx.topology.changes import PlannedChange, reference_to
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.reading import LiveExchange, read_ring
@@ -80,7 +80,7 @@ def declare_exchange(
     apply_changes(tuple(changes), broker, lambda _: None)
     if to_bind and not is_new and broker.has_source:
         ring = _read_again(exchange.name, wanted, broker)
-    created = tuple(ref for definition in missing if (ref := reference_to(definition)) is not None)
+    created = tuple(ref for definition in missing if (ref := definition.ref) is not None)
     return Declared(created, to_bind, ring)
 
 

@@ -14,7 +14,7 @@ from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.changes import PlannedChange, reference_to
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.comparison import Comparison
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
@@ -73,7 +73,7 @@ def _moments(
             else:
                 bound.pop(subject.identity, None)
         elif change.action in ("delete", "replace") and not isinstance(subject, PolicyDefinition):
-            place = reference_to(subject)
+            place = subject.ref
             itself = isinstance(subject, ExchangeDefinition) and subject.name == name
             bound = {
                 key: binding for key, binding in bound.items() if not itself and binding.destination != place

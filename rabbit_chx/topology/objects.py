@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, Union
+from typing import Any, ClassVar, Literal, TypeAlias, Union
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.checks import MAX_SHORTSTR, is_whole
@@ -25,6 +25,7 @@ ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", .
 _LONG = INTEGER_RANGES["long"]
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
+ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
 HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
 ALTERNATE = "alternate-exchange"
@@ -238,6 +239,8 @@ class ExchangeDefinition:
         owner: ``external``: only checked, never declared or deleted.
     """
 
+    kind: ClassVar[ObjectKind] = "exchange"
+
     name: str
     type: str = "direct"
     durable: bool = True
@@ -257,6 +260,11 @@ class ExchangeDefinition:
         queues = None if self.queues is None else tuple(sorted(self.queues, key=order_of_name))
         _set(self, ring=ring, members=members, queues=queues)
 
+    @property
+    def ref(self) -> ExchangeRef:
+        """The exchange as a destination of bindings."""
+        return ExchangeRef(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
@@ -275,6 +283,8 @@ class QueueDefinition:
         owner: ``external``: only checked, never declared or deleted.
     """
 
+    kind: ClassVar[ObjectKind] = "queue"
+
     name: str
     type: str = "classic"
     durable: bool = True
@@ -291,6 +301,11 @@ class QueueDefinition:
             _set(self, type=type_, arguments=ArgumentTable(rest))
         else:
             _set(self, arguments=arguments)
+
+    @property
+    def ref(self) -> str:
+        """The queue as a destination of bindings: its name."""
+        return self.name
 
     def with_default_type(self, type_: str | None) -> QueueDefinition:
         """Return the queue with the default type of a vhost, as the broker applies it: other queues than durable ones are classic.
@@ -322,6 +337,8 @@ class BindingDefinition:
         InputError: the destination is neither a name nor an ExchangeRef.
     """
 
+    kind: ClassVar[ObjectKind] = "binding"
+
     source: str
     destination: Destination
     routing_key: str = ""
@@ -331,6 +348,12 @@ class BindingDefinition:
     def __post_init__(self) -> None:
         check_destination(self.destination)
         _set(self, arguments=_as_table(self.arguments))
+
+    @property
+    def name(self) -> str:
+        """Both ends and the key, as in ``orders -> orders.1 (key 1)``."""
+        key = f" (key {self.routing_key})" if self.routing_key else ""
+        return f"{self.source} -> {self.destination}{key}"
 
     @property
     def identity(self) -> Hashable:
@@ -351,6 +374,8 @@ class PolicyDefinition:
         owner: ``external``: only checked, never declared or deleted.
     """
 
+    kind: ClassVar[ObjectKind] = "policy"
+
     name: str
     pattern: str
     apply_to: str = "all"
@@ -360,6 +385,11 @@ class PolicyDefinition:
 
     def __post_init__(self) -> None:
         _set(self, definition=_as_table(self.definition))
+
+    @property
+    def ref(self) -> None:
+        """A policy is never bound."""
+        return None
 
 
 def order_of_name(name: str) -> tuple[object, ...]:

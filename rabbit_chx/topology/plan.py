@@ -21,7 +21,7 @@ from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.changes import NamedObject, PlannedChange, name_of, reference_to
+from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.comparison import Comparison, compare, completed
 from rabbit_chx.topology.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.model import Topology
@@ -154,7 +154,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         ),
         *deletions(live, compared.deleted),
         *bindings.refusals,
-        *(absent_external(binding, name_of(binding)) for binding in compared.missing_bindings("external")),
+        *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
         *refused_declarations(live, changes),
         *sharded_declarations(live, changes),
@@ -315,7 +315,7 @@ def _existing_refs(compared: Comparison) -> frozenset[Destination]:
     existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in compared.live.exchanges}
     existing.update(queue.name for queue in compared.live.queues)
     existing.update(bound_ends(compared.live))
-    existing.update(ref for created in compared.created if (ref := reference_to(created)) is not None)
+    existing.update(ref for created in compared.created if (ref := created.ref) is not None)
     return frozenset(existing - compared.deleted_refs)
 
 

@@ -49,7 +49,7 @@ from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
-from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
+from rabbit_chx.topology.changes import PlannedChange, TopologyObject
 from rabbit_chx.topology.comparison import by_name
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
@@ -86,7 +86,7 @@ def plan_as_json(plan: Plan) -> str:
         rings=list(map(_map_change, plan.rings.values())),
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
-        unmanaged=[{"kind": kind_of(subject), "name": name_of(subject)} for subject in plan.unmanaged],
+        unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
         **parts,
     )
     return json.dumps(text, ensure_ascii=False)

@@ -20,8 +20,6 @@ from rabbit_chx.topology.changes import (
     PlannedChange,
     TopologyObject,
     fields_between,
-    kind_of,
-    reference_to,
 )
 from rabbit_chx.topology.fields import shown_value
 from rabbit_chx.topology.model import Topology
@@ -76,7 +74,7 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
     if isinstance(subject, BindingDefinition):
         message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
-        message = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
+        message = f"{subject.kind} {name} is not in the topology, which owns it: it is deleted{about}"
     fix = f"add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}"
     return Finding("deletion", message, fix, allow_with=ALLOW_DELETE)
 
@@ -86,7 +84,7 @@ def replacement(live: TopologyObject, wanted: TopologyObject, release: Release |
     fields = fields_between(live, wanted, release)
     name = getattr(wanted, "name", "")
     differing = ", ".join(_change_text(field) for field in fields)
-    message = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
+    message = f"{wanted.kind} {name} cannot be changed in place ({differing})"
     fix = f"{_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again"
     return Finding("replacement", message, fix, allow_with=ALLOW_DELETE)
 
@@ -187,7 +185,7 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
     """Return the refusal of a missing external object."""
     return Finding(
         "missing",
-        f"{kind_of(subject)} {name} is external, and it does not exist",
+        f"{subject.kind} {name} is external, and it does not exist",
         'its owner has to declare it, or take owner = "external" out of the topology',
     )
 
@@ -195,7 +193,7 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
 def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> Finding:
     """Return the refusal of an external object that differs."""
     differing = ", ".join(map(_change_text, fields))
-    message = f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
+    message = f"{wanted.kind} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
     return Finding("different", message, "correct the topology, or ask its owner")
 
 
@@ -238,7 +236,7 @@ def absent_destinations(
         # Ghost buckets are removed by a bind that is undone at once. Their queue may be deleted in the end.
         undone = following.binding if following is not None and following.action == "unbind" else None
         if change.action == "create" and not isinstance(change.subject, BindingDefinition):
-            ref = reference_to(change.subject)
+            ref = change.subject.ref
             present.update(() if ref is None else (ref,))
         elif change.action == "bind" and change.binding != undone:
             binding, source = change.binding, ExchangeRef(change.binding.source)
@@ -266,7 +264,7 @@ def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[Findin
     """Yield the refusal to delete each object."""
     uses = Counter(bound_ends(live))
     for named in deleted:
-        ref = reference_to(named)
+        ref = named.ref
         count = 0 if ref is None else uses[ref]
         about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
         yield deletion(named, named.name, about)

@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
-from rabbit_chx.topology.changes import fields_between, name_of
+from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -232,9 +232,9 @@ def _layout_of(
             live_binding for live_binding in of_source.get(binding.source, ()) if live_binding != binding
         ]
         if unexpected:
-            raise _NotCollapsibleError(f"there is the binding {name_of(unexpected[0])}")
+            raise _NotCollapsibleError(f"there is the binding {unexpected[0].name}")
         if binding.source not in of_source:
-            raise _NotCollapsibleError(f"there is no binding {name_of(binding)}")
+            raise _NotCollapsibleError(f"there is no binding {binding.name}")
     shared = replace(exchange, ring=None, slots=names.count, members=plain.pinned_members())
     return SlotLayout(shared, names, owners)
 
