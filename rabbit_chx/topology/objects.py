@@ -8,10 +8,12 @@ its own bindings.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from typing import Any, ClassVar, Literal, TypeAlias, Union
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
@@ -170,6 +172,27 @@ def _identity(value: ArgumentValue) -> Any:
     if isinstance(value, tuple):
         return "list", tuple(map(_identity, value))
     return type(value).__name__, value
+
+
+def canonical_json(value: object) -> str:
+    """Return canonical JSON text of objects. The texts of 1, 1.0 and true differ, as the values do in the broker.
+
+    `queues` are left out, because they are among the bindings.
+    """
+
+    def as_dict(value: Any) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            return dict(value)
+        return {"is": type(value).__name__} | {
+            part.name: getattr(value, part.name) for part in fields_of(value) if part.name != "queues"
+        }
+
+    return json.dumps(value, default=as_dict, sort_keys=True, separators=(",", ":"))
+
+
+def canonical_texts(values: Iterable[object]) -> list[str]:
+    """Return the sorted `canonical_json` of each value."""
+    return sorted(map(canonical_json, values))
 
 
 NO_ARGUMENTS = ArgumentTable()

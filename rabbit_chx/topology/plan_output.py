@@ -39,7 +39,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields as fields_of
 from heapq import nlargest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -49,11 +48,11 @@ from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
-from rabbit_chx.topology.changes import PlannedChange, TopologyObject
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.comparison import by_name
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.objects import RingMember, canonical_json, canonical_texts
 from rabbit_chx.topology.proposals import RingProposal
 
 if TYPE_CHECKING:
@@ -225,31 +224,11 @@ def checksum_of(
     befores |= {name: change.before for name, change in rings.items() if change.is_ring}
     parts = [
         [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
-        _texts([*objects.values(), *wanted.bindings]),
+        canonical_texts([*objects.values(), *wanted.bindings]),
         [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
-        _texts(live_objects[key] for key in objects if key in live_objects),
-        _texts(binding for binding in live.bindings if binding.identity in bound),
+        canonical_texts(live_objects[key] for key in objects if key in live_objects),
+        canonical_texts(binding for binding in live.bindings if binding.identity in bound),
         {name: ring.to_json() for name, ring in befores.items()},
         changes,
     ]
-    return hashlib.sha256(_canonical_json(parts).encode()).hexdigest()
-
-
-def _texts(objects: Iterable[TopologyObject]) -> list[str]:
-    return sorted(map(_canonical_json, objects))
-
-
-def _canonical_json(value: object) -> str:
-    """Return canonical JSON text of a value. The texts of 1, 1.0 and true differ, as the values do in the broker.
-
-    `queues` are left out, because they are among the bindings.
-    """
-
-    def as_dict(value: Any) -> dict[str, Any]:
-        if isinstance(value, Mapping):
-            return dict(value)
-        return {"is": type(value).__name__} | {
-            part.name: getattr(value, part.name) for part in fields_of(value) if part.name != "queues"
-        }
-
-    return json.dumps(value, default=as_dict, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()

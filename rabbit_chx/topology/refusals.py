@@ -82,7 +82,7 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
 def replacement(live: TopologyObject, wanted: TopologyObject, release: Release | None = None) -> Finding:
     """Return the refusal to delete and redeclare an object that cannot be changed in place."""
     fields = fields_between(live, wanted, release)
-    name = getattr(wanted, "name", "")
+    name = wanted.name
     differing = ", ".join(_change_text(field) for field in fields)
     message = f"{wanted.kind} {name} cannot be changed in place ({differing})"
     fix = f"{_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again"
@@ -99,7 +99,7 @@ def _change_text(field: FieldChange) -> str:
 
 
 def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
-    name = getattr(wanted, "name", "")
+    name = wanted.name
     arguments = {field.field.partition(".")[2]: field for field in fields}
     if _is_hash_exchange(live) and any(hashed in arguments for hashed in HASH_ARGUMENTS):
         return (
@@ -193,7 +193,7 @@ def absent_external(subject: TopologyObject, name: str) -> Finding:
 def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> Finding:
     """Return the refusal of an external object that differs."""
     differing = ", ".join(map(_change_text, fields))
-    message = f"{wanted.kind} {getattr(wanted, 'name', '')} is external, and it differs ({differing})"
+    message = f"{wanted.kind} {wanted.name} is external, and it differs ({differing})"
     return Finding("different", message, "correct the topology, or ask its owner")
 
 
@@ -214,11 +214,13 @@ def cluster_refusals(
 
 def bound_ends(live: Topology) -> Iterator[Destination]:
     """Yield both ends of each binding, including those of rings."""
-    for exchange in live.exchanges:
-        for member in exchange.ring or ():
-            yield from (ExchangeRef(exchange.name), member.destination)
-    for binding in live.bindings:
-        yield from (ExchangeRef(binding.source), binding.destination)
+    pairs = [
+        (exchange.name, member.destination) for exchange in live.exchanges for member in exchange.ring or ()
+    ]
+    pairs += [(binding.source, binding.destination) for binding in live.bindings]
+    refs = {source: ExchangeRef(source) for source, _ in pairs}
+    for source, destination in pairs:
+        yield from (refs[source], destination)
 
 
 def absent_destinations(

@@ -210,11 +210,10 @@ def _plan_kept(
     counter = MovementCounter(ring.buckets, before)
     try:
         steps = find_best_steps(live, wanted, replaced, counter, after)
-        target = make_ring(wanted, ring.release)
     except InputError as error:
         return RingWork(MapChange(name, ring, ring), refusals=(invalid_ring(name, error),))
     if steps is None:
-        return RingWork(MapChange(name, ring, target), impossible=True)
+        return RingWork(MapChange(name, ring, make_ring(wanted, ring.release)), impossible=True)
     change = MapChange(
         name,
         ring,
