@@ -116,12 +116,8 @@ class Comparison:
             if pair.is_ours
             and pair.live is not None
             and not isinstance(pair.wanted, PolicyDefinition)
-            and (pair.fields or pair.wanted.ref in self._redeclared_refs)
+            and (pair.fields or (pair.wanted.kind == "exchange" and pair.wanted.name in self.redeclared))
         )
-
-    @property
-    def _redeclared_refs(self) -> set[ExchangeRef]:
-        return {*map(ExchangeRef, self.redeclared)}
 
     @cached_property
     def shards(self) -> frozenset[str]:
@@ -158,6 +154,16 @@ class Comparison:
     def replaced_refs(self) -> frozenset[Destination]:
         """The queues and exchanges that are replaced."""
         return frozenset(ref for replaced, _ in self.replaced if (ref := replaced.ref) is not None)
+
+    @cached_property
+    def uses(self) -> Mapping[Destination, int]:
+        """The number of live bindings of each queue and exchange, at either end, also in rings."""
+        sources = Counter(binding.source for binding in self.live.bindings)
+        uses: Counter[Destination] = Counter(binding.destination for binding in self.live.bindings)
+        for exchange in self.live.exchanges:
+            sources[exchange.name] += len(exchange.ring or ())
+            uses.update(member.destination for member in exchange.ring or ())
+        return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
 
     @cached_property
     def bindings(self) -> tuple[BindingPair, ...]:

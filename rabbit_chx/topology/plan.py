@@ -38,7 +38,6 @@ from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.refusals import (
     absent_destinations,
     absent_external,
-    bound_ends,
     cluster_refusals,
     deletion,
     deletions,
@@ -152,7 +151,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             for old, new in compared.replaced
             if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
         ),
-        *deletions(live, compared.deleted),
+        *deletions(compared.deleted, compared.uses),
         *bindings.refusals,
         *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
@@ -314,7 +313,7 @@ def _existing_refs(compared: Comparison) -> frozenset[Destination]:
     """Return the queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
     existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in compared.live.exchanges}
     existing.update(queue.name for queue in compared.live.queues)
-    existing.update(bound_ends(compared.live))
+    existing.update(compared.uses)
     existing.update(ref for created in compared.created if (ref := created.ref) is not None)
     return frozenset(existing - compared.deleted_refs)
 

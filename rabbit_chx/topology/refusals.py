@@ -212,17 +212,6 @@ def cluster_refusals(
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
-def bound_ends(live: Topology) -> Iterator[Destination]:
-    """Yield both ends of each binding, including those of rings."""
-    pairs = [
-        (exchange.name, member.destination) for exchange in live.exchanges for member in exchange.ring or ()
-    ]
-    pairs += [(binding.source, binding.destination) for binding in live.bindings]
-    refs = {source: ExchangeRef(source) for source, _ in pairs}
-    for source, destination in pairs:
-        yield from (refs[source], destination)
-
-
 def absent_destinations(
     changes: tuple[PlannedChange, ...], existing: frozenset[Destination], slots: Mapping[str, str]
 ) -> Iterator[Finding]:
@@ -262,12 +251,10 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
 
 
-def deletions(live: Topology, deleted: Iterable[NamedObject]) -> Iterator[Finding]:
-    """Yield the refusal to delete each object."""
-    uses = Counter(bound_ends(live))
+def deletions(deleted: Iterable[NamedObject], uses: Mapping[Destination, int]) -> Iterator[Finding]:
+    """Yield the refusal to delete each object. `uses` are the numbers of live bindings of queues and exchanges."""
     for named in deleted:
-        ref = named.ref
-        count = 0 if ref is None else uses[ref]
+        count = 0 if named.ref is None else uses.get(named.ref, 0)
         about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
         yield deletion(named, named.name, about)
 
