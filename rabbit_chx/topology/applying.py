@@ -10,8 +10,6 @@ types. So a binding with arguments may remain after an unbind that reported no e
 from __future__ import annotations
 
 import contextlib
-import re
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,6 +33,7 @@ from rabbit_chx.topology.hand_over import (
     HandOverTally,
     drain_park,
     hand_over_slot,
+    parse_member,
     parts_of,
 )
 from rabbit_chx.topology.live_broker import (
@@ -67,8 +66,6 @@ _NOT_FOUND, _LOCKED = 404, 405
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-_TAG_PREFIX = "rabbit-chx.group."
-_TAG = re.compile(rf"{re.escape(_TAG_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -509,14 +506,3 @@ def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, l
 def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
     counted = (try_count(broker.amqp, queue) for queue in queues)
     return any(counts is not None and counts.consumers for counts in counted)
-
-
-def make_consumer_tag(member: str) -> str:
-    """Return a new consumer tag of a group member."""
-    return f"{_TAG_PREFIX}{member}.{secrets.token_hex(4)}"
-
-
-def parse_member(consumer_tag: str) -> str | None:
-    """Return the group member of a consumer tag; None if the consumer does not belong to a group."""
-    match = _TAG.fullmatch(consumer_tag)
-    return match and match[1]

@@ -12,6 +12,8 @@ read before those of the new queue. So no message is overtaken.
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
@@ -29,6 +31,8 @@ _REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
 #: After this many seconds, messages that were being routed when a binding changed are in their queues.
 SETTLE_S = 0.25
 _PASSES = 50
+_TAG_PREFIX = "rabbit-chx.group."
+_TAG = re.compile(rf"{re.escape(_TAG_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 
 class HandOver(NamedTuple):
@@ -263,3 +267,14 @@ class HandOverMarker:
         if known is None or not all(isinstance(value, str) for value in rest):
             return None
         return cls(known, *map(str, rest))
+
+
+def make_consumer_tag(member: str) -> str:
+    """Return a new consumer tag of a group member."""
+    return f"{_TAG_PREFIX}{member}.{secrets.token_hex(4)}"
+
+
+def parse_member(consumer_tag: str) -> str | None:
+    """Return the group member of a consumer tag; None if the consumer does not belong to a group."""
+    match = _TAG.fullmatch(consumer_tag)
+    return match and match[1]
