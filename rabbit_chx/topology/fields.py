@@ -266,6 +266,7 @@ class EntryType:
         rules: yields the faults of several fields together.
         reads: the fields that `rules` reads. It is not called if one of them is invalid by itself.
         example: an entry as TOML in a list.
+        build: returns the arguments of `model`, of the values of the fields.
     """
 
     noun: str
@@ -276,6 +277,7 @@ class EntryType:
     rules: Callable[[Entry], Faults] = lambda _: iter(())
     reads: tuple[str, ...] = ()
     example: str = "{ name = value, ... }"
+    build: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -291,17 +293,28 @@ class EntryType:
 
     def object_of(self, entry: Entry) -> Any:
         """Return the object of an entry that has a value for each field."""
-        values = dict(entry)
-        if "queue" in values:
-            queue, exchange = values.pop("queue"), values.pop("exchange", None)
-            values["destination"] = ExchangeRef(exchange) if queue is None else queue
-        if "weight" in values:
-            values["key"] = values.pop("weight")
-        if isinstance(slots := values.get("slots"), list):
-            values["slots"] = [number for part in slots for number in _slots_of(part) or ()]
-        if (queues := values.get("queues")) is not None:
-            values["queues"] = _expanded(queues)
-        return self.model(**values)
+        return self.model(**self.build(dict(entry)))
+
+
+def _with_destination(values: dict[str, Any]) -> dict[str, Any]:
+    queue, exchange = values.pop("queue"), values.pop("exchange", None)
+    return {**values, "destination": ExchangeRef(exchange) if queue is None else queue}
+
+
+def _with_key(values: dict[str, Any]) -> dict[str, Any]:
+    weight = values.pop("weight")
+    return {**_with_destination(values), "key": weight}
+
+
+def _with_slots(values: dict[str, Any]) -> dict[str, Any]:
+    slots = values.pop("slots")
+    numbers = None if slots is None else [number for part in slots for number in _slots_of(part) or ()]
+    return {**_with_key(values), "slots": numbers}
+
+
+def _with_queues(values: dict[str, Any]) -> dict[str, Any]:
+    queues = values.pop("queues")
+    return {**values, "queues": None if queues is None else _expanded(queues)}
 
 
 def _destination_faults(entry: Entry) -> Faults:
@@ -350,12 +363,12 @@ _MEMBER_EXAMPLE = '{ queue = "...", weight = 1 }'
 MEMBER = EntryType(
     "a member", RingMember, {"queue": NAME, "exchange": NAME, "weight": WEIGHT, "arguments": TABLE},
     ranged=("queue", "exchange", "arguments"),
-    rules=_destination_faults, reads=("queue", "exchange"), example=_MEMBER_EXAMPLE,
+    rules=_destination_faults, reads=("queue", "exchange"), example=_MEMBER_EXAMPLE, build=_with_key,
 )  # fmt: skip
 #: A member of an exchange with slots is a queue. It owns a part of the slots by its weight, or the slots that it lists.
 SLOT_MEMBER = EntryType(
     "a member", RingMember, {"queue": NAME, "weight": WEIGHT, "slots": SLOT_LIST}, ("queue",), ("queue",),
-    rules=_slot_member_faults, reads=("weight", "slots"), example=_MEMBER_EXAMPLE,
+    rules=_slot_member_faults, reads=("weight", "slots"), example=_MEMBER_EXAMPLE, build=_with_slots,
 )  # fmt: skip
 EXCHANGE = EntryType(
     "an exchange", ExchangeDefinition,
@@ -365,7 +378,7 @@ EXCHANGE = EntryType(
         "max_share_moved": SHARE, "owner": OWNER,
     },
     required=("name",), ranged=("name", "arguments"),
-    rules=_exchange_faults, reads=("type", "ring", "slots", "members", "queues", "max_share_moved"),
+    rules=_exchange_faults, reads=("type", "ring", "slots", "members", "queues", "max_share_moved"), build=_with_queues,
 )  # fmt: skip
 QUEUE = EntryType(
     "a queue", QueueDefinition,
@@ -381,7 +394,7 @@ BINDING = EntryType(
         "source": NAME, "queue": NAME, "exchange": NAME, "routing_key": KEY, "arguments": TABLE, "owner": OWNER,
     },
     required=("source",), ranged=("source", "queue", "exchange", "routing_key", "arguments"),
-    rules=_destination_faults, reads=("queue", "exchange"),
+    rules=_destination_faults, reads=("queue", "exchange"), build=_with_destination,
 )  # fmt: skip
 POLICY = EntryType(
     "a policy", PolicyDefinition,
