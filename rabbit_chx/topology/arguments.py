@@ -18,6 +18,7 @@ from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
 from rabbit_chx.topology.fields import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     QUEUE_TYPES,
     ArgumentValue,
@@ -140,7 +141,7 @@ _QUEUE_RULES = (
 _POLICY_RULES = (
     *(
         _Rule(name, (3, 7, 0), _ALL, STRING)
-        for name in ("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key")
+        for name in (ALTERNATE_EXCHANGE, "dead-letter-exchange", "dead-letter-routing-key")
     ),
     *(
         _Rule(name, (3, 7, 0), _ALL, STRING)
@@ -264,7 +265,7 @@ def _argument_fault(queue: QueueDefinition, rule: _Rule, value: ArgumentValue) -
 
 
 def _exchange_faults(exchange: ExchangeDefinition) -> Iterator[Found]:
-    kinds = {"alternate-exchange": STRING}
+    kinds = {ALTERNATE_EXCHANGE: STRING}
     if exchange.type == HASH_EXCHANGE:
         kinds |= _HASH_ARGUMENTS
         if exchange.arguments.keys() >= _HASH_ARGUMENTS.keys():

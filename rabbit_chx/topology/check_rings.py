@@ -18,6 +18,7 @@ from rabbit_chx.topology.changes import FieldChange, fields_between
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     ExchangeDefinition,
     LiveSlots,
     RingMember,
@@ -25,7 +26,7 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout, queues_of_slots
+from rabbit_chx.topology.slots import SlotLayout, queues_of_slots
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
@@ -546,7 +547,7 @@ def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
         f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it changes hands, its messages are "
         f"dropped or returned; that concerns {percent(share)} of all keys"
     )
-    definition = """'{"alternate-exchange": "EXCHANGE"}'"""
+    definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""
     by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
     with_file = checked.layout is not None
     fix = f"{checked.applied} --allow-delete" if with_file else f"set one by a policy: {by_policy}"

@@ -17,7 +17,14 @@ from rabbit_chx.topology.changes import (
     fields_between,
 )
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Owner, PolicyDefinition, RingMember
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    ONWARD_ARGUMENTS,
+    BindingDefinition,
+    Owner,
+    PolicyDefinition,
+    RingMember,
+)
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
@@ -262,7 +269,7 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
     tables += [queue.arguments for queue in wanted.queues]
     tables += [policy.definition for policy in wanted.policies]
     for table in tables:
-        for argument in ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange"):
+        for argument in ONWARD_ARGUMENTS:
             name = table.get(argument)
             if isinstance(name, str) and name:
                 yield ExchangeRef(name)

@@ -30,7 +30,7 @@ from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.fields import APPLY_TO, KEY, NAME, PRIORITY, FileEntry, Kind, Problems, file_finding
 from rabbit_chx.topology.file_rules import EXCHANGE_TYPES, match_fault, object_faults, operator_policy_faults
 from rabbit_chx.topology.objects import (
-    ALTERNATE,
+    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     OBJECT_LISTS,
@@ -200,7 +200,7 @@ def _missing_exchanges(
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
     named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
-    alternates = (exchange.arguments.get("alternate-exchange") for exchange in exchanges)
+    alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
     named |= {name for name in alternates if isinstance(name, str)}
     missing = named - {exchange.name for exchange in exchanges}
     return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
@@ -544,7 +544,7 @@ def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, e
             entry.leave_out(field, f"{message}: an import succeeds, and does not make the queue", fix, value)
             del first[name]
             return
-        if field == f"arguments.{ALTERNATE}":
+        if field == f"arguments.{ALTERNATE_EXCHANGE}":
             entry.note(field, message, fix, value)
         else:
             entry.refuse(field, message, value)

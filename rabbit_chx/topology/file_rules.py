@@ -29,6 +29,7 @@ from rabbit_chx.topology.fields import (
     file_finding,
 )
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -331,7 +332,7 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     for exchange in topology.exchanges:
         if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
-        known = ("alternate-exchange", *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
+        known = (ALTERNATE_EXCHANGE, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
         yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)
     for queue in topology.queues:
         yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, QUEUE_ARGUMENTS)

@@ -15,6 +15,7 @@ from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -119,7 +120,7 @@ def _permissions(subject: AmqpObject) -> str:
         return f"write on {written} and read on exchange {subject.source}"
     is_exchange = isinstance(subject, ExchangeDefinition)
     needed = f"configure on {'exchange' if is_exchange else 'queue'} {subject.name}"
-    publishes_to = subject.arguments.get("alternate-exchange" if is_exchange else "x-dead-letter-exchange")
+    publishes_to = subject.arguments.get(ALTERNATE_EXCHANGE if is_exchange else "x-dead-letter-exchange")
     return f"{needed}, read on it, and write on exchange {publishes_to}" if publishes_to else needed
 
 

@@ -20,7 +20,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot
+from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, BindingDefinition, ExchangeDefinition, is_slot
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _NO_ALIASES: Mapping[Place, Place] = {}
 #: The size of the table that marks the pairs of bucket and destination that may have seeds. Most pairs have none, and need no search.
 _MARKS = 1 << 22
-_ALTERNATE = "alternate-exchange"
 
 
 class MovementCounter:
@@ -311,7 +310,7 @@ class OwnersDuringPlan:
     def _update(self, slot: str) -> None:
         ref, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
         exchange = self._exchanges.get(slot)
-        park = None if exchange is None else exchange.arguments.get(_ALTERNATE)
+        park = None if exchange is None else exchange.arguments.get(ALTERNATE_EXCHANGE)
         self.current[ref] = ref
         self.dead_ends.discard(ref)
         if isinstance(park, str):

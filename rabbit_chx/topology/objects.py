@@ -30,7 +30,9 @@ Owner: TypeAlias = Literal["ours", "external"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
 HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
-ALTERNATE = "alternate-exchange"
+ALTERNATE_EXCHANGE = "alternate-exchange"
+#: The arguments and settings of policies that name an exchange to which messages go on.
+ONWARD_ARGUMENTS = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 

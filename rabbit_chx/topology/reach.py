@@ -22,8 +22,10 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
+    ONWARD_ARGUMENTS,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -36,13 +38,11 @@ if TYPE_CHECKING:
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 
-_ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
 _MADE_BY_BROKER = "amq.gen-"
 #: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
-_ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Reach:
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
         """Return the alternate exchange, by argument or policy; None if it has none."""
-        name = setting_of(exchange, _ALTERNATE, self._live.policies)
+        name = setting_of(exchange, ALTERNATE_EXCHANGE, self._live.policies)
         return name if isinstance(name, str) else None
 
     def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
@@ -310,13 +310,15 @@ def _links(topology: Topology) -> dict[Destination, list[Destination]]:
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
         places += [member.destination for member in exchange.ring or exchange.members or ()]
-        places += _named(exchange.arguments.get(name) for name in _ONWARDS)
+        places += _named(exchange.arguments.get(name) for name in ONWARD_ARGUMENTS)
     for queue in topology.queues:
-        links.setdefault(queue.name, []).extend(_named(queue.arguments.get(name) for name in _ONWARDS))
+        links.setdefault(queue.name, []).extend(
+            _named(queue.arguments.get(name) for name in ONWARD_ARGUMENTS)
+        )
     for binding in topology.bindings:
         links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
     for policy in topology.policies:
-        if targets := list(_named(policy.definition.get(name) for name in _ONWARDS)):
+        if targets := list(_named(policy.definition.get(name) for name in ONWARD_ARGUMENTS)):
             listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
             listed += [queue.name for queue in topology.queues]
             for place in listed:

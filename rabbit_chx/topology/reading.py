@@ -41,6 +41,7 @@ from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_dec
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
@@ -68,7 +69,6 @@ _TELLS_POLICIES = (4, 0, 0)
 _SUPER_STREAM = "x-super-stream"
 _PARTITION_ORDER = "x-stream-partition-order"
 _PAGE = 500
-_ALTERNATE = "alternate-exchange"
 _COLUMNS = "name,message_stats.publish_details.rate"
 # The required fields of the entries of a list.
 _NAMED = {"name": str}
@@ -396,7 +396,9 @@ class LiveExchange:
     @property
     def alternate(self) -> str | None:
         """The alternate exchange, by argument or policy; None if it has none."""
-        name: str | None = self._entry["arguments"].get(_ALTERNATE) or self.policy_definition.get(_ALTERNATE)
+        name: str | None = self._entry["arguments"].get(ALTERNATE_EXCHANGE) or self.policy_definition.get(
+            ALTERNATE_EXCHANGE
+        )
         return name
 
     def check_type(self) -> None:

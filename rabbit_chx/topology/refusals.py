@@ -24,6 +24,7 @@ from rabbit_chx.topology.changes import (
 from rabbit_chx.topology.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
@@ -46,7 +47,7 @@ _POLICY_KEYS = {
         "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
         "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
         "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
-        "alternate-exchange",
+        ALTERNATE_EXCHANGE,
     )
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
@@ -36,8 +37,6 @@ from rabbit_chx.topology.ring_steps import find_live_ring
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
-
-ALTERNATE_EXCHANGE = "alternate-exchange"
 
 
 @dataclass(frozen=True, slots=True)
