@@ -17,8 +17,9 @@ from scripted_peer import Peer
 from stream_logs import chunks_of
 from stream_node import ListeningNode
 
-from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
+from rabbit_chx import ConsistentHashExchange, HashRing, Publisher, Topology
 from rabbit_chx.routing.jump import opened
+from rabbit_chx.topology import plan
 from spark_connector.datasource import RabbitMQDataSource
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -122,6 +123,16 @@ def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
         read()
         files = min((files_of(read, once=True) for _ in range(5)), key=len)
     assert len(files) - 1 <= 80
+
+
+def test_a_plan_of_one_added_queue_changes_file_200_times_at_most() -> None:
+    """Every call counts, and most come back from the objects, bindings and refusals of the one ring."""
+    text = '[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = [{{ queue = "o.{{1..{0}}}" }}]\n[[queues]]\nname = "o.{{1..{0}}}"\n'
+    live, wanted = (Topology.from_toml(text.format(count)) for count in (3, 4))
+    plan(wanted, live)  # what is loaded late is loaded now
+    files = files_of(lambda: plan(wanted, live))
+    assert len(files) - 1 <= 200
+    assert len(set(files)) <= 21
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
