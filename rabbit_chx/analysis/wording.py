@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LEAST_SHOWN = 0.000005
 _NOWHERE = "(nowhere)"
+#: The most names in a sentence about one object of many.
+FEW = 3
 #: The versions of the formats of documents that lost a field since version 1.
 _VERSIONS = dict.fromkeys(
     ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "verify"), 2
@@ -38,7 +40,7 @@ def percent_or_blank(share: float | None) -> str:
     return "" if share is None else percent(share)
 
 
-def listed(texts: Sequence[str], most: int, separator: Literal[",", ";"] = ",") -> str:
+def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = ",") -> str:
     """Return the first of some texts and the number of the others, such as ``a, b and 3 more``; use a semicolon for texts with commas."""
     more = len(texts) - most
     rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""

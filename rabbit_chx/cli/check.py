@@ -30,7 +30,6 @@ from rabbit_chx.topology.file_rules import refused_objects
 from rabbit_chx.topology.plan_output import counted_kind
 
 _MOST_SHOWN = 50
-_MOST_NAMES = 10
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
@@ -116,7 +115,7 @@ class CheckReport:
         if not names:
             return ""
         bindings = "compared with each other" if self.file is None else "compared with those in the file"
-        return f"{listed(names, _MOST_NAMES)} (x-modulus-hash): bindings are {bindings}"
+        return f"{listed(names)} (x-modulus-hash): bindings are {bindings}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; empty if the check failed."""

@@ -48,7 +48,6 @@ ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-
 _EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
-_MOST_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +502,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
         raise InputError(
             f"{file.name} does not contain a hash exchange: give a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         )
-    names = listed(list(hashing), _MOST_NAMES)
+    names = listed(list(hashing))
     if name is None and len(hashing) > 1:
         raise InputError(f"{file.name} contains several hash exchanges: give one of {names}")
     if name is not None and name not in hashing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import listed, percent
+from rabbit_chx.analysis.wording import FEW, listed, percent
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
@@ -42,7 +42,6 @@ _OF_PLACEMENT = {
     "x-quorum-initial-group-size",
     "x-quorum-target-group-size",
 }
-_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -262,7 +261,7 @@ def _differing_queues(
     for group in groups:
         value = traits[group[0].name].get(trait)
         shown = "nothing" if value is None else repr(value)
-        parts.append(f"{shown} at {listed([queue.name for queue in group], _MOST_NAMES)}")
+        parts.append(f"{shown} at {listed([queue.name for queue in group], FEW)}")
     share = sum(checked.shares[queue.name] for group in groups for queue in group)
     message = f"the queues have no {trait} in common: {'; '.join(parts)}"
     fix = "decide which of them is right, and let such queues take the places of the others"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding, ring_findings
-from rabbit_chx.analysis.wording import listed, percent
+from rabbit_chx.analysis.wording import FEW, listed, percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
@@ -432,9 +432,6 @@ def differing_fields(fields: Iterable[FieldChange]) -> str:
     return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)
 
 
-_SHOWN = 3
-
-
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of an exchange's slots."""
     layout = checked.layout
@@ -526,7 +523,7 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
     places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
     verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
     message = (
-        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, _SHOWN, ';')}): {percent(share)} of all keys are "
+        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys are "
         "elsewhere"
     )
     yield checked.finding("different", message, checked.applied, _only(misplaced), share)
@@ -596,4 +593,4 @@ def _slots_are(slots: Sequence[ExchangeRef]) -> str:
 def _named(names: Sequence[str], single: str, several: str) -> str:
     if len(names) == 1:
         return f"{single} {names[0]}"
-    return f"{len(names):,} {several} ({listed(names, _SHOWN)})"
+    return f"{len(names):,} {several} ({listed(names, FEW)})"

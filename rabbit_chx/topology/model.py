@@ -35,8 +35,6 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.slots import owners_of_slots
 from rabbit_chx.topology.toml_file import line_of, parse, toml_text
 
-_MOST_NAMES = 10
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
@@ -268,7 +266,7 @@ class Topology(ObjectSet):
         fault = "does not exist" if exchange is None else f"is of type {exchange.type}"
         if exchange is not None and exchange.type == MODULUS_EXCHANGE:
             fault = f"{fault}, which Topology.modulus returns"
-        choices = f"those of type {type_} are {listed(hashing, _MOST_NAMES) or 'none'}"
+        choices = f"those of type {type_} are {listed(hashing) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
     def is_assumed(self, exchange: str) -> bool:

@@ -55,7 +55,6 @@ from rabbit_chx.topology.refusals import (
 from rabbit_chx.topology.ring_change import RingWork, plan_rings
 from rabbit_chx.topology.slots import parking_queues
 
-_MOST_NAMES = 10
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
@@ -480,7 +479,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[
     for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
-            yield f"queue {queue.name} is deleted with its {consumers} {listed(tags, _MOST_NAMES)}"
+            yield f"queue {queue.name} is deleted with its {consumers} {listed(tags)}"
 
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:
@@ -496,7 +495,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
         default = live.default_queue_type
         if untyped and default not in (None, "classic", "undefined"):
             yield (
-                f"no type is written for {listed(untyped, _MOST_NAMES)}, so that they are classic, and the default queue type of the vhost "
+                f"no type is written for {listed(untyped)}, so that they are classic, and the default queue type of the vhost "
                 f'is {default}: write type = "{default}" or type = "classic"'
             )
         return

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
+from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import shown
@@ -26,7 +26,6 @@ from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, R
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 
 _MODULUS = "x-modulus-hash"
-_MOST_NAMED = 3
 _NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 
 
@@ -294,4 +293,4 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return listed(names, _MOST_NAMED, ";")
+    return listed(names, FEW, ";")
