@@ -13,7 +13,6 @@ from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
-    ObjectKind,
     fields_between,
 )
 from rabbit_chx.topology.model import Topology
@@ -21,6 +20,7 @@ from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     ONWARD_ARGUMENTS,
     BindingDefinition,
+    ObjectKind,
     Owner,
     PolicyDefinition,
     RingMember,
@@ -174,7 +174,7 @@ class Comparison:
 
     @cached_property
     def bindings(self) -> tuple[BindingPair, ...]:
-        """The bindings of exchanges without a ring: the live ones, and then the missing ones."""
+        """The bindings of exchanges without a ring: the missing ones, and then the live ones."""
         wanted = {binding.identity: binding for binding in self.wanted.bindings}
         live = {binding.identity: binding for binding in self.live.bindings}
         hashing = {exchange.name for exchange in self.wanted.exchanges if exchange.type == HASH_EXCHANGE}
@@ -194,13 +194,13 @@ class Comparison:
             return "owned" if self._owns(binding) else "unmanaged"
 
         return (
+            *(BindingPair(binding, None) for key, binding in wanted.items() if key not in live),
             *(
                 BindingPair(wanted[key], binding)
                 if key in wanted
                 else BindingPair(None, binding, unwanted(binding))
                 for key, binding in live.items()
             ),
-            *(BindingPair(binding, None) for key, binding in wanted.items() if key not in live),
         )
 
     def missing_bindings(self, owner: Owner) -> Iterator[BindingDefinition]:

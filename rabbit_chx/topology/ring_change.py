@@ -86,14 +86,14 @@ class RingWork(NamedTuple):
             changed = concerned if len(moments) > 1 else None  # the first moment knows no owners
             moments.append(counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends, changed))
         moved, lost = zip(*moments, strict=True)
-        change = replace(
+        counted = replace(
             self.change,
             moved=moved[-1],
             moved_at_worst=max(moved),
             lost_at_worst=max(lost),
             ownership=ownership,
         )
-        return self._replace(change=change)
+        return self._replace(change=counted)
 
     def with_proposals(self, slot_members: tuple[RingMember, ...]) -> RingWork:
         """Return this change with the proposals. `slot_members` are the queues that share the wanted slots; empty without slots."""

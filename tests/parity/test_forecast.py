@@ -78,6 +78,8 @@ def test_the_keys_that_move_are_those_of_the_plan(rabbit: Rabbit, site: ChangedS
         site.apply(planned)
         after = routed(site, properties)
         ring = planned.rings["h"]
+        assert isinstance(ring.before, HashRing)
+        assert isinstance(ring.after, HashRing)
         assert before == predicted(ring.before, arguments)
         assert after == predicted(ring.after, arguments)
         moved = sum(old != new for old, new in zip(before, after, strict=True)) / len(KEYS)

@@ -192,6 +192,7 @@ def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) 
     ring = made.rings["events"]
     shrunk = made.rings["events"].ownership
     assert shrunk is not None
+    assert isinstance(ring.before, HashRing)
     without = shrunk.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
     assert ring.moved_at_worst == shrunk.ring_before(ring.before).share_moved(without)
     assert (ring.moved, ring.lost_at_worst) == (0.0, 0.0)
