@@ -163,7 +163,7 @@ def test_opening(vhost: RunningBroker, stream: StreamConnection) -> None:
     assert bool(stream.commands) == release_is_in(vhost.version, ">=3.11")
     stream.close()
     stream.close()
-    with pytest.raises(InputError, match="the connection is closed: open a new one"):
+    with pytest.raises(InputError, match="the connection is closed"):
         stream.events(0)
 
 
@@ -176,31 +176,25 @@ def test_what_is_agreed_on(url: str, given: str, agreed: tuple[int, int]) -> Non
 
 
 def test_a_refused_password(url: str) -> None:
-    with pytest.raises(
-        AccessRefusedError, match=r"code 8, authentication failure.*check user name, password"
-    ) as caught:
+    with pytest.raises(AccessRefusedError, match="code 8, authentication failure") as caught:
         StreamConnection(stream_settings(with_login(url, "guest", "c4nary")))
     assert "c4nary" not in str(caught.value)
 
 
 def test_a_refused_mechanism(url: str) -> None:
-    with pytest.raises(AccessRefusedError, match=r"offers the auth mechanisms .*PLAIN.*, not EXTERNAL"):
+    with pytest.raises(AccessRefusedError, match=r"PLAIN.*, not EXTERNAL"):
         StreamConnection(stream_settings(f"{url}?auth_mechanism=external"))
 
 
 @pytest.mark.chx_broker(">=4.3")
 def test_a_login_that_is_too_large(url: str) -> None:
     settings = replace(stream_settings(url), password=Secret("p" * 9_000))
-    with pytest.raises(
-        AccessRefusedError, match=r"it has 9,007 bytes, and stream.initial_frame_max allows 8,192"
-    ):
+    with pytest.raises(AccessRefusedError, match=r"9,007 bytes.*stream\.initial_frame_max allows 8,192"):
         StreamConnection(settings)
 
 
 def test_a_missing_vhost(url: str) -> None:
-    with pytest.raises(
-        BrokerRefusedError, match=r"refuses the vhost 'no such' \(code 12, vhost access failure\)"
-    ):
+    with pytest.raises(BrokerRefusedError, match=r"'no such' \(code 12, vhost access failure\)"):
         StreamConnection(replace(stream_settings(url), vhost="no such"))
 
 
@@ -208,7 +202,7 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
     settings = replace(
         stream_settings(vhost_url), port=urlsplit(vhost_url).port or 5672, connection_timeout_s=30
     )
-    with pytest.raises(InputError, match=r"this port speaks AMQP, .* streams are on port 5552"):
+    with pytest.raises(InputError, match=r"speaks AMQP, .*5552"):
         StreamConnection(settings)
 
 
@@ -217,9 +211,7 @@ def test_a_port_of_amqp(vhost_url: str) -> None:
 
 def test_where_a_stream_is(stream: StreamConnection) -> None:
     assert stream.metadata(["s"])["s"] == (stream.node, (), Code.OK)
-    with pytest.raises(
-        NotFoundError, match=r"the nodes of stream 'no' \(code 2, stream does not exist\)"
-    ) as caught:
+    with pytest.raises(NotFoundError, match="stream 'no'") as caught:
         stream.metadata(["s", "no"])
     assert (caught.value.queue, caught.value.reply_code) == ("no", Code.STREAM_DOES_NOT_EXIST)
     assert stream.metadata(["s", "no"], missing_ok=True)["no"] == (None, (), Code.STREAM_DOES_NOT_EXIST)
@@ -241,15 +233,11 @@ def test_missing_streams(stream: StreamConnection) -> None:
 
 def test_what_is_taken(stream: StreamConnection) -> None:
     stream.subscribe(1, "s", "first", 1)
-    with pytest.raises(
-        MismatchError, match=r"create stream 's' \(code 5, stream exists\): use what is there"
-    ):
+    with pytest.raises(MismatchError, match=r"'s' \(code 5, stream exists\)"):
         stream.create_stream("s")
-    with pytest.raises(
-        BrokerRefusedError, match=r"declare publisher 0 of stream 's' \(code 17, precondition failed\)"
-    ):
+    with pytest.raises(BrokerRefusedError, match=r"publisher 0 of stream 's' \(code 17"):
         stream.declare_publisher(0, "s", None)
-    with pytest.raises(BrokerRefusedError, match=r"as 1 \(code 3, subscription exists\)"):
+    with pytest.raises(BrokerRefusedError, match=r"as 1 \(code 3"):
         stream.subscribe(1, "s", "first", 1)
     with pytest.raises(BrokerRefusedError, match=r"end subscription 2 \(code 4"):
         stream.unsubscribe(2)
@@ -284,9 +272,7 @@ def test_a_hash_exchange_is_not_a_super_stream(stream: StreamConnection, channel
     for name in ("a", "b"):
         channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_bind(name, "hashed", "1")
-    with pytest.raises(
-        InputError, match="'hashed' is not a super stream, but an exchange that takes any key: give"
-    ):
+    with pytest.raises(InputError, match="'hashed' is not a super stream"):
         stream.partitions("hashed")
 
 
@@ -310,7 +296,7 @@ def test_a_stored_offset(stream: StreamConnection, url: str) -> None:
     stream.store_offset("audit", "s", 7)
     with closing(StreamConnection(stream_settings(url))) as other:
         assert [other.query_offset(name, "s") for name in ("billing", "audit")] == [1 << 40, 7]
-        with pytest.raises(NotFoundError, match="return the offset of 'billing' in stream 'no'"):
+        with pytest.raises(NotFoundError, match="'billing' in stream 'no'"):
             other.query_offset("billing", "no")
 
 
@@ -338,9 +324,7 @@ def test_a_single_active_consumer(stream: StreamConnection, url: str) -> None:
 
 @pytest.mark.chx_broker("<3.11")
 def test_commands_that_an_old_broker_does_not_have(stream: StreamConnection) -> None:
-    with pytest.raises(
-        InputError, match=r"RabbitMQ 3.* does not have the command 'stream stats' .* needs 3.11 or newer"
-    ):
+    with pytest.raises(InputError, match=r"RabbitMQ 3.*'stream stats' .* 3\.11"):
         stream.stats("s")
 
 
@@ -361,9 +345,7 @@ def test_permissions(vhost: RunningBroker) -> None:
                 lambda: guest.create_stream("t"),
                 lambda: guest.delete_stream("s"),
             ):
-                with pytest.raises(
-                    AccessRefusedError, match=r"code 16, access refused\): give the user the permission"
-                ):
+                with pytest.raises(AccessRefusedError, match="code 16, access refused"):
                     call()
     finally:
         management.request("DELETE", "users", name)
@@ -422,7 +404,7 @@ def test_rows_for_nobody(stream: StreamConnection) -> None:
 
 @pytest.mark.chx_broker(">=4.3")
 def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
-    with pytest.raises(ConnectionLostError, match=r"closes the connection \(code 14, frame too large\)"):  # noqa: PT012
+    with pytest.raises(ConnectionLostError, match="code 14, frame too large"):  # noqa: PT012
         stream.send(publish(range(1), row=bytes(stream.frame_max)))
         stream.events(30)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pika
 import pytest
-from blocks import page, run_blocks
+from blocks import run_blocks
 from slotted import declare_slots
 
 from rabbit_chx.broker import pika_parameters
@@ -27,8 +27,3 @@ def test_the_python_of_the_page(vhost: RunningBroker) -> None:
     proposal = names["proposal"]
     assert proposal.state == "proposed"
     assert {member.destination for member in proposal.members("events")} == {"events.1", "events.2"}
-
-
-def test_each_obstacle_is_on_the_page_of_the_command() -> None:
-    text = page("docs/commands/slots-balance.md")
-    assert all(f"| `{kind}` |" in text for kind in ("hot-key", "hot-slot", "own-keys", "target", "not-found"))

@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blocks import page, run_blocks
+from blocks import run_blocks
 from pyspark.sql import SparkSession
 
 from rabbit_chx.testing import RunningBroker
-from spark_connector.options.write_options import OPTIONS
 
 PAGE = "docs/spark.md"
-
-
-def test_every_option_has_a_line() -> None:
-    text = page(PAGE)
-    for option in OPTIONS:
-        assert f"- `{option.name}` (" in text
 
 
 @pytest.mark.spark

@@ -99,14 +99,9 @@ def test_the_format(spark: SparkSession, url: str, options: dict[str, object], t
 
 def test_versions(spark: SparkSession, url: str, options: dict[str, object]) -> None:
     publish(placed(spark), {**options, "version": 2})
-    with pytest.raises(
-        InputError,
-        match="has rows of version 2 already, so the broker would confirm those of version 1 and drop",
-    ):
+    with pytest.raises(InputError, match=r"has rows of version 2 already, .* version 1"):
         publish(placed(spark), options)
-    with pytest.raises(
-        InputError, match=r"partition \d: stream .* has rows of version 2 already"
-    ):  # by the tasks
+    with pytest.raises(InputError, match=r"partition \d: .* version 2"):  # by the tasks
         publish(placed(spark), {**options, "preflight": False})
     report = publish(placed(spark), {**options, "onStaleVersion": "skip"})
     assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
@@ -123,13 +118,9 @@ def test_versions(spark: SparkSession, url: str, options: dict[str, object]) -> 
 def test_rows_that_are_not_placed_are_refused(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:
-    with pytest.raises(
-        InputError, match=r"belongs to 'orders-\d', and all rows of partition 0 must .*place_for_streams"
-    ):
+    with pytest.raises(InputError, match=r"'orders-\d', .* partition 0 .*place_for_streams"):
         publish(frame(spark, ROWS).coalesce(1), options)
-    with pytest.raises(
-        InputError, match=r"each attempt must give the rows in the same order: .*place_for_streams"
-    ):
+    with pytest.raises(InputError, match=r"in the same order: .*place_for_streams"):
         publish(placed(spark).sortWithinPartitions(F.rand(7)), options)
     assert found(url) == []
 
@@ -140,11 +131,9 @@ def test_a_repeat_with_other_rows_is_refused(
     publish(placed(spark), options)
     with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
         publish(placed(spark).withColumn("value", F.concat("value", F.lit("!"))), options)
-    with pytest.raises(
-        Exception, match=r"rows of version 1 of .*, and this run gives \d,\d{3}: the rows are not those"
-    ):
+    with pytest.raises(Exception, match=r"version 1 of .*, and this run gives \d,\d{3}:"):
         publish(placed(spark).where("value > '1'"), {**options, "verify": "off"})
-    with pytest.raises(Exception, match=r"and this run gives 0: the rows are not those"):
+    with pytest.raises(Exception, match="this run gives 0:"):
         publish(placed(spark).where("value = ''"), options)
     assert found(url) == expected(ROWS)
 
@@ -180,7 +169,7 @@ def test_rows_that_are_lost_or_doubled_are_found(
     path = tmp_path / "report.json"
     with pytest.raises(
         PublishError,
-        match=rf"{ROWS - len(of_last) + 1:,} are stored once, {len(of_last) - 1:,} are lost and 0 are",
+        match=rf"{ROWS - len(of_last) + 1:,} .*, {len(of_last) - 1:,} are lost and 0 ",
     ):
         publish(rows, {**options, "reportPath": str(path)})
     report = json.loads(path.read_text())
@@ -204,15 +193,13 @@ def test_bad_rows(spark: SparkSession, options: dict[str, object]) -> None:
         publish(rows, options)
     report = publish(rows, {**options, "version": 2, "badRows": "skip"})
     assert (report.rows, report.skipped, report.confirmed) == (100, 1, 99)
-    with pytest.raises(InputError, match="column 'message_id': rows of streams have a key and a value alone"):
+    with pytest.raises(InputError, match="column 'message_id'"):
         publish(frame(spark, 10).withColumn("message_id", F.lit("m")), options)
 
 
 def test_what_a_batch_must_have(spark: SparkSession, options: dict[str, object]) -> None:
     for name in ("appId", "version"):
-        with pytest.raises(
-            InputError, match=f"option '{name}' is missing: with delivery exactly-once a batch needs appId"
-        ):
+        with pytest.raises(InputError, match=f"option '{name}' is missing.* appId"):
             publish(placed(spark, 10), {**options, name: None})
     with pytest.raises(NotFoundError, match="super stream 'nope'"):
         publish(placed(spark, 10), {**options, "superStream": "nope"})
@@ -220,7 +207,7 @@ def test_what_a_batch_must_have(spark: SparkSession, options: dict[str, object])
         batch_publisher({**options})(placed(spark, 10), 0)
     with pytest.raises(InputError, match="dry_run counts what an exchange would route"):
         dry_run(placed(spark, 10), options)
-    with pytest.raises(InputError, match="column 'value' is missing: name the column of the body"):
+    with pytest.raises(InputError, match="column 'value' is missing"):
         place_for_streams(frame(spark, 10).drop("value"), PLACING)
 
 
@@ -297,7 +284,7 @@ def test_streams_behind_a_hash_exchange(spark: SparkSession, hashed: RunningBrok
     assert report.streams is not None
     assert report.streams.rows == Counter(stream for stream, *_ in rows)
     guessed = ring.with_release(ring.release).to_json()
-    with pytest.raises(InputError, match="the ring is assumed: give one that was read from the broker"):
+    with pytest.raises(InputError, match="the ring is assumed"):
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
 
 

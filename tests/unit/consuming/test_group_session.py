@@ -126,9 +126,7 @@ async def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None
     async with consuming_stage() as (stage, running):
         stage.journal.readers.clear()
         await stage.connection.deliver("q.0", 1)
-        with pytest.raises(
-            ConnectionLostError, match=r"the claim of 'q\.0' was written .* and is not read there"
-        ):
+        with pytest.raises(ConnectionLostError, match=r"the claim of 'q\.0' was written"):
             await asyncio.wait_for(running, 20)
         assert "claim" in stage.journal.kinds("a")
         assert stage.handled == []

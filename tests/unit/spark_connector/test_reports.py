@@ -299,11 +299,11 @@ def test_an_earlier_report_is_kept(tmp_path: Path) -> None:
     assert json.loads(previous.read_text())["exchange"] == "second"
 
     previous.write_text("mine")
-    with pytest.raises(InputError, match=r"or the one with \.previous appended, is not a report"):
+    with pytest.raises(InputError, match=r"\.previous appended, is not a report"):
         check_report_path(str(path), streaming=False)
     previous.unlink()
     path.write_text("mine")
-    with pytest.raises(InputError, match="is not a report: name another, or remove it yourself"):
+    with pytest.raises(InputError, match="is not a report"):
         check_report_path(str(path), streaming=False)
     assert path.read_text() == "mine"
 
@@ -333,7 +333,7 @@ def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
         assert folder.is_dir()
     save_report(WriteReport("x", (), None, batch_id=3), str(folder), streaming=True)
     assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
-    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
+    with pytest.raises(InputError, match="give a folder"):
         check_report_path(str(folder / "batch-3.json"), streaming=True)
     with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError: "):
         check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

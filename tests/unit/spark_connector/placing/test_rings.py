@@ -119,7 +119,7 @@ def test_a_ring_that_cannot_be_read_again_is_a_change() -> None:
 def test_an_exchange_serves_as_its_ring_if_it_hashes_the_routing_key() -> None:
     assert WatchedRing(lambda: ConsistentHashExchange("x", BEFORE)).ring == BEFORE
     by_header = ConsistentHashExchange("x", BEFORE, arguments={"hash-header": "tenant"})
-    with pytest.raises(InputError, match=r"exchange 'x' hashes .*tenant.*predicted here is by routing key"):
+    with pytest.raises(InputError, match=r"'x' hashes .*tenant"):
         WatchedRing(lambda: by_header)
 
 

@@ -120,9 +120,7 @@ def test_an_older_version_is_skipped(broker: Broker) -> None:
 
 def test_an_older_version_is_refused(broker: Broker) -> None:
     run(2)
-    with pytest.raises(
-        InputError, match=r"stream 's1' has rows of version 2 already.*those of version 1 and drop"
-    ):
+    with pytest.raises(InputError, match=r"'s1' has rows of version 2 .* version 1"):
         run(1)
     assert broker.rows["s1"].ids == ids(2)
 
@@ -136,9 +134,7 @@ def test_a_later_version_is_stored_after_it(broker: Broker) -> None:
 @pytest.mark.usefixtures("broker")
 def test_fewer_rows_than_are_stored_are_refused() -> None:
     run()
-    with pytest.raises(
-        MismatchError, match=r"has 40 rows of version 1 of .*, and this run gives 39: the rows are not"
-    ):
+    with pytest.raises(MismatchError, match=r"40 rows of version 1 of .*, and this run gives 39"):
         run(rows=ROWS - 1, verify="off")
     with pytest.raises(MismatchError, match=r"has 40 rows of version 1 of .*, and this run gives 0"):
         run(rows=0)
@@ -162,32 +158,24 @@ def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: Broker) -> Non
             broker.rows["s1"].claims.clear()
 
     broker.fault = forget
-    with pytest.raises(
-        MismatchError, match=r"has confirmed 40 rows of version 1 .* no longer has all of them"
-    ):
+    with pytest.raises(MismatchError, match=r"confirmed 40 rows of version 1"):
         run(1)
 
 
 def test_rows_of_another_stream_are_refused_before_they_are_sent(broker: Broker) -> None:
-    with pytest.raises(
-        InputError, match=r"the key of row 15 belongs to 's0'.*; 10 rows of this version are stored"
-    ):
+    with pytest.raises(InputError, match=r"row 15 belongs to 's0'.*; 10 rows"):
         run(keys=[*KEYS[:15], OF_S0[0], *KEYS[16:]])
     assert broker.rows["s1"].ids == ids(rows=10)
 
 
 def test_unsorted_rows_are_refused_before_they_are_sent(broker: Broker) -> None:
-    with pytest.raises(
-        InputError, match=r"row 20 is before the row in front of it .*; 20 rows of this version"
-    ):
+    with pytest.raises(InputError, match=r"row 20 is before .*; 20 rows"):
         run(keys=[*KEYS[:20], KEYS[18], *KEYS[21:]])
     assert broker.rows["s1"].ids == ids(rows=20)
 
 
 def test_a_partition_without_a_stream(broker: Broker) -> None:
-    with pytest.raises(
-        InputError, match="partition 2 has rows, but the 2 streams take the partitions from 0 to 1"
-    ):
+    with pytest.raises(InputError, match=r"partition 2 has rows, .* from 0 to 1"):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
     assert not any(stream.log for stream in broker.rows.values())
@@ -195,9 +183,7 @@ def test_a_partition_without_a_stream(broker: Broker) -> None:
 
 def test_a_stream_takes_fewer_rows_than_ids(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_task_writer, "ROW_BITS", 5)
-    with pytest.raises(
-        InputError, match=r"stream 's1' gets 2\^5 rows or more: write them in several versions"
-    ):
+    with pytest.raises(InputError, match=r"'s1' gets 2\^5 rows"):
         run()
     assert len(broker.rows["s1"].log) == 30
 

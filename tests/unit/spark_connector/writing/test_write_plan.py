@@ -119,9 +119,7 @@ def test_speculation_is_noted_refused_or_ignored() -> None:
     (note,) = check_speculation(options(), speculation=True)
     assert "copies of a task publish its rows again" in note
     assert check_speculation(options(onSpeculation="ignore"), speculation=True) == ()
-    with pytest.raises(
-        InputError, match=r"onSpeculation is fail: set spark\.speculation to false, or onSpeculation to warn"
-    ):
+    with pytest.raises(InputError, match=r"onSpeculation is fail: set spark\.speculation"):
         check_speculation(options(onSpeculation="fail"), speculation=True)
 
 
@@ -130,9 +128,7 @@ def test_an_order_by_key_refuses_speculation(on_speculation: str) -> None:
     ordered = options(ordering="per-key", onSpeculation=on_speculation)
     with pytest.raises(InputError, match=r"ordering is per-key: set spark\.speculation to false$"):
         check_speculation(ordered, speculation=True)
-    with pytest.raises(
-        InputError, match=r"ordering is per-key, and this Spark does not report .*register\(spark\)"
-    ):
+    with pytest.raises(InputError, match=r"ordering is per-key, .*register\(spark\)"):
         check_speculation(ordered, speculation=None)
 
 
@@ -141,9 +137,7 @@ def test_unknown_speculation() -> None:
     assert check_speculation(options(), speculation=None) == (
         "this Spark does not report whether spark.speculation is on",
     )
-    with pytest.raises(
-        InputError, match=r"onSpeculation is fail, and this Spark does not report .*register\(spark\)"
-    ):
+    with pytest.raises(InputError, match=r"onSpeculation is fail, .*register\(spark\)"):
         check_speculation(options(onSpeculation="fail"), speculation=None)
 
 
