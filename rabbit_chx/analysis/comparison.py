@@ -32,7 +32,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SampleComparison:
     """The result of a comparison.
 
     Attributes:
@@ -66,7 +66,7 @@ def compare_rings(
     before: KeyMap,
     after: KeyMap,
     hashing: Hashing | None = None,
-) -> Comparison:
+) -> SampleComparison:
     """Return the values of a sample that move between two rings or two exchanges.
 
     Each follows the rules of its own release.
@@ -92,7 +92,7 @@ def compare_rings(
         for _, first, second in outcomes
         if not isinstance(first, Refused) and not isinstance(second, Refused)
     )
-    return Comparison(
+    return SampleComparison(
         before=before,
         after=after,
         values=len(values),
@@ -107,7 +107,7 @@ def compare_rings(
 
 def compare_releases(
     values: Sequence[Any], ring: KeyMap, release: Release, hashing: Hashing | None = None
-) -> Comparison:
+) -> SampleComparison:
     """Return the values of a sample that move when the same buckets follow the rules of another release.
 
     Args:

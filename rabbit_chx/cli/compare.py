@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import compare_rings, movement
-from rabbit_chx.analysis.comparison import Comparison
+from rabbit_chx.analysis.comparison import SampleComparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import document, finding_as_json, percent
@@ -55,7 +55,7 @@ class CompareReport:
     before: KeyMap
     after: KeyMap
     exact: MovementMatrix | None
-    sample: Comparison | None
+    sample: SampleComparison | None
     keys: Sequence[str]
     rules: tuple[str, ...] = ()
 
@@ -264,7 +264,7 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeRep
     return UpgradeReport(source, before, after, exchanges)
 
 
-def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:
+def _rules(compared: SampleComparison, hashing: Hashing) -> tuple[str, ...]:
     """Return the rule by which each release hashes the first value that moves; empty if the rule is the same, or a value is refused."""
     rules: list[str] = []
     for source in (compared.before, compared.after):

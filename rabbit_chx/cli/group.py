@@ -71,7 +71,7 @@ class GroupQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class ShownMember:
     """A member of a group, the queues that it consumes, and those that it waits for."""
 
     name: str = field(metadata=shown("member"))
@@ -100,7 +100,7 @@ class GroupReport(Document):
     vhost: str
     release: Release = field(metadata=shown(json="version", as_json=lambda release: release.version))
     queues: Sequence[GroupQueue]
-    members: Sequence[GroupMember]
+    members: Sequence[ShownMember]
     parked: int | None
     ignored_entries: int
     findings: Sequence[Finding] = field(metadata=shown(as_json=_problems))
@@ -119,7 +119,7 @@ class GroupReport(Document):
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
         yield table_of(GroupQueue, self.queues, total=True)
         if self.members:
-            yield table_of(GroupMember, self.members)
+            yield table_of(ShownMember, self.members)
         for finding in self.findings:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
         if self.members and all(queue.last_switch is None for queue in self.queues):
@@ -234,7 +234,7 @@ def show(
         )
         for queue in status.queues
     ]
-    members = [GroupMember(it.name, it.connected_at, it.active, it.waiting) for it in status.members]
+    members = [ShownMember(it.name, it.connected_at, it.active, it.waiting) for it in status.members]
     vhost = at.settings.vhost
     return Outcome(
         GroupReport(at.address, exchange, vhost, release, shown_queues, members, parked, ignored, findings)
