@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 from delivery_checker import Attempt, History, Verdict
 from fire_streams import bodies_of, stored
+from super_streams import create_super_stream
 
 from rabbit_chx import StreamPublisher, SuperStream
 from rabbit_chx.errors import MismatchError, PublishError
@@ -25,7 +26,7 @@ def test_other_rows_under_used_ids_of_a_super_stream(
     vhost: RunningBroker, record: Callable[..., Verdict]
 ) -> None:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("s", STREAMS, ["0", "1", "2"])
+        create_super_stream(connection, "s", STREAMS, ["0", "1", "2"])
     where = SuperStream(STREAMS).partition_for
     first, second, third = (next(f"k{n}" for n in range(99) if where(f"k{n}") == name) for name in STREAMS)
 
