@@ -241,7 +241,7 @@ def replay(
     placing: KeyMap | None = ring
     if super_stream is not None:
         with closing(open_any(settings)) as connection:
-            placing = _placing_of(connection, super_stream, routing, wanted.to_pylist())
+            placing = placing_of(connection, super_stream, routing, wanted.to_pylist())
     keys_of = keys_by_stream(placing, wanted)
     value_of = _filter_function(filter_value)
     seen = Counter[str]() if counts is None else counts
@@ -276,7 +276,7 @@ def replay(
     return batches()
 
 
-def _placing_of(
+def placing_of(
     connection: StreamConnection, super_stream: str, routing: StreamRouting | None, keys: Sequence[bytes]
 ) -> SuperStream:
     """Return the placing of keys; by binding key it has the keys that are asked for."""

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     COUNT,
@@ -146,6 +147,12 @@ class ReadOptions:
         default=(), heading="What is read",
     )
     super_stream: str | None = option("superStream", TEXT, "instead: all streams of a super stream")
+    routing: StreamRouting | None = option(
+        "routing", one_of(*get_args(StreamRouting)),
+        "with `superStream` and `pushFilters=keys` or `replay`: how clients route, by `hash` or by binding `key`; required if the binding keys "
+        "are not 0, 1, ...",
+        only="batch",
+    )
     exchange: str | None = option(
         "exchange", TEXT,
         "instead: all streams bound to an exchange; with `managementUrl` also those behind bound exchanges, such as slots",
@@ -312,6 +319,10 @@ def _check_pushdown(options: ReadOptions) -> None:
     if (options.ring is not None) != (options.push_filters == "keys" and options.exchange is not None):
         raise InputError(
             "options 'exchange', 'ring' and 'pushFilters=keys' need each other: the ring has the stream of a key"
+        )
+    if options.routing is not None and (options.super_stream is None or options.push_filters != "keys"):
+        raise InputError(
+            "option 'routing' needs the options 'superStream' and 'pushFilters=keys': give them, or leave it out"
         )
     if options.push_filters == "keys" and options.streams:
         raise InputError(

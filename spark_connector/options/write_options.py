@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 from urllib.parse import unquote, urlsplit
 
 from rabbit_chx.amqp.header_table import encode_headers
@@ -16,6 +16,7 @@ from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
@@ -92,16 +93,21 @@ def _name_pattern(text: str) -> str:
     return text
 
 
+def local_path(text: str) -> str | None:
+    """Return a local path, which may be given as a ``file:`` URI; None for another file system."""
+    if not _URI.match(text):
+        return text
+    uri = urlsplit(text)
+    return unquote(uri.path) if uri.scheme == "file" and not uri.netloc else None
+
+
 def _report_path(text: str) -> str:
-    path = text
-    if _URI.match(text):
-        uri = urlsplit(text)
-        if uri.scheme != "file" or uri.netloc:
-            raise InputError(
-                f"option 'reportPath' is {quote_text(text)}: a report is not written to a remote file system: give a path on the driver, "
-                "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
-            )
-        path = unquote(uri.path)
+    path = local_path(text)
+    if path is None:
+        raise InputError(
+            f"option 'reportPath' is {quote_text(text)}: a report is not written to a remote file system: give a path on the driver, "
+            "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
+        )
     if "\0" in path or not Path(path).parent.is_dir():
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
@@ -245,10 +251,10 @@ class WriteOptions:
         "instead of `ring`: command prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` "
         "on the node; the driver reads the ring before the write, and again after a lost connection",
     )
-    client_routing: bool = option(
-        "routing", either("exchange", "client"),
-        "`client`: see [Routing in the client](spark.md#routing-in-the-client); needs `ringVia`",
-        default=False, only="amqp",
+    routing: str | None = option(
+        "routing", one_of("exchange", "client", *get_args(StreamRouting)),
+        "`client` instead of `exchange`: see [Routing in the client](spark.md#routing-in-the-client); needs `ringVia`. With `superStream`: "
+        "`hash` (default), or `key`: `key` is the binding key of a partition, as for AMQP clients",
     )
     super_stream: str = option(
         "superStream", TEXT,
@@ -331,6 +337,16 @@ class WriteOptions:
         return options
 
     @property
+    def client_routing(self) -> bool:
+        """True if rows go straight to the queues of the ring."""
+        return self.routing == "client"
+
+    @property
+    def stream_routing(self) -> StreamRouting | None:
+        """How rows are routed to a super stream; None if it is not given."""
+        return cast("StreamRouting", self.routing) if self.routing in get_args(StreamRouting) else None
+
+    @property
     def to_streams(self) -> bool:
         """True if rows are published by the stream protocol."""
         return self.brokers.addresses[0].protocol == "stream"
@@ -357,6 +373,15 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if not options.exactly_once:
         unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
     check_only(OPTIONS, texts, unfit)
+    if options.stream_routing is not None and not options.super_stream:
+        raise InputError(
+            f"option 'routing' is {options.routing!r}, which is for a super stream: give superStream; or leave it out"
+        )
+    if options.to_streams and options.routing is not None and options.stream_routing is None:
+        raise InputError(
+            f"option 'routing': rows go to streams by the stream protocol, which has no {options.routing!r}: give 'hash' or 'key' with "
+            "superStream, or leave it out"
+        )
     check_exclusive(superStream=options.super_stream, exchange=options.exchange)
     placed = options.ring is not None or options.ring_via is not None
     if options.super_stream and placed:

@@ -85,7 +85,8 @@ def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") ->
 
     Args:
         df: the rows, whose columns are kept. One is `value`, the body, string or binary.
-        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order); or the ring of a hash exchange, the
+        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order, for the option ``routing=key`` with
+            its binding keys and ``routing="key"``); or the ring of a hash exchange, the
             table of its slots, or an ``x-modulus-hash`` exchange (`Broker.exchange`), whose queues are streams, or the JSON of one of them.
         key: name of the column with the routing key, string or binary.
 
@@ -111,7 +112,8 @@ def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") ->
 
 
 def _has_holes(placing: KeyMap) -> bool:
-    return None in placing.shares()
+    # By binding key, keys may be those of no partition, and their shares are not known.
+    return placing.hashing == "super-stream/key" or None in placing.shares()
 
 
 def _moved(

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rabbit_chx.checks import bytes_of
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.streams.keys import check_super_stream, placing_of
+from rabbit_chx.streams.nodes import open_any, settings_of
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.options.write_options import to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing, read_exchange
-from spark_connector.reading.sources import Sources
 from spark_connector.spark_errors import raising_without_traceback
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def replay(
 ) -> DataFrame:
     """Return the rows of a key, or of several, that were stored from a time on.
 
-    Only the streams that have the keys are read, as the mirror computes them. The ring, or the list of a super stream's streams, is the
-    current one. Rows that were placed by another one may be in other streams, and are not found.
+    Only the streams that have the keys are read, as the mirror computes them, or with ``routing=key`` the broker. The ring, or the list of a
+    super stream's streams, is the current one. Rows that were placed by another one may be in other streams, and are not found.
 
     Args:
         spark: the session, in which ``register`` has registered the format.
@@ -56,8 +57,8 @@ def replay(
     if not keys:
         raise InputError("there is no key: give at least one")
     given = {name.lower(): text for name, text in to_texts(options, None).items()}
-    exchange, ring_via, super_stream = (
-        given.pop(name, None) for name in ("exchange", "ringvia", "superstream")
+    exchange, ring_via, super_stream, routing = (
+        given.pop(name, None) for name in ("exchange", "ringvia", "superstream", "routing")
     )
     if "stream" in given or (exchange is None) == (super_stream is None):
         raise InputError("a replay finds the stream by itself: give superStream, or exchange with its ring")
@@ -72,9 +73,10 @@ def replay(
     else:
         if ring is not None or ring_via is not None:
             raise InputError("a super stream has no ring: leave it out")
-        with closing(Sources(parsed)) as sources:
-            partitions = SuperStream(sources.logs.partitions(str(super_stream)))
-        streams = [partitions.partition_for(each) for each in keys]
+        check_super_stream(super_stream, cast("StreamRouting | None", routing))
+        with closing(open_any(settings_of(parsed.brokers.resolve()))) as connection:
+            placing = placing_of(connection, str(super_stream), cast("StreamRouting | None", routing), keys)
+        streams = [placing.partition_for(each) for each in keys]
     for each, stream in zip(keys, streams, strict=True):
         if not isinstance(stream, str):
             raise InputError(

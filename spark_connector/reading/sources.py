@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from datetime import datetime
 
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams.ends import LogEnd, LogEnds
+from rabbit_chx.streams.keys import placing_of
+from rabbit_chx.streams.nodes import open_any, settings_of
 from spark_connector.options.read_options import Bound, ReadOptions
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,16 @@ class Sources:
                     queue=stream,
                 )
         return {stream: self._offset_at(option, bound, stream, end) for stream, end in ends.items()}
+
+    def streams_of_keys(self, keys: Iterable[bytes]) -> dict[bytes, str | None]:
+        """Return the stream of each key in the super stream of the read; None if not one partition is bound with it."""
+        options, name = self._options, str(self._options.super_stream)
+        with closing(open_any(settings_of(options.brokers.resolve()))) as connection:
+            if options.routing != "key":
+                placing = placing_of(connection, name, options.routing, ())
+                return {key: placing.partition_for(key) for key in keys}
+            bound = {key: connection.routes(name, key.decode(errors="replace")) for key in keys}
+        return {key: streams[0] if len(streams) == 1 else None for key, streams in bound.items()}
 
     def lose(self, stream: str, message: str) -> None:
         """Report missing rows, as a MissingRowsError if ``failOnDataLoss`` is true, or as a warning."""

@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
-from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
@@ -253,7 +252,7 @@ class BatchReader(_Reader, DataSourceReader):
             ranges = self._selection.ranges(
                 {stream: (start, stops[stream]) for stream, start in starts.items()},
                 lambda stream, moment: sources.logs.offset_of(stream, moment, ends[stream]),
-                self._stream_of(tuple(starts)),
+                self._stream_of(sources),
             )
         return self._partitions(
             [
@@ -262,11 +261,11 @@ class BatchReader(_Reader, DataSourceReader):
             ]
         )
 
-    def _stream_of(self, streams: tuple[str, ...]) -> Callable[[bytes], object] | None:
-        if self._options.push_filters != "keys":
+    def _stream_of(self, sources: Sources) -> Callable[[bytes], object] | None:
+        if self._options.push_filters != "keys" or self._selection.keys is None:
             return None
         ring = self._options.ring
-        return SuperStream(streams).partition_for if ring is None else ring.destination_for
+        return sources.streams_of_keys(self._selection.keys).get if ring is None else ring.destination_for
 
 
 class FilteredReader(BatchReader):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.streams.keys import is_named, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from spark_connector.placing.rings import check_streams
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 #: Bits of an id for the number of the row in its stream. The version is in those above.
 ROW_BITS = 32
@@ -81,6 +85,8 @@ _RULES = {"super-stream": "murmur3", "x-modulus-hash": "x-modulus-hash"}
 
 def _rule(placing: KeyMap) -> Any:  # JSON
     """Return what determines the stream of a key; not the release, since all hash keys alike."""
+    if isinstance(placing, SuperStream) and placing.routing == "key":
+        return "key", placing.binding_keys
     if (rule := _RULES.get(placing.kind)) is not None:
         return rule
     ring = json.loads(placing.to_json())
@@ -119,7 +125,7 @@ def plan_layout(
     def ask() -> StreamLayout:
         with closing(open_any(settings_of(addresses))) as connection:
             if options.super_stream:
-                placing: KeyMap = SuperStream(connection.partitions(options.super_stream))
+                placing: KeyMap = _super_stream(connection, options)
             else:
                 assert options.ring is not None  # the options were checked
                 placing = options.ring
@@ -136,6 +142,21 @@ def plan_layout(
     return layout
 
 
+def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperStream:
+    """Return the super stream of a write; with exactly-once and routing=key, each task checks the binding keys of its rows."""
+    name, routing = options.super_stream, options.stream_routing
+    partitions = connection.partitions(name)
+    if routing != "key" or not options.exactly_once:
+        return SuperStream(partitions)
+    keys = connection.binding_keys(name, partitions)
+    if None in keys:
+        raise InputError(
+            f"the binding key of partition {partitions[keys.index(None)]!r} of super stream {name!r} is not known over the stream protocol, "
+            "which only tries the end of its name: write with delivery at-least-once"
+        )
+    return SuperStream(partitions, [str(key) for key in keys], routing="key")
+
+
 def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
     if options.filter_value_column is not None and connection.no_filters:
         raise InputError(connection.no_filters)
@@ -143,6 +164,10 @@ def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteO
         connection.metadata(layout.streams)
     except NotFoundError as cause:
         raise InputError(f"{cause}. Each queue of the ring must be a stream") from None
+    if options.super_stream and options.routing is None:
+        keys = connection.binding_keys(options.super_stream, layout.streams)
+        if is_named(keys):
+            _log.warning("%s", named_keys_text(options.super_stream))
     if options.app_id is not None and options.version is not None and not options.skip_stale:
         name = layout.name(options.app_id)
         for stream in layout.streams:

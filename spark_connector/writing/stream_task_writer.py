@@ -96,6 +96,9 @@ class StreamTaskWriter:
         options = self._options
         with self._open(
             super_stream=options.super_stream or None,
+            routing=(options.stream_routing or "hash")
+            if options.super_stream
+            else None,  # the driver has warned
             sub_entry_rows=options.sub_entry_rows,
             compression=options.compression,
             **ring,

@@ -97,6 +97,7 @@ def test_where_it_begins_and_ends() -> None:
         ({"stream": ""}, "option 'stream' is missing: name the stream to read, or give superStream"),
         ({"superStream": "o"}, "options 'stream' and 'superStream' are both given"),
         ({"managementUrl": "http://here"}, "option 'managementUrl' needs the option 'exchange'"),
+        ({"routing": "key"}, "option 'routing' needs the options 'superStream' and 'pushFilters=keys'"),
         ({"filterValues": "a,,b"}, "option 'filterValues' is 'a,,b': give texts with commas between them"),
         ({"filterValues": "[1]"}, "option 'filterValues' is"),
         ({"filterValues": "[]"}, "option 'filterValues' is"),

@@ -43,6 +43,7 @@ def test_what_goes_by_the_stream_protocol(options: dict[str, str]) -> None:
     [
         ({**ONCE, "mandatory": "true"}, "option 'mandatory': rows go to streams by the stream protocol, which has no"),
         ({**ONCE, "routing": "client"}, "option 'routing': rows go to streams"),
+        ({"url": "amqp://h", "exchange": "x", "routing": "key"}, "option 'routing' is 'key', which is for a super stream"),
         ({**ONCE, "headersConst": '{"a": 1}'}, "option 'headersConst': rows go to streams"),
         ({**ONCE, "exchange": "x"}, "'superStream' and 'exchange' are both given"),
         ({**ONCE, "ring": RING}, "'superStream' needs no ring"),

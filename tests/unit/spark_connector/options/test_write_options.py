@@ -144,7 +144,7 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
             {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
             "option 'ringVia' requires the option 'exchange', whose ring it reads",
         ),
-        ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client'"),
+        ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client' or 'hash' or 'key'"),
         (
             {"routing": "client", "ringVia": "env", "allowExchangeColumn": "true"},
             "options 'routing' and 'allowExchangeColumn' contradict each other",

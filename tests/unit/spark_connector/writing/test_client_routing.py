@@ -82,7 +82,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
 
 def test_a_plan_that_the_client_does_not_route_takes_a_changed_ring_for_a_note() -> None:
     ring = readings(RING, GROWN)
-    plan = replace(planned(ring), options=replace(planned(readings(RING)).options, client_routing=False))
+    plan = replace(planned(ring), options=replace(planned(readings(RING)).options, routing="exchange"))
     lost = replace(DONE, publish_report=PublishReport(rows=5, confirmed=5, reconnects=1))
     (note,) = plan.commit([lost], ring=ring).notes
     assert "the ring has changed" in note

@@ -114,6 +114,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0) -> None:
     answers = {
         "partitions": lambda _name: ("s0", "s1"),
         "metadata": lambda _streams: None,
+        "binding_keys": lambda _name, streams: tuple(map(str, range(len(streams)))),
         "publisher_sequence": lambda _name, _stream: last_id,
         "close": lambda: None,
     }
