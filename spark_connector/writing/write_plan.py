@@ -26,7 +26,7 @@ from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import scratch_folder
-from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation
+from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation, local_path
 from spark_connector.placing.rings import WatchedRing, read_exchange
 from spark_connector.reports import (
     StreamCounts,
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+
+#: The file of a checkpoint that names the target of the query.
+_TARGET_FILE = "rabbitmq-target.json"
 
 # What Spark masks in its event log and UI: the default of spark.redaction.regex
 # (internal/config/package.scala).
@@ -109,6 +112,44 @@ def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
     return (note,)
 
 
+def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
+    """Raise an InputError if the checkpoint of a streaming query is that of a query with another target.
+
+    Batches of the checkpoint are not repeated, so their rows would be missing in the new target. The target is kept in a file of the
+    checkpoint. Spark does not give its file systems to data sources in Python, so only a checkpoint in a local folder is checked.
+    """
+    path = local_path(_checkpoint_of(texts))
+    if not options.target or not path or not Path(path, "metadata").is_file():
+        return
+    file = Path(path, _TARGET_FILE)
+    now = {"vhost": options.brokers.addresses[0].vhost, "target": options.target}
+    before = now
+    try:
+        before = {**now, **json.loads(file.read_text(encoding="utf-8"))}
+    except FileNotFoundError:
+        with suppress(OSError):  # a folder that only Spark may write to
+            _write_whole(file, json.dumps(now))
+    except (OSError, ValueError, TypeError) as cause:
+        _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
+    if before != now:
+        raise InputError(
+            f"checkpointLocation {path} is that of a query that publishes to {before['target']!r} in vhost {before['vhost']!r}, and this one "
+            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, which would lack the rows of the earlier batches: give another "
+            f"checkpointLocation; or, to go on without these rows, delete {file}"
+        )
+
+
+def _write_whole(file: Path, text: str) -> None:
+    part = file.with_suffix(f".{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def _checkpoint_of(texts: Mapping[str, str]) -> str:
+    """Return the checkpoint that Spark passes as an option of a streaming query; "" if it is Spark's default."""
+    return next((text for name, text in texts.items() if name.lower() == "checkpointlocation"), "")
+
+
 class PreflightAnswer:
     """The remembered notes of `check_broker`: Spark plans a stream again for every micro-batch.
 
@@ -129,8 +170,7 @@ class PreflightAnswer:
         folder = scratch_folder()
         if folder is None:
             return cls()
-        checkpoint = next((text for name, text in texts.items() if name.lower() == "checkpointlocation"), "")
-        query = json.dumps([options.brokers.masked_url, options.exchange, checkpoint])
+        query = json.dumps([options.brokers.masked_url, options.exchange, _checkpoint_of(texts)])
         name = hashlib.sha256(query.encode()).hexdigest()[:32]
         return cls(folder / f"looked-{name}.json")
 
@@ -148,9 +188,7 @@ class PreflightAnswer:
         if self._path is not None:
             with suppress(OSError):
                 self._path.parent.mkdir(exist_ok=True)
-                part = self._path.with_suffix(f".{os.getpid()}")
-                part.write_text(json.dumps(notes), encoding="utf-8")
-                part.replace(self._path)
+                _write_whole(self._path, json.dumps(notes))
 
 
 #: In this module Spark creates the writer of a stream once more, to commit a batch. The messages are published by then.
@@ -225,6 +263,8 @@ class WritePlan:
             if speculation is not None:
                 notes = check_speculation(parsed, speculation=speculation)
             notes += check_secret_name(parsed)
+            if streaming:
+                check_checkpoint(parsed, options)
             if streaming and answer is None:
                 answer = PreflightAnswer.of_query(parsed, options)
             if not parsed.to_streams:

@@ -48,6 +48,7 @@ class Stream:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._folder = folder
+        self.checkpoint = folder / "checkpoint"
         self.reports = folder / "reports"
         (folder / "in").mkdir()
         self._files = 0
@@ -80,7 +81,7 @@ class Stream:
         else:
             writer = writer.format("rabbitmq").options(**texts)
         query = (
-            writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+            writer.option("checkpointLocation", str(self.checkpoint))
             .outputMode(mode)
             .trigger(availableNow=True)
             .start()
@@ -124,6 +125,27 @@ def test_every_row_of_every_batch_once_and_a_report_of_each(
     for report in reports:
         predicted.update(report["predicted"])
     assert predicted == Counter(message.queue for message in messages)
+
+
+def test_a_checkpoint_of_another_exchange_is_refused(
+    stream: Stream, vhost_url: str, channel: BlockingChannel, consumed: Consumed
+) -> None:
+    for exchange in ("x", "amq.fanout"):
+        channel.queue_bind("q1", exchange, "1")
+    stream.add(["k"])
+    stream.run({"url": vhost_url})
+    stream.add(["k", "k"])
+    other = {"url": vhost_url, "exchange": "amq.fanout", "preflight": "false"}
+    with pytest.raises(
+        StreamingQueryException, match=r"publishes to 'x' in vhost .* publishes to 'amq.fanout' in"
+    ):
+        stream.run(other)
+    assert len(consumed()) == 1
+    stream.checkpoint.joinpath("rabbitmq-target.json").unlink()
+    stream.run(other)
+    stream.add(["k"])
+    stream.run(other)
+    assert len(consumed()) == 3
 
 
 def test_a_failed_batch_is_replayed_with_the_same_ids(

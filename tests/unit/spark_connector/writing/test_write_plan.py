@@ -144,6 +144,28 @@ def test_unknown_speculation() -> None:
 # -- one look at the broker is enough for a streaming query
 
 
+def test_the_target_of_a_checkpoint_is_that_of_its_first_batch(tmp_path: Path) -> None:
+    def check(checkpoint: str = str(tmp_path), **target: str) -> None:
+        given = WriteOptions.parse({"url": "amqp://h/v", **target})
+        write_plan.check_checkpoint(given, {"checkpointLocation": checkpoint})
+
+    check(exchange="a")
+    assert list(tmp_path.iterdir()) == []  # it may be the folder of another file system
+    (tmp_path / "metadata").touch()
+    check(exchange="b")
+    check(exchange="b")
+    for location in (str(tmp_path), tmp_path.as_uri()):
+        with pytest.raises(
+            InputError, match=r"publishes to 'b' in vhost 'v', and this one publishes to 'c' in vhost 'v'"
+        ):
+            check(location, exchange="c")
+    with pytest.raises(InputError, match=r"delete .*rabbitmq-target.json"):
+        check(superStream="s")
+    check("s3a://bucket/checkpoint", exchange="c")
+    (tmp_path / "rabbitmq-target.json").write_text("{")
+    check(exchange="c")
+
+
 def test_a_look_is_kept_for_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers at the address, so asking again would fail."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
