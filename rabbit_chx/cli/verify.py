@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, place_text
+from rabbit_chx.analysis.wording import document, listed, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -347,9 +348,9 @@ def verify(
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Compare the rows of this stream, or of this partition of --super-stream (default: of all partitions).",
+        help="Compare the rows of this stream of EXCHANGE, or of this partition of --super-stream (default: of all partitions). "
+        "* matches any text: '*' for all streams.",
     ),
-    all_streams: bool = option(is_flag=True, help="Compare the rows of all streams in the ring of EXCHANGE."),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
@@ -360,31 +361,47 @@ def verify(
     --ring-via, or with --topology, this verifies the rules of the broker but not the order of the live ring
     (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
 
-    With --stream, --all-streams or --super-stream nothing is published: the command reads the rows of
-    streams, and compares the stream of each row with its routing key. Without EXCHANGE, most of the first
-    rows determine it. Rows that were written before the ring changed may be in another stream:
-    --since skips them.
+    With --stream or --super-stream nothing is published: the command reads the rows of streams, and compares
+    the stream of each row with its routing key. Without EXCHANGE, most of the first rows determine it. Rows
+    that were written before the ring changed may be in another stream: --since skips them.
     """
-    if streams or all_streams or stored.super_stream is not None:
+    if streams or stored.super_stream is not None:
         if sample.given:
             raise InputError(
                 "stored rows are compared, without a sample: leave --keys, --pattern and --count out"
             )
-        if streams and all_streams:
-            raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
         at = broker.live(streams=True)
-        if streams and exchange is None and topology is None and stored.super_stream is None:
-            exchange = exchange_of(at, streams[0], stored)
+        named = [name for name in streams if "*" not in name]
+        if named and exchange is None and topology is None and stored.super_stream is None:
+            exchange = exchange_of(at, named[0], stored)
         placement = stored.placement(at, exchange, topology)
-        report = verify_stored(at, placement, streams or placement.streams, stored)
+        report = verify_stored(at, placement, _matching(streams or ("*",), placement), stored)
         return Outcome(report, code=report.code)
     if unused := typed(StreamOptions):
         raise InputError(
-            f"{unused[0]} is an option for the rows of streams: give --stream NAME or --all-streams too"
+            f"{unused[0]} is an option for the rows of streams: give --stream NAME too, or --stream '*'"
         )
     if exchange is None and topology is None:
         raise InputError("the exchange is not given: give EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
+
+
+def _matching(names: Sequence[str], placement: StreamMap) -> list[str]:
+    """Return the streams with these names, in which ``*`` matches any text."""
+    found: list[str] = []
+    for name in names:
+        if "*" not in name:
+            found.append(name)
+            continue
+        expression = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
+        matching = [stream for stream in placement.streams if expression.fullmatch(stream)]
+        if not matching:
+            known = listed(placement.streams) or "none"
+            raise InputError(
+                f"--stream {name} matches no stream of {placement.exchange!r}; its streams are {known}"
+            )
+        found += matching
+    return found
 
 
 def _of_messages(

@@ -74,7 +74,7 @@ def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str,
 
 
 def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., Any]) -> None:
-    found = answer("verify", "trips", "--all-streams", *trips.live)
+    found = answer("verify", "trips", "--stream", "*", *trips.live)
     assert [found[name] for name in ("rows", "right", "wrong", "without_key", "other_exchange")] == [
         40,
         40,
@@ -87,7 +87,7 @@ def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., 
     assert {each["stream"]: each["right"] for each in found["streams"]} == {
         stream: 4 * count for stream, count in expected.items()
     }
-    later = answer("verify", "trips", "--all-streams", *trips.live, "--until", "1d", code=3)
+    later = answer("verify", "trips", "--stream", "*", *trips.live, "--until", "1d", code=3)
     assert later["rows"] == 0
 
 
@@ -286,7 +286,7 @@ def test_3_10(answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) ->
         with pika.BlockingConnection(pika_parameters(inside.url)) as connection:
             declare_trips(connection.channel())
             trips = Trips(inside, connection.channel())
-        assert answer("verify", "trips", "--all-streams", *trips.live)["right"] == 40
+        assert answer("verify", "trips", "--stream", "*", *trips.live)["right"] == 40
         rows = rows_of(capsys, "user-7", "--exchange", "trips", "--since", "1h", *trips.live)
         assert [row["value"] for row in rows] == ["trip 7", "trip 17", "trip 27", "trip 37"]
         assert main(["stream", "show", *STREAMS, "--count", "--output", "json", *trips.at]) == 0
