@@ -142,10 +142,6 @@ class _LargeMovement(MovementMatrix):
     def move_count(self) -> int:
         return len(self.amounts) - sum((place, place) in self.amounts for place in self.before)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the document of the matrix, for `to_json`."""
-        return {"moved": self.moved, "least": self.least, "cells": self.cells}
-
     def before_totals(self) -> dict[Place, float]:
         return self.amounts.totals(0)
 

@@ -64,7 +64,7 @@ def moment_as_json(seconds: float | None) -> str | None:
     )
 
 
-def document(name: str, **parts: object) -> dict[str, Any]:
+def document(name: str, /, **parts: object) -> dict[str, Any]:
     """Return a JSON document of the format ``rabbit-chx/NAME`` with these fields."""
     return {"format": f"rabbit-chx/{name}", "format_version": _VERSIONS.get(name, 1), **to_json(parts)}
 

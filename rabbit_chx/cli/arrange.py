@@ -5,54 +5,54 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from rabbit_chx.analysis.wording import document, percent
+from rabbit_chx.analysis.wording import Document, percent
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Verbatim
+from rabbit_chx.rendering import Block, Verbatim, shown
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.slots import slot_layouts
 from rabbit_chx.topology.toml_file import rearrange
 
 
+def _shares(rings: Iterable[tuple[MapChange, RingProposal]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "exchange": ring.exchange,
+            "before": {"moved": ring.moved, "moved_at_worst": ring.moved_at_worst},
+            "after": {"moved": order.moved, "moved_at_worst": order.moved_at_worst},
+        }
+        for ring, order in rings
+    ]
+
+
 @dataclass(frozen=True, slots=True)
-class ArrangedFile:
+class ArrangedFile(Document):
     """A topology file with reordered rings.
 
     Attributes:
-        text: the text of the file; None if it was written to the file.
         rings: the rings that have another order, each with the plan before and the order.
         pinned: the exchanges whose members now list their slots.
+        text: the text of the file; None if it was written to the file.
     """
 
+    format_name: ClassVar = "arrange"
+    rings: tuple[tuple[MapChange, RingProposal], ...] = field(metadata=shown(as_json=_shares))
+    pinned: tuple[str, ...]
     text: str | None
-    rings: tuple[tuple[MapChange, RingProposal], ...]
-    pinned: tuple[str, ...] = ()
 
     def blocks(self) -> Iterator[Block]:
         """Return the text of the file."""
         if self.text is not None:
             yield Verbatim(self.text)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the text, and the share that each ring moves before and after."""
-        rings = [
-            {
-                "exchange": ring.exchange,
-                "before": {"moved": ring.moved, "moved_at_worst": ring.moved_at_worst},
-                "after": {"moved": order.moved, "moved_at_worst": order.moved_at_worst},
-            }
-            for ring, order in self.rings
-        ]
-        return document("arrange", rings=rings, pinned=self.pinned, text=self.text)
 
 
 @command(example="rabbit-chx topology arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
@@ -110,7 +110,7 @@ def arrange(
         if done.text != given.text:
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
-    return Outcome(ArrangedFile(None if write else done.text, tuple(better.values()), pinned))
+    return Outcome(ArrangedFile(tuple(better.values()), pinned, None if write else done.text))
 
 
 def _report_moves(ring: MapChange, order: RingProposal | None) -> None:

@@ -6,21 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, finding_as_json, listed
+from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
@@ -209,24 +209,24 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
+def _misspellings(files: Mapping[str, Topology]) -> list[dict[str, Any]]:
+    return [
+        {"file": name, **_as_json(Finding("misspelling", text))}
+        for name, topology in files.items()
+        for text in topology.misspellings
+    ]
+
+
 @dataclass(frozen=True, slots=True)
-class FilesReport:
+class FilesReport(Document):
     """Valid topology files, by name. Names that are probably misspelled are findings."""
 
-    files: Mapping[str, Topology]
+    format_name: ClassVar = "check"
+    files: Mapping[str, Topology] = field(metadata=shown(json="findings", as_json=_misspellings))
 
     def blocks(self) -> Iterator[Block]:
         """Return a line for each file; stderr has the findings."""
         yield Facts([(name, _contents(topology)) for name, topology in self.files.items()])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/check``; each finding has its file."""
-        findings = [
-            {"file": name, **_as_json(Finding("misspelling", text))}
-            for name, topology in self.files.items()
-            for text in topology.misspellings
-        ]
-        return document("check", findings=findings)
 
 
 def _contents(topology: Topology) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis.comparison import SampleComparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, finding_as_json, percent
+from rabbit_chx.analysis.wording import Document, document, finding_as_json, percent
 from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
@@ -25,7 +25,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Line, Section, Table, shown, sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange, Release
 from rabbit_chx.routing.key_map import KeyMap, plural
 
@@ -75,8 +75,10 @@ class CompareReport:
         if sample:
             part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
             facts.append(("moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"))
-            for when in ("before", "after"):
-                outcomes = [getattr(move, when) for move in sample.moved]
+            for when, outcomes in (
+                ("before", [move.before for move in sample.moved]),
+                ("after", [move.after for move in sample.moved]),
+            ):
                 reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
                 if reasons:
                     facts.append(("refused", f"{len(reasons):,} only {when}: {reasons[0]}"))
@@ -121,13 +123,14 @@ def _source_json(source: KeyMap) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeReport:
+class UpgradeReport(Document):
     """The keys that move between two releases, for each hash exchange of a topology file; `source` is the file, in words."""
 
+    format_name: ClassVar = "compare"
     source: str
-    before: Release
-    after: Release
-    exchanges: Sequence[ExchangeUpgrade]
+    before: Release = field(metadata=shown(json="release"))
+    after: Release = field(metadata=shown(json="to_release"))
+    exchanges: Sequence[ExchangeUpgrade] = field(metadata=shown(as_json=lambda them: list(map(_entry, them))))
 
     @property
     def code(self) -> int:
@@ -167,26 +170,17 @@ class UpgradeReport:
             yield Line(f"({number}) {names}: {message}.")
             yield Facts(fixes)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command for a topology file."""
-        return document(
-            "compare",
-            source=self.source,
-            release=self.before,
-            to_release=self.after,
-            exchanges=[
-                {
-                    "exchange": exchange.name,
-                    "hashes": exchange.hashes,
-                    "verdict": exchange.verdict,
-                    "moved": exchange.moved,
-                    "exact": exchange.exact,
-                    "order": exchange.order,
-                    "findings": [finding_as_json(finding) for finding in exchange.findings],
-                }
-                for exchange in self.exchanges
-            ],
-        )
+
+def _entry(exchange: ExchangeUpgrade) -> dict[str, Any]:
+    return {
+        "exchange": exchange.name,
+        "hashes": exchange.hashes,
+        "verdict": exchange.verdict,
+        "moved": exchange.moved,
+        "exact": exchange.exact,
+        "order": exchange.order,
+        "findings": [finding_as_json(finding) for finding in exchange.findings],
+    }
 
 
 def _moved_text(exchange: ExchangeUpgrade) -> str:

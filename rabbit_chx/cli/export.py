@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
-from rabbit_chx.analysis.wording import document
+from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.rendering import Block, Verbatim, sign_of_life
+from rabbit_chx.rendering import SPREAD, Block, Verbatim, shown, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, Topology
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
@@ -28,18 +28,15 @@ _MOST_PATTERNS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyText:
+class TopologyText(Document):
     """A topology in the text of a topology file."""
 
-    text: str
+    format_name: ClassVar = "topology"
+    text: str = field(metadata=shown(json=SPREAD, as_json=tomllib.loads))
 
     def blocks(self) -> Iterator[Block]:
         """Return the text of the file."""
         yield Verbatim(self.text)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the tables of the file."""
-        return document("topology", **tomllib.loads(self.text))
 
 
 @command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")

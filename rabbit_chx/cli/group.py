@@ -56,7 +56,7 @@ def _names_or_dash(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupQueue:
+class ShownQueue:
     """A queue of a group: `active` and `waiting` are members or consumer tags, `last_switch` is in seconds since 1970."""
 
     name: str = field(metadata=shown("queue"))
@@ -99,7 +99,7 @@ class GroupReport(Document):
     exchange: str
     vhost: str
     release: Release = field(metadata=shown(json="version", as_json=lambda release: release.version))
-    queues: Sequence[GroupQueue]
+    queues: Sequence[ShownQueue]
     members: Sequence[ShownMember]
     parked: int | None
     ignored_entries: int
@@ -117,7 +117,7 @@ class GroupReport(Document):
             facts.append(("parked", plural(self.parked, "message")))
         facts += _ignored_facts(self.ignored_entries)
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
-        yield table_of(GroupQueue, self.queues, total=True)
+        yield table_of(ShownQueue, self.queues, total=True)
         if self.members:
             yield table_of(ShownMember, self.members)
         for finding in self.findings:
@@ -130,7 +130,7 @@ class GroupReport(Document):
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics."""
         of_group = {"broker": self.address, "vhost": self.vhost, "group": self.exchange}
-        yield from gauges_of(GroupQueue, [({**of_group, "queue": it.name}, it) for it in self.queues])
+        yield from gauges_of(ShownQueue, [({**of_group, "queue": it.name}, it) for it in self.queues])
         yield _members_gauge(of_group, len(self.members))
 
 
@@ -221,7 +221,7 @@ def show(
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
     shown_queues = [
-        GroupQueue(
+        ShownQueue(
             name=queue.name,
             type=queue.type,
             single_active_consumer=queue.single_active,

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.fields import toml_value
 from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.movement import SlotHandOver
-from rabbit_chx.topology.objects import plain
+from rabbit_chx.topology.objects import ArgumentValue, plain
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.ranges import expand, fold
@@ -86,7 +86,7 @@ class PlanReport:
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
-        for change in filter(attrgetter("is_moving"), plan.rings.values()):
+        for change in (change for change in plan.rings.values() if change.is_moving):
             if change.is_ring:
                 blocks = _ring_blocks(change, is_new=change.exchange in new, whole=self.whole)
                 yield Section(f"Ring of {change.exchange}", list(blocks))
@@ -269,15 +269,15 @@ def _fields(change: PlannedChange) -> Iterator[str]:
     """Yield the differences; for a created object the non-default values; for a deleted object only its type."""
     for field in change.fields:
         if change.action in ("update", "replace"):
-            yield f"{field.field}: {_value(field, 'old')} -> {_value(field, 'new')}"
+            yield f"{field.field}: {_value(field, field.old)} -> {_value(field, field.new)}"
         elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
             continue
         elif change.action in ("create", "bind") and _DEFAULTS.get(field.field, ...) != field.new:
-            yield f"{field.field}: {_value(field, 'new')}"
+            yield f"{field.field}: {_value(field, field.new)}"
 
 
-def _value(field: FieldChange, which: str) -> str:
-    value = plain({"value": getattr(field, which)})["value"]
+def _value(field: FieldChange, side: ArgumentValue) -> str:
+    value = plain({"value": side})["value"]
     if value is None:
         return "none"
     return value if isinstance(value, str) and "." not in field.field else toml_value(value)
