@@ -217,7 +217,7 @@ def _misplaced(checked: CheckedExchange) -> float | None:
 def _listed_ring_findings(checked: CheckedExchange, listed: ExchangeDefinition) -> Iterator[Finding]:
     """Yield the differences between a ring and that of the topology. If its order is assumed, the members count, not their order."""
     if listed.ring is not None and checked.is_assumed:
-        yield from wanted_member_findings(checked, listed.ring, checked.applied)
+        yield from wanted_member_findings(checked, listed.ring, checked.apply_command)
     elif listed.ring is not None:
         yield from wanted_ring_findings(checked, listed.ring)
     # The plugin makes the ring of a sharded exchange.

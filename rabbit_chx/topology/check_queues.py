@@ -34,6 +34,8 @@ _QUORUM_TTL_SINCE = (3, 10, 0)
 #: The overflow settings that reject new messages. Quorum queues treat the second one as drop-head
 #: (rabbitmq-server v4.3.6, ``rabbit_quorum_queue.erl``, ``overflow/3``).
 _REFUSES = {"classic": ("reject-publish", "reject-publish-dlx"), "quorum": ("reject-publish",)}
+#: The types of queues whose settings may lose messages. A stream keeps them, and what settings do to a plugin's type is not known.
+_LOSING_TYPES = _REFUSES.keys()
 #: Arguments that determine the place of replicas and do not affect messages.
 _OF_PLACEMENT = {
     "x-queue-leader-locator",
@@ -86,7 +88,7 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
     """
     queues = [queue for queue in checked.live.queues if queue.name in checked.shares]
     for queue in queues:
-        if queue.type in _REFUSES:  # the effects of settings on a plugin's type are not known
+        if queue.type in _LOSING_TYPES:
             yield from _short_lived(checked, queue)
             yield from _dropping(checked, queue)
             yield from _order_breaking(checked, queue)
@@ -108,7 +110,7 @@ def _expiring(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iter
     settings = {
         queue.name: setting
         for queue in queues
-        if queue.type in _REFUSES and (setting := checked.setting(queue, _EXPIRES))
+        if queue.type in _LOSING_TYPES and (setting := checked.setting(queue, _EXPIRES))
     }
     moved = checked.moved_without(settings)
     for queue in (queue for queue in queues if queue.name in settings):

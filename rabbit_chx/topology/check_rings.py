@@ -133,16 +133,16 @@ class CheckedExchange:
         return {queue: self.live.messages.get(queue, 0) for queue in queues}
 
     @property
-    def applied(self) -> str:
+    def apply_command(self) -> str:
         """The command that applies the topology."""
         return apply_fix(self.file, external=self.external)
 
     @property
-    def repaired(self) -> str:
+    def repair_command(self) -> str:
         """The command that repairs the ring; where a wanted member has to be declared first, the one that applies the topology."""
         wanted = () if self.listed is None else self.listed.ring or ()
         if not all(self.reach.exists(member.destination) for member in wanted):
-            return self.applied
+            return self.apply_command
         return repair_fix(self.name, self.file, external=self.external)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
@@ -168,7 +168,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from _filtered(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
-        message, fix, place = finding.message, checked.repaired, finding.destination
+        message, fix, place = finding.message, checked.repair_command, finding.destination
         if finding.kind == "ghost-bucket" and place is not None:
             ends = "go there"
             if not checked.reach.exists(place):
@@ -182,7 +182,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
             if isinstance(place, ExchangeRef):
                 fix += "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)"
         if finding.kind == "hole" and not checked.bound:
-            fix = f"bind a queue to {checked.name}: {checked.applied}"
+            fix = f"bind a queue to {checked.name}: {checked.apply_command}"
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
@@ -200,13 +200,13 @@ def _unroutable(checked: CheckedExchange) -> Finding:
     )
     leading = [place for place, _ in places if place is not None and checked.reach.exists(place)]
     if checked.layout is not None:
-        fix = checked.applied
+        fix = checked.apply_command
     elif leading:
         fix = f"bind a queue to {leading[0]!s}, or take it out of the ring"
     elif checked.bound:
-        fix = checked.repaired
+        fix = checked.repair_command
     else:
-        fix = f"bind a queue to {checked.name}: {checked.applied}"
+        fix = f"bind a queue to {checked.name}: {checked.apply_command}"
     return checked.finding("unroutable-share", message, fix, share=share)
 
 
@@ -267,7 +267,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
     """Yield the differences between a ring and that of the topology's members, in their order."""
-    fix = checked.repaired if checked.layout is None else checked.applied
+    fix = checked.repair_command if checked.layout is None else checked.apply_command
     places = {member.destination for member in members}
     if checked.layout is not None and not places & set(checked.ring.destinations):
         share = misplaced_share(checked, members) or 0.0
@@ -336,10 +336,10 @@ def wanted_order_findings(
                 f"the ring has another order than {source}: {place!s} is where {belongs!s} belongs; {percent(share)} of all keys "
                 "are elsewhere"
             )
-            yield checked.finding("order", message, checked.repaired, share=share)
+            yield checked.finding("order", message, checked.repair_command, share=share)
             return
     message = f"the buckets of the ring differ from {source}{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
-    fix = checked.repaired if checked.layout is None else checked.applied
+    fix = checked.repair_command if checked.layout is None else checked.apply_command
     yield checked.finding("different", message, fix, share=share)
 
 
@@ -367,6 +367,7 @@ def _moved_to(checked: CheckedExchange, wanted: HashRing) -> float:
 
 
 def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, float]:
+    """Return for each destination of the wanted ring the exact share of keys that belong to it and have another queue now."""
     import numpy as np
 
     owners = _live_owners(checked)
@@ -457,7 +458,7 @@ def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
 
 def _fix(checked: CheckedExchange, by_hand: str) -> str:
     """Return the command that applies the topology, or without a topology the manual fix."""
-    return checked.applied if checked.external or checked.file is not None else by_hand
+    return checked.apply_command if checked.external or checked.file is not None else by_hand
 
 
 def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
@@ -468,7 +469,7 @@ def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding
             f"{_named(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
         )
         yield checked.finding(
-            "missing", message, checked.applied, _only([ExchangeRef(name) for name in missing])
+            "missing", message, checked.apply_command, _only([ExchangeRef(name) for name in missing])
         )
     for exchange in wanted:
         fields = (
@@ -477,7 +478,7 @@ def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding
         differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
         if differing:
             message = f"exchange {exchange.name} differs: {differing_fields(differing)}"
-            fix = f"{checked.applied} --allow-delete"
+            fix = f"{checked.apply_command} --allow-delete"
             yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
 
 
@@ -526,7 +527,7 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
         f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys are "
         "elsewhere"
     )
-    yield checked.finding("different", message, checked.applied, _only(misplaced), share)
+    yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
 
 
 def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
@@ -547,7 +548,7 @@ def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
     definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""
     by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
     with_file = checked.layout is not None
-    fix = f"{checked.applied} --allow-delete" if with_file else f"set one by a policy: {by_policy}"
+    fix = f"{checked.apply_command} --allow-delete" if with_file else f"set one by a policy: {by_policy}"
     yield checked.finding("different", message, fix, _only(bare), share)
 
 

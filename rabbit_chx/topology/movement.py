@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
 _NO_ALIASES: Mapping[Place, Place] = {}
-#: The size of the table that marks the pairs of bucket and destination that may have seeds. Most pairs have none, and need no search.
+#: The size of the table that marks, by a remainder, the pairs of bucket and destination that may have seeds. Most pairs have none, and need
+#: no search.
 _MARKS = 1 << 22
 
 
@@ -40,10 +41,10 @@ class MovementCounter:
     """
 
     def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
-        self._ids: dict[Place, int] = {None: 0}
+        self._ids: dict[Place, int] = {None: 0}  # the number of each destination
         self._before = self._resolve(self.number_destinations(before), aliases)
-        self._known = len(self._ids)
-        self._least, self._most = len(self._before), 0
+        self._known = len(self._ids)  # only destinations with lower numbers had keys
+        self._least, self._most = len(self._before), 0  # the bucket counts for which stays are sorted
 
     def number_destinations(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
         """Return the number of the destination of each bucket, 0 for a hole."""
@@ -73,6 +74,7 @@ class MovementCounter:
         aliases: Mapping[Place, Place],
         changed: Iterable[Place] | None = None,
     ) -> NDArray[np.int64]:
+        """Return the numbers of the replacements of the destinations of a ring; `changed` is that of `count_moved_and_lost`."""
         import numpy as np
 
         # With holes, routing counts only as many buckets as have a destination. An empty ring is one hole.
@@ -164,6 +166,7 @@ class MovementCounter:
         return buckets[is_wanted], indices[is_wanted], seeds[is_wanted]
 
     def _cells(self, buckets: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sort key of the first stay of each bucket and previous destination; the last bucket count of a stay is added to it."""
         return (buckets * self._known + numbers) * (self._most + 1)
 
     def _count_seeds(

@@ -371,18 +371,22 @@ def _shards_exchanges(change: PlannedChange) -> bool:
 
 
 def _order_binds(
-    unhashed_changes: Sequence[PlannedChange],
+    changes_without_ring: Sequence[PlannedChange],
     rings: Mapping[str, RingWork],
     existing: Collection[Destination],
 ) -> Iterator[PlannedChange]:
-    """Yield the changes of bindings and the late steps of rings. `unhashed_changes` are those of exchanges without a ring.
+    """Yield the changes of bindings and the late steps of rings. `changes_without_ring` are those of exchanges without a ring.
 
     The changes of one exchange stay together. An exchange follows those that it routes to.
     """
     by_source: dict[str, list[PlannedChange]] = {}
-    sources_with_unbinds = {change.binding.source for change in unhashed_changes if change.action == "unbind"}
+    sources_with_unbinds = {
+        change.binding.source for change in changes_without_ring if change.action == "unbind"
+    }
     # Exchanges that only get bindings are first, so that exchanges without a queue get one before slots are handed over.
-    for change in sorted(unhashed_changes, key=lambda change: change.binding.source in sources_with_unbinds):
+    for change in sorted(
+        changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds
+    ):
         by_source.setdefault(change.binding.source, []).append(change)
     for name, work in rings.items():
         by_source.setdefault(name, []).extend(_add_stand_ins(work, existing))
@@ -449,7 +453,11 @@ def _ring_refusals(work: RingWork) -> Iterator[Finding]:
         yield movement_refusal(work.change, is_default=work.is_default)
 
 
+# -- warnings
+
+
 def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[str]:
+    """Yield the effects of a plan on messages and consumers for which there is no limit."""
     expanded, live = compared.wanted, compared.live
     queues = {queue.name for queue in live.queues}
 

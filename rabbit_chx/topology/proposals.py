@@ -275,6 +275,7 @@ class _Score:
         self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
 
     def best(self, orders: Iterable[Order]) -> Order:
+        """Return the order with the most staying seeds; of equal orders that of the highest `_rank`."""
         best_orders: list[Order] = []
         most = -1
         for order in orders:
@@ -286,15 +287,18 @@ class _Score:
         return max(dict.fromkeys(best_orders), key=self._rank)
 
     def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
+        """Return a sort key: the number of members that need no operation, then the order as written."""
         kept = count_kept_members(self._live, order)
         return kept, tuple(-self._number[member] for member in order)
 
     def staying(self, order: Sequence[RingMember]) -> int:
+        """Return the number of seeds that keep their destination."""
         if not order:
             return 0
         return int(self._seeds[self._numbers(order)[self._after] == self._held].sum())
 
     def _numbers(self, order: Sequence[RingMember]) -> NDArray[np.int64]:
+        """Return the number of the member of each bucket."""
         import numpy as np
 
         numbers = np.array([self._number[member] for member in order], np.int64)

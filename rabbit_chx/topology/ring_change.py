@@ -1,6 +1,7 @@
 """The change of the ring of one ``x-consistent-hash`` exchange: its steps, and the exact shares of keys that move.
 
-Rings are planned for wanted hash exchanges, and for those that lose a member by another part of the plan.
+Rings are planned for wanted hash exchanges, and for those that lose a member by another part of the plan. `plan_rings` makes a `RingWork` of
+each: its `MapChange`, and what the rest of the plan needs besides.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ class RingWork(NamedTuple):
     """The change of a ring while the plan of the topology is made.
 
     Attributes:
+        change: the change so far.
         early_step_count: the number of its steps before the replacement of objects.
         refusals: the reasons to refuse it, except the share that moves.
         impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
+        live: the live ring.
         counter: counts the keys that move away from the live ring; None if nothing was counted.
         reorderable: the wanted members if another order may be proposed, else empty.
         is_default: True if the topology has no limit, and its order is assumed.
@@ -112,6 +115,7 @@ class RingWork(NamedTuple):
 
     @property
     def _converts_to_slots(self) -> bool:
+        """True if the live ring was read and has no slots, and the wanted one has some."""
         before, ownership = self.change.before, self.change.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
@@ -147,7 +151,11 @@ def _plan_ring(
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingWork | None:
-    """Return the change of the ring of an exchange; None if the ring is not part of the plan."""
+    """Return the change of the ring of an exchange; None if the ring is not part of the plan.
+
+    The exchange is deleted, external, new, replaced or kept, in this order. A kept exchange without wanted members is part of the plan if it
+    loses a member.
+    """
     wanted, live, name = compared.wanted, compared.live, live_ring.exchange
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
     itself = ExchangeRef(name)
@@ -229,7 +237,9 @@ def _plan_kept(
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
-    has_only_slots = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if ownership)
+    has_only_slots = ownership is not None and any(
+        after.keys() >= side for side in ({*ring.destinations}, destinations)
+    )
     is_bound_once = len(destinations) == len(wanted)
     is_movable = not (has_replaced or has_only_slots or is_assumed)
     if change.moved_at_worst and ring.buckets and is_bound_once and is_movable:

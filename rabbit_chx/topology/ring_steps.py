@@ -183,7 +183,10 @@ def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMemb
 
 
 def bucket_counts(buckets: Sequence[Place], steps: Sequence[PlannedChange]) -> Iterator[int]:
-    """Yield the bucket count after each step. Holes, which some old releases leave, are not considered."""
+    """Yield the bucket count after each step, for `MovementCounter.prepare`.
+
+    Holes, which some old releases leave, are not considered: a count that is missing here is prepared when it is needed.
+    """
     weights = Counter(destination for destination in buckets if destination is not None)
     for step in steps:
         binding = step.binding
