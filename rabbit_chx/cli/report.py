@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import place_text, to_json
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
+from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
 
@@ -47,7 +48,7 @@ def ring_text(ring: KeyMap) -> str:
     return "; ".join(ring.facts())
 
 
-def has_ring(source: KeyMap) -> bool:
+def has_ring(source: KeyMap) -> TypeGuard[HashRing | SlotTable]:
     """Return True for the ring of an ``x-consistent-hash`` exchange, also with slots."""
     return source.kind not in _WITHOUT_RING
 

@@ -16,8 +16,8 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
-from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.slot_table import ring_beneath
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.proposals import LeastMoved
@@ -212,11 +212,11 @@ def simulate(
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
+    if changed is None or not has_ring(source) or not has_ring(changed):
         return None
     from rabbit_chx.topology.proposals import least_moved
 
-    return least_moved(source, changed)
+    return least_moved(ring_beneath(source), ring_beneath(changed))
 
 
 def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
@@ -230,7 +230,7 @@ def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) ->
         source = source.unbind(*parse_unbind(text, source))
     bindings = parse_bindings(added)
     if has_ring(source):
-        say_ignored(source.release, bindings, source)
+        say_ignored(source.release, bindings, ring_beneath(source))
     for destination, key in bindings:
         source = source.bind(destination, key)
     return cast("KeyMap", source)
