@@ -64,7 +64,8 @@ class Site:
                 self._check_imported(vhost, text)
             else:
                 self.seen["refused"] += 1
-                code, _, said = self._run("check", vhost, "--offline", str(self._path), live=False)
+                release = ("--offline", "--release", self._broker.version)
+                code, _, said = self._run("check", vhost, *release, str(self._path), live=False)
                 assert code, ("the broker refuses this file", text)
                 assert _POSITION.search(said), (said, text)
             self._check_export(vhost, text)

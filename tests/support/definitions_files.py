@@ -190,22 +190,37 @@ _ODD: dict[str, tuple[tuple[str, Any], ...]] = {
 def _change_old(draw: st.DrawFn, content: dict[str, Any]) -> None:
     name = draw(st.sampled_from([name for name, entries in content.items() if entries] or ["queues"]))
     entry = content[name][draw(st.integers(0, len(content[name]) - 1))] if content[name] else {}
-    how = draw(st.sampled_from(("double", "odd", "left out")))
+    how = draw(st.sampled_from(("double", "odd", "odd", "arguments", "arguments", "left out")))
     if how == "double":
         content[name].append(copy.deepcopy(entry))
     elif how == "odd":
         _set(entry, *draw(st.sampled_from(_ODD_BEFORE_4[name])))
+    elif how == "arguments" and name in ("queues", "policies"):
+        table = entry["arguments" if name == "queues" else "definition"]
+        prefix = "x-" if name == "queues" else ""
+        table |= {f"{prefix}{key}": value for key, value in draw(st.sampled_from(_WRONG_BEFORE_4)).items()}
     elif name in ("queues", "exchanges", "policies"):
         entry.pop({"queues": "arguments", "exchanges": "internal", "policies": "priority"}[name], None)
 
 
 _ODD_BEFORE_4: dict[str, tuple[tuple[str, Any], ...]] = {
     "queues": (("exclusive", True), ("arguments", {"x-max-length": "7"}), ("arguments", {"k": 1.5})),
-    "exchanges": (("type", "x-unknown"), ("name", "amq.direct")),
-    "bindings": (("routing_key", "0"), ("routing_key", "1.5"), ("destination", "nobody")),
+    "exchanges": (("type", "x-unknown"), ("name", "amq.direct"), ("arguments", {"alternate-exchange": 5})),
+    "bindings": (
+        ("routing_key", "0"),
+        ("routing_key", "1.5"),
+        ("destination", "nobody"),
+        ("source", "nowhere"),
+    ),
     "policies": (("apply-to", "ALL"), ("pattern", "("), ("definition", {"nope": 1}), ("definition", {})),
-    "parameters": (("component", "nope"), ("value", {"nope": 1})),
+    "parameters": (("component", "nope"), ("value", {"nope": 1}), ("value", {"max-queues": "5"})),
 }
+#: Arguments that 3.10 refuses for all types of queues, or for some, and settings that it refuses.
+_WRONG_BEFORE_4: tuple[dict[str, Any], ...] = (
+    {"max-length": -1}, {"message-ttl": -1}, {"message-ttl": "5"}, {"expires": 0}, {"overflow": "drop"}, {"max-age": "5"}, {"max-age": "1D"},
+    {"max-length-bytes": "1"}, {"queue-mode": "x"}, {"queue-version": 3}, {"queue-leader-locator": "x"}, {"dead-letter-exchange": 5},
+    {"delivery-limit": "5"}, {"max-priority": 256}, {"single-active-consumer": 1}, {"queue-type": "quroum"},
+)  # fmt: skip
 
 
 def _set(entry: dict[str, Any], field: str, value: Any) -> None:
