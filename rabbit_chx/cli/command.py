@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,12 +32,15 @@ from click.shell_completion import CompletionItem
 from rabbit_chx.cli.printed import complete_commands, remember_options
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import clear_bar, printable
+from rabbit_chx.rendering.output import wrap
 
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Record, Report
 
 _PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 _PLOT_DPI = 200
+#: The blanks by which the further lines of a message are indented on a terminal.
+_MARGIN = 2
 
 
 class ExitCode(IntEnum):
@@ -296,12 +300,22 @@ def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:
     return group(**{inner.name: _value(inner.name, inner, read) for inner in part.metadata["parts"]})
 
 
+def _folded(line: str, width: int) -> str:
+    margin = len(line) - len(line.lstrip()) + _MARGIN
+    return wrap(line, width - margin, margin)
+
+
 def say(message: str, *, keep_lines: bool = False) -> None:
-    """Write a message to stderr with control characters escaped, on one line unless it is a list."""
+    """Write a message to stderr with control characters escaped, on one line unless it is a list; on a terminal in lines of its width."""
     if sys.stderr is None:
         return
-    message = complete_commands(message)
-    lines = message.splitlines() if keep_lines else [" ".join(message.split())]
-    text = "\n".join(map(printable, lines))
+    message = f"rabbit-chx: {complete_commands(message)}"
+    lines = [
+        printable(line) for line in (message.splitlines() if keep_lines else [" ".join(message.split())])
+    ]
+    if sys.stderr.isatty():
+        with suppress(OSError, ValueError):
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            lines = [_folded(line, width) for line in lines]
     clear_bar()
-    sys.stderr.write(f"rabbit-chx: {text}\n")
+    sys.stderr.write("\n".join(lines) + "\n")

@@ -1,7 +1,6 @@
 """Commands in the output: each is printed with the broker options of the command that prints it, so that it acts on the same broker.
 
-Messages and findings of the library contain commands such as ``rabbit-chx topology apply FILE``. A command ends before a semicolon,
-a backtick, a parenthesis, a comma with a blank, or the end of the text.
+Messages and findings of the library contain commands such as ``rabbit-chx topology apply FILE``.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ from typing import Any, TypeAlias
 import click
 
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Report, Section
+from rabbit_chx.rendering.output import COMMAND
 
 #: Options of a command line and their values.
 Options: TypeAlias = Sequence[tuple[str, str]]
 
-_WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
-_COMMAND = re.compile(
-    rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
-)
 #: The fields of documents that may contain commands. All else may be text of the user.
 _FIELDS = ("fix", "message")
 _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
@@ -74,7 +70,7 @@ def complete_commands(text: str, options: Options | None = None) -> str:
             words.append(f"{name} {shlex.quote(shown)}")
         return " ".join(words)
 
-    return _COMMAND.sub(completed, text)
+    return COMMAND.sub(completed, text)
 
 
 def password_note() -> str:

@@ -22,6 +22,16 @@ from rabbit_chx.rendering.table import WIDE, TableColumn, printable, render_tabl
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100
 
+_WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
+#: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
+COMMAND = re.compile(
+    rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
+)
+#: What no line break may divide: a command, and a number from its unit.
+_WHOLE = re.compile(rf"{COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9][0-9,.]* [a-z%]+")
+#: A blank in it. Texts are printable, so they do not have this character.
+_BLANK = "\0"
+
 #: Characters with a meaning anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")
 #: An underline at the edge of a word. Within a word it is text.
@@ -187,11 +197,11 @@ class ConsoleOutput:
 
     def _text_of(self, block: Line | Facts | Table) -> str:
         if isinstance(block, Line):
-            return _wrap(self._printable(block.text), self._width)
+            return wrap(self._printable(block.text), self._width)
         if isinstance(block, Facts):
             margin = max((len(name) for name, _ in block.pairs), default=0) + 2
             lines = (
-                f"{name:<{margin}}{_wrap(self._printable(value), self._width - margin, margin)}"
+                f"{name:<{margin}}{wrap(self._printable(value), self._width - margin, margin)}"
                 for name, value in block.pairs
             )
             return "\n".join(lines)
@@ -250,11 +260,18 @@ def _unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | 
             yield block
 
 
-def _wrap(text: str, width: int, margin: int = 0) -> str:
-    """Break lines between words; a word that is too long stays whole."""
+def wrap(text: str, width: int, margin: int = 0) -> str:
+    """Break lines between words; a command, and a word that is too long, stay whole.
+
+    Args:
+        text: the text, without control characters other than line breaks.
+        width: the width in columns.
+        margin: the number of blanks before each line but the first.
+    """
+    kept = _WHOLE.sub(lambda whole: whole[0].replace(" ", _BLANK), text)
     lines = [
-        wrapped
-        for line in text.splitlines()
+        wrapped.replace(_BLANK, " ")
+        for line in kept.splitlines()
         for wrapped in textwrap.wrap(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
         or [""]
     ]

@@ -10,7 +10,7 @@ import pty
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import pytest
 from command_line import PROGRAM
@@ -59,13 +59,13 @@ def test_columns_stay_straight_where_a_character_is_escaped(in_ascii: Callable[.
     assert rows[0].startswith(" \\xfc ")
 
 
-def on_terminal(columns: int, *arguments: str) -> list[str]:
-    """The lines that a terminal of so many columns is given."""
+def on_terminal(columns: int, *arguments: str, codes: Container[int] = (0, 1)) -> list[str]:
+    """The lines that a terminal of so many columns is given, results and messages."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     with subprocess.Popen(
-        [PROGRAM, *arguments], stdout=follower, stdin=subprocess.DEVNULL, env=environment
+        [PROGRAM, *arguments], stdout=follower, stderr=follower, stdin=subprocess.DEVNULL, env=environment
     ) as process:
         os.close(follower)
         seen = io.BytesIO()
@@ -77,9 +77,9 @@ def on_terminal(columns: int, *arguments: str) -> list[str]:
             if not data:
                 break
             seen.write(data)
-        assert process.wait(60) in (0, 1)
+        assert process.wait(60) in codes
     os.close(leader)
-    return seen.getvalue().decode().splitlines()
+    return seen.getvalue().decode().replace("\x1b[K", "").splitlines()  # where a bar was
 
 
 MANY = [part for n in range(10) for part in ("--bind", f"a.queue.with.a.long.name.{n}=1")]
@@ -100,3 +100,19 @@ def test_eighty_columns_are_enough(arguments: list[str]) -> None:
     assert wide == []
     assert len(lines) > 5
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "x", "--url", "amqp://127.0.0.1:1", "--stream", "s", "--count", "3"],
+        ["route", "--bind", "q1", "k"],
+        ["route", "--bind", "q1=1", "--hash-header", "tenant:integer", "k"],
+        ["topology", "check", "--offline", "/absent/" + "folder/" * 20 + "topology.toml"],
+    ],
+)
+def test_messages_are_folded_between_words(arguments: list[str]) -> None:
+    lines = on_terminal(80, *arguments, codes=(2,))
+    assert lines[0].startswith("rabbit-chx: ")
+    assert [line for line in lines if len(line) > 80 and "/absent/" not in line] == []
+    assert all(line.startswith("  ") for line in lines[1:])

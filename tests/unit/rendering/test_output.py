@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_file_has_the_tables_of_a_page_of_100_columns(
 def test_the_tables_of_a_file_fit_into_the_variable_columns(
     columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only tables: a broken line of text cannot be searched, nor pasted as a command."""
+    """Only tables: a broken line of text cannot be searched."""
     monkeypatch.setenv("COLUMNS", columns)
     stream = io.StringIO()
     text, fact = "word " * 40, "fact " * 40
@@ -86,6 +86,24 @@ def test_the_tables_of_a_file_fit_into_the_variable_columns(
     assert (line, facts) == (text.strip(), f"name  {fact.strip()}")
     assert int(columns) - 10 <= max(map(len, tables.splitlines())) <= int(columns)
     assert ("short" in tables.split()) == (columns != "150")
+
+
+COMMAND = "rabbit-chx topology apply 'my file.toml' --allow-moved 0.3 --url amqp://a-long-name.of-a-host.example:5672/vhost --yes"
+
+
+@pytest.mark.parametrize("block", [Line, lambda text: Facts([("fix", text)])], ids=["line", "fact"])
+@pytest.mark.parametrize("width", [40, 100])
+def test_sentences_are_folded_and_commands_are_not(block: Callable[[str], Line | Facts], width: int) -> None:
+    text = f"the ring differs from that of the file, {'word ' * 40}so run: {COMMAND}; or rabbitmqctl list_queues, and look"
+    shown = console(width, block(text))
+    lines = shown.splitlines()
+    assert (
+        sum(COMMAND in line for line in lines)
+        == sum("rabbitmqctl list_queues" in line for line in lines)
+        == 1
+    )
+    assert max(len(line) for line in lines if "rabbit-chx" not in line) <= width
+    assert " ".join(shown.split()).removeprefix("fix ") == " ".join(text.split())
 
 
 @pytest.mark.parametrize("columns", ["", "0", "-1", "wide"])
