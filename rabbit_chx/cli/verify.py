@@ -349,7 +349,7 @@ def verify(
         multiple=True,
         metavar="NAME",
         help="Compare the rows of this stream of EXCHANGE, or of this partition of --super-stream (default: of all partitions). "
-        "* matches any text: '*' for all streams.",
+        "In a pattern such as 'orders-*' an asterisk is any text.",
     ),
     stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
