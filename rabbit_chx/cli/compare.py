@@ -130,7 +130,9 @@ class UpgradeReport(Document):
     source: str
     before: Release = field(metadata=shown(json="release"))
     after: Release = field(metadata=shown(json="to_release"))
-    exchanges: Sequence[ExchangeUpgrade] = field(metadata=shown(as_json=lambda them: list(map(_entry, them))))
+    exchanges: Sequence[ExchangeUpgrade] = field(
+        metadata=shown(as_json=lambda them: list(map(_upgrade_as_json, them)))
+    )
 
     @property
     def code(self) -> int:
@@ -171,7 +173,7 @@ class UpgradeReport(Document):
             yield Facts(fixes)
 
 
-def _entry(exchange: ExchangeUpgrade) -> dict[str, Any]:
+def _upgrade_as_json(exchange: ExchangeUpgrade) -> dict[str, Any]:
     return {
         "exchange": exchange.name,
         "hashes": exchange.hashes,
