@@ -47,7 +47,8 @@ def test_each_command_has_an_example_on_its_page(name: str) -> None:
 
 def test_each_format_of_json_is_on_a_page() -> None:
     sources = "".join(file.read_text() for file in Path(app_module.__file__).parent.glob("*.py"))
-    formats = set(re.findall(r'document\(\s*"([a-z-]+)"', sources)) | {"plan", "ring"}
+    declared = r'(?:document\(\s*|format_name: ClassVar = )"([a-z-]+)"'
+    formats = set(re.findall(declared, sources)) | {"plan", "ring"}
     assert len(formats) > 15
     assert {name for name in formats if f"`rabbit-chx/{name}`" not in TEXT} == set()
 
