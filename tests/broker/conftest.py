@@ -13,6 +13,7 @@ import pytest
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
 from quick_rings import quick_prefix
 from shop import Shop, declare
+from streamed import Streamed
 from tcp_proxy import Proxy
 from topology_commands import Topologies
 
@@ -38,6 +39,20 @@ def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
     yield make
     for proxy_ in made:
         proxy_.close()
+
+
+@pytest.fixture
+def stream(vhost: RunningBroker) -> Streamed:
+    """An empty stream."""
+    return Streamed(vhost, "s", {})
+
+
+@pytest.fixture
+def line(vhost: RunningBroker) -> Iterator[Proxy]:
+    """A line to the stream port."""
+    proxy = Proxy(vhost.stream_url)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from group_stage import QUICK, GroupStage, Handled, eventually, nothing_was_skipped
-from stream_group_stage import StreamGroupStage, numbers_in
+from stream_group_stage import StreamGroupStage
+from streamed import numbers_in
 
 from rabbit_chx.testing import RunningBroker
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from streamed import Streamed
+from streamed import Streamed, numbers_in
 from tcp_proxy import Proxy
 
 from rabbit_chx.errors import MissingRowsError, NotFoundError, UnreachableError
@@ -24,29 +24,11 @@ from rabbit_chx.testing import RunningBroker
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture
-def stream(vhost: RunningBroker) -> Streamed:
-    """An empty stream."""
-    return Streamed(vhost, "s", {})
-
-
-@pytest.fixture
-def line(vhost: RunningBroker) -> Iterator[Proxy]:
-    """A line to the stream port."""
-    proxy = Proxy(vhost.stream_url)
-    yield proxy
-    proxy.close()
-
-
 def follower(stream: Streamed, port: int | None = None, **arguments: Any) -> StreamReader:
     url = stream.broker.stream_url
     if port is not None:
         url = url.replace(f":{stream.broker.stream_port}/", f":{port}/")
     return StreamReader(url, stream.name, end="never", **arguments)
-
-
-def numbers(batch: Any) -> list[int]:
-    return [int(value) for value in batch["value"].to_pylist()]
 
 
 @contextmanager
@@ -74,7 +56,7 @@ def read(reader: StreamReader, rows: int, until_s: float = 60.0) -> list[int]:
     timer = threading.Timer(until_s, reader.stop)
     timer.start()
     for batch in reader:
-        found += numbers(batch)
+        found += numbers_in(batch)
         if len(found) >= rows:
             reader.stop()
     timer.cancel()
@@ -102,7 +84,7 @@ def test_a_longer_wait_makes_fewer_batches(stream: Streamed) -> None:
         found = []
         batches = 0
         for batch in reader:
-            found += numbers(batch)
+            found += numbers_in(batch)
             batches += 1
             if len(found) == 200:
                 break
@@ -115,10 +97,10 @@ def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
     stream.publish(["0"])
     stream.store_offsets()  # chunks of the broker are no rows, and not before `next_offset`
     with follower(stream, timeout_s=1.5) as reader:
-        assert numbers(next(reader)) == [0]
+        assert numbers_in(next(reader)) == [0]
         assert reader.next_offset == 1
         threading.Timer(4, stream.publish, [["1"]]).start()
-        assert numbers(next(reader)) == [1]
+        assert numbers_in(next(reader)) == [1]
         end = reader.next_offset
         threading.Timer(0.5, reader.stop).start()
         started = time.monotonic()
@@ -127,7 +109,7 @@ def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
         assert list(reader) == []
     with follower(stream, start=end, expect=reader.fingerprint) as reader:
         stream.publish(["2"])
-        assert numbers(next(reader)) == [2]
+        assert numbers_in(next(reader)) == [2]
 
 
 def test_a_signal_handler_may_stop_it(stream: Streamed) -> None:
@@ -150,7 +132,7 @@ def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy)
     ):
         found: list[int] = []
         for batch in reader:
-            found += numbers(batch)
+            found += numbers_in(batch)
             if breaks and len(found) > 4_000 - 900 * len(breaks):
                 breaks.pop()()
             if len(found) >= 4_000:
@@ -162,11 +144,11 @@ def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy)
 def test_a_silent_line_is_noticed_and_left(stream: Streamed, line: Proxy) -> None:
     with follower(stream, line.port, timeout_s=6) as reader:
         stream.publish(["0"])
-        assert numbers(next(reader)) == [0]
+        assert numbers_in(next(reader)) == [0]
         line.leave_frozen()  # new connections pass
         stream.publish(["1"])
         started = time.monotonic()
-        assert numbers(next(reader)) == [1]
+        assert numbers_in(next(reader)) == [1]
         assert time.monotonic() - started < 8
         line.freeze()
         with pytest.raises(UnreachableError):
@@ -187,7 +169,7 @@ def test_filters(stream: Streamed) -> None:
         for number in range(6):
             publisher.publish_many(["green"] * 50, ["0"] * 50)
             publisher.publish_many(["red"], [str(number)])
-            found += numbers(next(reader))
+            found += numbers_in(next(reader))
             time.sleep(0.5 * number)
         publisher.publish_many(["green"] * 50, ["0"] * 50)
         threading.Timer(3, reader.stop).start()
@@ -200,7 +182,7 @@ def test_a_stream_that_is_made_again_is_an_error(stream: Streamed, rows: int) ->
     stream.publish_singly(["0", "1"])
     with follower(stream, start="next", timeout_s=8) as reader:
         threading.Timer(0.5, stream.publish_singly, [["2"]]).start()
-        assert numbers(next(reader)) == [2]
+        assert numbers_in(next(reader)) == [2]
         stream.make_again()
         stream.publish_singly(["x"] * rows)
         with pytest.raises((MissingRowsError, UnreachableError) if not rows else MissingRowsError):
@@ -248,7 +230,7 @@ def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) 
 
         async def take() -> None:
             async for batch in reader:
-                found.extend(numbers(batch))
+                found.extend(numbers_in(batch))
 
         heart = asyncio.create_task(beat())
         with reader:
@@ -305,7 +287,7 @@ def test_a_reader_is_an_arrow_stream(stream: Streamed) -> None:
     with StreamReader(stream.broker.stream_url, "s", include=["properties"]) as reader:
         table = pa.table(reader)
         assert table.schema == reader.schema
-    assert numbers(table) == list(range(1_000))
+    assert numbers_in(table) == list(range(1_000))
     with StreamReader(stream.broker.stream_url, "s") as reader:
         stream.make_again()
         stream.publish(["x"])

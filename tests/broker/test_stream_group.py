@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
-from stream_group_stage import StreamGroupStage, numbers_in
+from stream_group_stage import StreamGroupStage
+from streamed import numbers_in
 from super_streams import create_super_stream
 from tcp_proxy import Proxy
 

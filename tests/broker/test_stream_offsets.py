@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from streamed import Streamed
+from streamed import Streamed, numbers_in
 
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import StreamReader, offsets
@@ -31,18 +31,8 @@ for number, batch in enumerate(reader, 1):
 """
 
 
-@pytest.fixture
-def stream(vhost: RunningBroker) -> Streamed:
-    """An empty stream."""
-    return Streamed(vhost, "s", {})
-
-
 def named(stream: Streamed, **arguments: Any) -> StreamReader:
     return StreamReader(stream.broker.stream_url, "s", name="billing", batch_rows=100, **arguments)
-
-
-def numbers(batch: Any) -> list[int]:
-    return [int(value) for value in batch["value"].to_pylist()]
 
 
 def stored(stream: Streamed) -> int | None:
@@ -68,7 +58,7 @@ def test_the_next_reader_starts_after_the_stored_offset(
     found = []
     with named(stream, start=50) as reader:
         for batch in reader:
-            found += numbers(batch)
+            found += numbers_in(batch)
             reader.store_offset(batch)
             assert stored_in_time(stream) == found[0] + 99, "the first batch, and then few rows"
             if len(found) >= 150:
@@ -78,7 +68,7 @@ def test_the_next_reader_starts_after_the_stored_offset(
     with named(stream, start=50) as reader:
         assert reader.start_offset == last + 1
         for batch in reader:
-            found += numbers(batch)
+            found += numbers_in(batch)
             reader.store_offset(batch)
     assert found == list(range(50, 300))
     with named(stream, start="first") as reader:
@@ -128,7 +118,7 @@ def test_a_killed_reader_loses_nothing(stream: Streamed) -> None:
     assert stored_rows[1] >= 10_000
     with named(stream) as reader:
         for batch in reader:
-            found += numbers(batch)
+            found += numbers_in(batch)
     assert set(found) == set(range(40_000))
 
 

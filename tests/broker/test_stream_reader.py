@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,23 +32,9 @@ LARGE_BODY = "x" * 1_000
 
 
 @pytest.fixture
-def stream(vhost: RunningBroker) -> Streamed:
-    """An empty stream."""
-    return Streamed(vhost, "s", {})
-
-
-@pytest.fixture
 def small_segments(vhost: RunningBroker) -> Streamed:
     """A stream that keeps some 40 kB."""
     return Streamed(vhost, "s", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
-
-
-@pytest.fixture
-def line(vhost: RunningBroker) -> Iterator[Proxy]:
-    """A line to the stream port."""
-    proxy = Proxy(vhost.stream_url)
-    yield proxy
-    proxy.close()
 
 
 def reader(stream: Streamed, port: int | None = None, query: str = "", **arguments: Any) -> StreamReader:

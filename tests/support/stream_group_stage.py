@@ -18,15 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 from group_stage import QUICK, GroupStage, Handled
+from streamed import numbers_in
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.streams.nodes import open_any, settings_of
-
-
-def numbers_in(batch: pa.RecordBatch) -> list[int]:
-    """Return the numbers of rows."""
-    bodies: list[Any] = batch["value"].to_pylist()
-    return [int(body) for body in bodies]
 
 
 @dataclass

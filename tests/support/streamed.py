@@ -21,6 +21,11 @@ _STORE_OFFSET = 10
 _FANOUT: Any = "fanout"  # pika's stubs want an enumeration
 
 
+def numbers_in(batch: Any) -> list[int]:
+    """Return the numbers that are the bodies of rows."""
+    return [int(body) for body in batch["value"].to_pylist()]
+
+
 class Streamed:
     """A stream, bound to an exchange for AMQP publishers.
 
