@@ -40,28 +40,20 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     ConsumerUpdate,
-    CreditRefused,
-    DeliveredChunk,
     OffsetSpec,
-    StreamChanged,
     check_range,
 )
 from rabbit_chx.streams.nodes import open_any, open_at
 from rabbit_chx.streams.offsets import log_start_without_position
 from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
+from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, Subscription
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 
-#: The most rows and bytes of a batch; it ends with a chunk.
-_BATCH_ROWS = 65_536
-_BATCH_BYTES = 16 << 20
-#: The chunks in flight have at most about this size together.
-_READ_AHEAD_BYTES = 8 << 20
-_MAX_CREDIT = 128
 #: The offset of handled rows is stored after so many rows or seconds, whichever comes first.
 STORE_ROWS = 10_000
 STORE_S = 1.0
@@ -91,7 +83,7 @@ class StreamReading:
     start: OffsetSpec = "first"
     include: str | tuple[str, ...] = ()
     on_missing: Literal["raise", "count"] = "raise"
-    batch_rows: int = 65_536
+    batch_rows: int = BATCH_ROWS
     addresses: Mapping[str, str] | None = None
     missing: Counter[str] = field(default_factory=Counter)
     damaged: dict[str, DamagedReads] = field(default_factory=dict)
@@ -184,15 +176,11 @@ class Feed:
         self.connection = reading.open(stream, timeout_s=open_s)
         self._reading = reading
         self._stream = stream
-        self._chunks: deque[memoryview] = deque()
-        self._pieces: deque[Piece] = deque()  # the rest of the current chunk
-        self._largest_chunk = 0  # in bytes, of the latest chunks
+        self._subscription = Subscription(stream)
         self._first = 0  # rows before this offset are not returned
-        self._credit = self._limit = 1
         self._begin(start)
         try:
-            # The broker waits for more than half of the first credit, so that is 1.
-            self.connection.subscribe(0, stream, start, 1, {"chunk_selector": "all", **properties})
+            self._subscription.begin(self.connection, start, {"chunk_selector": "all", **properties})
         except BaseException:
             self.close()
             raise
@@ -215,23 +203,12 @@ class Feed:
 
     def poll(self, wait_s: float) -> None:
         """Receive what has arrived, and wait for it if nothing has; raise a ConnectionLostError if the subscription has ended."""
-        if wait_s and not (self._chunks or self._pieces):
-            self._replenish_credit()
-        for event in self.connection.events(0.0 if self._chunks or self._pieces else wait_s):
-            match event:
-                case DeliveredChunk(_, data):
-                    self._chunks.append(data)
-                    self._credit -= 1
-                case ConsumerUpdate():
-                    self.updates.append(event)
-                case StreamChanged() | CreditRefused():
-                    raise ConnectionLostError(
-                        f"{self.connection.where}: the broker has ended the subscription of stream {self._stream!r}: the stream is "
-                        "deleted, or its replica or leader has changed",
-                        queue=self._stream,
-                    )
-                case _:
-                    pass
+        subscription = self._subscription
+        is_idle = not (subscription.waiting or subscription.pieces)
+        if wait_s and is_idle:
+            subscription.replenish()
+        events = subscription.receive(wait_s if is_idle else 0.0)
+        self.updates += [event for event in events if isinstance(event, ConsumerUpdate)]
 
     def batch(self) -> pa.RecordBatch | None:
         """Return the rows that have arrived; None without any. A damaged chunk is a lost connection until it was read several times."""
@@ -246,20 +223,21 @@ class Feed:
 
     def _batch(self) -> pa.RecordBatch | None:
         found, rows, size = list[Piece](), 0, 0
-        while rows < _BATCH_ROWS and (self._pieces or self._chunks):
-            if not self._pieces:
+        waiting, pieces_left = self._subscription.waiting, self._subscription.pieces
+        while rows < BATCH_ROWS and (pieces_left or waiting):
+            if not pieces_left:
                 self._take_chunk()
                 continue
-            size += self._pieces[0].size
-            if found and (size > _BATCH_BYTES or self._is_lenient):
+            size += pieces_left[0].size
+            if found and (size > BATCH_BYTES or self._is_lenient):
                 break
-            found.append(self._pieces.popleft())
+            found.append(pieces_left.popleft())
             rows += found[-1].records
-        if self._largest_chunk < _READ_AHEAD_BYTES // 2:  # a larger one would be there with its successor
-            self._replenish_credit()
+        if not self._subscription.is_large:  # otherwise its successor would be there with it
+            self._subscription.replenish()
         if not found:
             return None
-        if size > _BATCH_BYTES:  # a few large rows
+        if size > BATCH_BYTES:  # a few large rows
             pa.default_memory_pool().release_unused()  # of the batch before
         begin, end = found[0].offset, found[-1].end
         try:
@@ -271,17 +249,14 @@ class Feed:
         return batch if batch.num_rows else None
 
     def _take_chunk(self) -> None:
-        data, progress = self._chunks.popleft(), self.progress
-        chunk = read_chunk(data)
-        self._largest_chunk = max(
-            len(data), self._largest_chunk // 2
-        )  # the effect of a single large one fades
+        progress = self.progress
+        chunk = read_chunk(self._subscription.take())
         if not self._is_placed:
             self._is_placed, progress.next, self._first = True, chunk.offset, chunk.offset
         first, missing = progress.next, progress.missing
         if progress.advance(chunk):
             try:
-                self._pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
+                self._subscription.pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
             except (DamagedChunkError, InputError):
                 self._note_unreadable(chunk.offset)
         self._count_missing(missing)
@@ -291,12 +266,6 @@ class Feed:
         if not self._is_lenient:
             raise  # noqa: PLE0704  # called while the error is handled
         self.unreadable.append(offset)
-
-    def _replenish_credit(self) -> None:
-        limit = min(max(1, _READ_AHEAD_BYTES // max(1, self._largest_chunk)), _MAX_CREDIT, 2 * self._limit)
-        if self._largest_chunk and self._credit + len(self._chunks) <= limit // 2:
-            self.connection.give_credit(0, limit - self._credit - len(self._chunks))
-            self._credit, self._limit = limit - len(self._chunks), limit
 
     def skip_unstored(self, start: int, log_start: int) -> None:
         """Raise or count that rows before `start` may be missing, as no position is stored."""

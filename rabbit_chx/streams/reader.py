@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
@@ -36,7 +35,6 @@ from rabbit_chx.checks import check_seconds, check_whole, shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
-    ConnectionLostError,
     DamagedChunkError,
     InputError,
     RabbitChxError,
@@ -51,17 +49,16 @@ from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.following import ATTEMPT_S, STOP_INTERVAL_S, Following
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
-    CreditRefused,
     DeliveredChunk,
     Key,
     OffsetSpec,
-    StreamChanged,
     check_range,
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
+from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, Subscription
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,11 +69,6 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-_BATCH_BYTES = 16 << 20
-#: The credit is limited so that the chunks in flight have about this size, if each is as large as the largest of the latest ones.
-_READ_AHEAD_BYTES = 8 << 20
-_MAX_CREDIT = 128
-_SUBSCRIPTION_ID = 0
 #: With filters: the subscription to the last chunk of the range.
 _END_SUBSCRIPTION_ID = 1
 #: With filters: the subscription to the next matching chunk.
@@ -149,7 +141,6 @@ class StreamReader(Batches):
         chunks: the number of returned chunks; the broker writes a chunk at once.
         rows_read: the rows of the batches before the reader applied `filters` to them.
         rows_returned: the rows of the returned batches.
-        bytes_read: the received bytes of chunks, without those that find the range.
 
     Raises:
         InputError: an argument is not valid.
@@ -162,18 +153,6 @@ class StreamReader(Batches):
             print(sum(batch.num_rows for batch in reader))
     """
 
-    end_fingerprint: Fingerprint | None = None
-    _following: Following | None = None
-    _connection: StreamConnection | None = None
-    _failure: Exception | None = None
-    _is_stopped = False
-    _credit = 0  # chunks that the broker may still send
-    _credit_limit = 1
-    _largest_chunk = 0  # in bytes, of the latest chunks
-    _unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
-    # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
-    _has_end = _has_next = False
-
     def __init__(
         self,
         url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
@@ -185,7 +164,7 @@ class StreamReader(Batches):
         include: Collection[str] = (),
         filters: Collection[str | bytes] = (),
         match_unfiltered: bool = False,
-        batch_rows: int = 65_536,
+        batch_rows: int = BATCH_ROWS,
         addresses: Mapping[str, str] | None = None,
         on_missing: Literal["raise", "count"] = "raise",
         landmarks: Collection[Fingerprint] | None = None,
@@ -205,33 +184,40 @@ class StreamReader(Batches):
         check_whole("batch_rows", batch_rows, 1)
         check_seconds("timeout_s", timeout_s, zero=False)
         check_seconds("max_wait_s", max_wait_s)
-        if on_missing not in ("raise", "count"):
-            raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
         check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
+        if on_missing not in ("raise", "count"):
+            raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         if name is not None and (expect is not None or landmarks is not None):
             raise InputError(
                 f"the name is {shown(name)}, and expect or landmarks is given: the broker keeps the position, or the application does"
             )
-        schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
-        self._include = tuple(include)
-        self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
+        schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self.stream = stream
-        self._batch_rows = batch_rows
-        self._stored = None if name is None else StoredOffset(stream, name)
+        self._include = tuple(include)
+        self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
         self._addresses = addresses and node_addresses(addresses)
-        self._timeout_s = timeout_s
-        self._check_crc = check_crc
-        self._max_frame_bytes = max_frame_bytes
+        self._timeout_s, self._check_crc = timeout_s, check_crc
+        self._batch_rows, self._max_frame_bytes = batch_rows, max_frame_bytes
         self._max_sub_entry_bytes = max_sub_entry_bytes
-        if end == "never":
-            self._following = Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
-        self._damaged = DamagedReads(stream)
-        self._received: deque[tuple[Chunk, list[Piece]]] = deque()
-        self._pieces: deque[Piece] = deque()  # the rest of the current chunk
+        self._stored = None if name is None else StoredOffset(stream, name)
+        self._following = (
+            Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
+            if end == "never"
+            else None
+        )
+        self._connection: StreamConnection | None = None
+        self._failure: Exception | None = None
+        # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
+        self._is_stopped = self._has_end = self._has_next = False
+        self._subscription = Subscription(stream)
         self._progress = Progress(stream, count_missing=on_missing == "count")
+        self._damaged = DamagedReads(stream)
+        self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
+        self.chunks = self.rows_read = self.rows_returned = 0
+        self.end_fingerprint: Fingerprint | None = None
         self._is_unverified = landmarks is not None  # whether the caller found the range
         if landmarks is None:
             deadline = time.monotonic() + timeout_s
@@ -248,8 +234,12 @@ class StreamReader(Batches):
         self.fingerprint = expect
         self._progress.last = expect or self._progress.last
         self.start_offset = self.next_offset = self._progress.next
-        self.chunks = self.rows_read = self.rows_returned = self.bytes_read = 0
         self.end_offset = self._progress.end
+
+    @property
+    def bytes_read(self) -> int:
+        """The received bytes of chunks, without those that find the range."""
+        return self._subscription.bytes_received
 
     @property
     def schema(self) -> pa.Schema:
@@ -367,7 +357,7 @@ class StreamReader(Batches):
     def _verify_range(self, deadline: float) -> None:
         """Verify on the leader the rest of the range that the caller passed; the next chunk needs a new subscription."""
         self._disconnect()
-        self._received.clear()
+        self._subscription.waiting.clear()
         progress = self._progress
         self._find_range(progress.next, progress.end, progress.last, deadline)
 
@@ -375,20 +365,21 @@ class StreamReader(Batches):
 
     def _next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end."""
-        progress, batch, rows, size = self._progress, list[Piece](), 0, 0
+        progress, pieces_left = self._progress, self._subscription.pieces
+        batch, rows, size = list[Piece](), 0, 0
         deadline = time.monotonic() + self._timeout_s
-        while rows < self._batch_rows and size < _BATCH_BYTES and not self._is_stopped:
-            if not self._pieces:
+        while rows < self._batch_rows and size < BATCH_BYTES and not self._is_stopped:
+            if not pieces_left:
                 if progress.next >= progress.end or (
                     batch and self._following and not self._has_more(self._following)
                 ):
                     break
                 deadline = self._take_chunk(deadline)
                 continue
-            piece = self._pieces[0]
-            if batch and size + piece.size > _BATCH_BYTES:
+            piece = pieces_left[0]
+            if batch and size + piece.size > BATCH_BYTES:
                 break
-            batch.append(self._pieces.popleft())
+            batch.append(pieces_left.popleft())
             rows += piece.records
             size += piece.size
             if self._unreturned_chunk is not None:
@@ -403,7 +394,7 @@ class StreamReader(Batches):
                 columns = self._filters.select(columns, self._include)
         # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
         if self._following is None:
-            self.next_offset = min(self._pieces[0].offset if self._pieces else progress.next, progress.end)
+            self.next_offset = min(pieces_left[0].offset if pieces_left else progress.next, progress.end)
         elif batch:  # not behind chunks of the broker: a stream without further rows ends before them
             self.next_offset = batch[-1].end
         return columns
@@ -411,25 +402,44 @@ class StreamReader(Batches):
     def _take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self._progress
-        if not self._received:
-            receive = self._receive if self._following is None else self._following.wait
-            self._retry(deadline, lambda: receive(self._connection or self._subscribe(deadline), deadline))
-        # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
-        if self._is_unverified and self._received and self._received[0][0].end <= self._resume_at:
-            self._retry(deadline, lambda: self._verify_range(deadline))
-        if not self._received:  # the range was verified, or no further chunk exists or matches
+        found = self._retry(deadline, lambda: self._received_chunk(deadline))
+        if found is None:
             return time.monotonic() + self._timeout_s if self._following else deadline
-        chunk, chunk_pieces = self._received.popleft()
+        chunk, chunk_pieces = found
+        with suppress(RabbitChxError):  # the next wait raises it again
+            if self._connection is not None:
+                self._subscription.replenish()
         first = progress.next
-        if progress.advance(chunk):
-            self._unreturned_chunk = chunk
-            self._pieces.extend(
-                piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
-            )
+        has_rows = progress.advance(chunk)
         if progress.next <= first:  # a chunk that was received before does not extend the deadline
             return deadline
         self._damaged.forget_before(progress.next)
+        if has_rows:
+            self._unreturned_chunk = chunk
+            if chunk.offset < first or chunk.end > progress.end:
+                chunk_pieces = [
+                    piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
+                ]
+            self._subscription.pieces.extend(chunk_pieces)
         return time.monotonic() + self._timeout_s
+
+    def _received_chunk(self, deadline: float) -> tuple[Chunk, list[Piece]] | None:
+        """Return the next chunk with its pieces, received before or now; None if the range was verified, or none exists or matches."""
+        subscription = self._subscription
+        if not subscription.waiting:
+            receive = self._receive if self._following is None else self._following.wait
+            receive(self._connection or self._subscribe(deadline), deadline)
+            if not subscription.waiting:
+                return None
+        chunk = read_chunk(subscription.take(), check_crc=self._check_crc)
+        # If the log was cut, the broker moves the start to its end: the first chunk then is one before the start.
+        if self._is_unverified and chunk.end <= self._resume_at:
+            self._verify_range(deadline)
+            return None
+        if chunk.kind != "user" or chunk.end <= self._progress.next:
+            return chunk, []
+        # Parsing detects damage that the CRC does not.
+        return chunk, pieces(chunk, max_sub_entry_bytes=self._max_sub_entry_bytes)
 
     def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt. A failed one closes the connection."""
@@ -444,9 +454,9 @@ class StreamReader(Batches):
                     raise causes[-1] from None
                 raise
             except DamagedChunkError as cause:
-                offset = self._received[-1][0].end if self._received else self._progress.next
+                self._subscription.waiting.clear()  # they would be behind a gap
                 node = self._connection.node if self._connection else None
-                raise self._damaged.note(cause, offset, node) from None
+                raise self._damaged.note(cause, self._progress.next, node) from None
             except InputError as cause:
                 raise InputError(f"stream {self.stream!r}: {cause}") from None
 
@@ -476,15 +486,14 @@ class StreamReader(Batches):
         if self._following is not None and self._following.is_interrupted:
             self._is_behind(deadline)
             self._following.is_interrupted = False
+        start = self._resume_at
         connection = self._connection = self._open(deadline, leader=False)
-        # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         all_chunks = {"chunk_selector": "all"}
         self._has_end = False
         if self._filters and self._following is None:
             connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self._progress.end - 1, 1, all_chunks)
         properties = self._filters.properties if self._filters else all_chunks
-        connection.subscribe(_SUBSCRIPTION_ID, self.stream, self._resume_at, 1, properties)
-        self._credit = self._credit_limit = 1
+        self._subscription.begin(connection, start, properties)
         return connection
 
     def _has_received(self, connection: StreamConnection, wait_s: float) -> bool:
@@ -493,21 +502,21 @@ class StreamReader(Batches):
         if self._stored is not None:
             self._stored.write_if_due(connection)
         self._receive_within(connection, wait_s)
-        if self._filters and self._received:
+        if self._filters and self._subscription.waiting:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
-        return bool(self._received)
+        return bool(self._subscription.waiting)
 
     def _has_more(self, following: Following) -> bool:
         """With ``end="never"``: return whether the batch may get further rows. A lost connection is left to the next batch."""
         try:
-            return bool(self._received) or (
+            return bool(self._subscription.waiting) or (
                 self._connection is not None and following.wait_for_more(self._connection)
             )
         except RabbitChxError as cause:
             _log.debug("%s; the batch is returned first", cause)
             self._disconnect()
             following.is_interrupted = True
-            return bool(self._received)
+            return bool(self._subscription.waiting)
 
     def _is_behind(self, deadline: float) -> bool:
         """Ask the leader for a chunk that was not received. If its log does not have the last one that was, that is an error."""
@@ -536,12 +545,12 @@ class StreamReader(Batches):
         """Wait for a chunk, for half of the timeout: another connection is tried in the other half."""
         connection.deadline = deadline
         silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
-        if self._is_unverified and not self._received:
+        if self._is_unverified and not self._subscription.waiting:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
-            if not self._received and not self._has_end:
+            if not self._subscription.waiting and not self._has_end:
                 self._verify_range(deadline)
                 return
-        while not self._received:
+        while not self._subscription.waiting:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
                 with suppress(UnreachableError):  # then the silence itself is reported
@@ -555,7 +564,7 @@ class StreamReader(Batches):
             self._receive_within(connection, min(left_s, _QUIET_S if self._has_end else STOP_INTERVAL_S))
             if self._is_stopped:
                 return
-            if self._has_end and not self._received and self._finish(connection):
+            if self._has_end and not self._subscription.waiting and self._finish(connection):
                 return
         if self._filters:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
@@ -568,7 +577,7 @@ class StreamReader(Batches):
         log_start = connection.stats(self.stream)["first_chunk_id"]  # the reply arrives after the chunk
         connection.unsubscribe(_NEXT_SUBSCRIPTION_ID)
         self._receive_within(connection, 0.0)
-        if self._received or self._has_next:
+        if self._subscription.waiting or self._has_next:
             return False
         self._progress.log_start = log_start
         self._progress.skip_to(self._progress.end, self._progress.end)
@@ -582,50 +591,17 @@ class StreamReader(Batches):
             self._progress.check_reached_by(last.end)
 
     def _receive_within(self, connection: StreamConnection, wait_s: float) -> None:
-        """Receive the chunks that arrive within `wait_s` seconds, and replenish the credit."""
-        largest = self._largest_chunk // 2  # so that the effect of a single large chunk fades
-        for event in connection.events(wait_s):
-            match event:
-                case DeliveredChunk(subscription_id, data):
-                    chunk = read_chunk(data, check_crc=self._check_crc)
-                    self.bytes_read += len(data)
-                    if subscription_id == _NEXT_SUBSCRIPTION_ID:
-                        self._has_next = chunk.offset < self._progress.end
-                        continue
-                    if subscription_id == _END_SUBSCRIPTION_ID:
-                        self._progress.check_landmarks(chunk)
-                        self._has_end = chunk.end >= self._progress.end
-                        if not self._has_end:
-                            connection.give_credit(_END_SUBSCRIPTION_ID, 1)
-                        continue
-                    self._received.append((chunk, self._wanted_pieces(chunk)))
-                    self._credit -= 1
-                    largest = max(largest, len(data))
-                case StreamChanged() | CreditRefused():
-                    raise ConnectionLostError(
-                        f"{connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
-                        "deleted, or its replica or leader has changed",
-                        queue=self.stream,
-                    )
-                case _:
-                    pass
-        self._largest_chunk = largest
-        self._replenish_credit(connection)
-
-    def _replenish_credit(self, connection: StreamConnection) -> None:
-        """Give the broker credit for further chunks, once it has used half of it."""
-        limit = min(max(1, _READ_AHEAD_BYTES // max(self._largest_chunk, 1)), _MAX_CREDIT)
-        # The limit only doubles: the first chunk often has the publisher's first row alone, and larger ones follow.
-        limit = min(limit, 2 * self._credit_limit)
-        if self._received and self._credit <= limit // 2:
-            connection.give_credit(_SUBSCRIPTION_ID, limit - self._credit)
-            self._credit = self._credit_limit = limit
-
-    def _wanted_pieces(self, chunk: Chunk) -> list[Piece]:
-        """Return the pieces of a chunk that may have new rows; parsing them detects damage that the CRC does not."""
-        if chunk.kind != "user" or chunk.end <= self._progress.next:
-            return []
-        return pieces(chunk, max_sub_entry_bytes=self._max_sub_entry_bytes)
+        """Receive the chunks that arrive within `wait_s` seconds."""
+        for event in self._subscription.receive(wait_s):
+            if isinstance(event, DeliveredChunk):  # with filters
+                chunk = read_chunk(event.chunk, check_crc=self._check_crc)
+                if event.subscription_id == _NEXT_SUBSCRIPTION_ID:
+                    self._has_next = chunk.offset < self._progress.end
+                    continue
+                self._progress.check_landmarks(chunk)
+                self._has_end = chunk.end >= self._progress.end
+                if not self._has_end:
+                    connection.give_credit(_END_SUBSCRIPTION_ID, 1)
 
     def _open(self, deadline: float, *, leader: bool) -> StreamConnection:
         connection = open_at(

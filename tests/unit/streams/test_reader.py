@@ -7,10 +7,11 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from stream_bytes import chunk_bytes, entry
 
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import Fingerprint, StreamReader
-from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.progress import Progress
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -45,10 +46,11 @@ def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
 
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
     with StreamReader("rabbitmq-stream://host", "s", start=0, end=80, landmarks=()) as reader:
-        reader._progress.advance(chunk(0))
-        reader._received.append((chunk(0), []))
+        chunks = [memoryview(chunk_bytes([entry(b"")] * 10, offset=offset)) for offset in (0, 10)]
+        reader._progress.advance(read_chunk(chunks[0]))
+        reader._subscription.waiting.append(chunks[0])
         assert reader._take_chunk(5.0) == 5.0
-        reader._received.append((chunk(10), []))
+        reader._subscription.waiting.append(chunks[1])
         assert reader._take_chunk(5.0) > 5.0
 
 
