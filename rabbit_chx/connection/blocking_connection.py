@@ -173,8 +173,8 @@ class Connection:
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.session.where, cause)
             finally:
-                self._transport.close()
                 self.session.fail(closed_connection(self.session.where))
+                self._transport.close()
         if self._keeper.is_alive():
             self._keeper.join(_CLOSE_S)
 

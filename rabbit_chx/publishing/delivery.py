@@ -246,6 +246,7 @@ class Delivery:
         self.failure: RabbitChxError | None = None
         self._exchange = exchange
         self._log_fields = {"exchange": exchange}
+        self._refused = RefusedBatches()
         self.tally = Tally()
         self._targets = targets
         self._target = 0
@@ -262,7 +263,6 @@ class Delivery:
         self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
         self._one_by_one = False  # `_unsent` has single rows; one is open at a time
         self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are in doubt
-        self._refused = RefusedBatches()
         self._acked = 0  # on lost connections
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
         self._outage: Outage | None = None  # it is over once the broker confirms a message

@@ -75,11 +75,12 @@ class PublisherBase(Owned):
         credentials: Credentials | None = None,
     ) -> None:
         self.exchange = exchange
-        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         try:
+            is_in_client = _in_client(routing, ring)
             targets = with_credentials(read_secretly(_targets, url), credentials)
         finally:
             del url
+        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if connection_name is not None:
             targets = tuple(replace(target, connection_name=connection_name) for target in targets)
         if on_unroutable not in ("raise", "report"):
@@ -89,12 +90,8 @@ class PublisherBase(Owned):
                 f"properties is of type {type(properties).__name__}: give a dict of values by name"
             )
         limits = Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s)
-        name = exchange_name(exchange)
         self._read_ring = ring if callable(ring) else None
         self._ring_changed: MismatchError | None = None
-        if _in_client(routing, ring):
-            name = DEFAULT_EXCHANGE
-            check_for_copies([(properties or {}).get("headers")])
         self._on_unroutable = on_unroutable
         self._progress = progress
         shared = Properties(
@@ -104,6 +101,10 @@ class PublisherBase(Owned):
                 **(properties or {}),
             }
         )
+        name = exchange_name(exchange)
+        if is_in_client:
+            name = DEFAULT_EXCHANGE
+            check_for_copies([(properties or {}).get("headers")])
         # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
         self._defaults = RowDefaults(exchange, shared, max(1, min(BATCH_ROWS, max_in_flight // 2)))
         if routing == "client" and self._read_ring is None:
