@@ -31,7 +31,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
 
 _FILES = int(os.environ.get("DEFINITIONS", "60"))
 _DIFFERENCES = {"missing", "unexpected", "different", "order"}
-_POSITION = re.compile(r"the text|(exchanges|queues|bindings|policies|parameters|vhosts)(\[|[ .:])")
+_POSITION = re.compile(
+    r"the text|(exchanges|queues|bindings|policies|parameters|vhosts)(\[|[ .:])|(exchange|queue|policy) .*: [a-z]"
+)
 
 
 class Site:
