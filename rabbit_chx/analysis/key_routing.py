@@ -100,9 +100,9 @@ class Hashing:
 
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
-        if isinstance(ring, HashRing | SlotTable):
-            return ConsistentHashExchange("sample", ring, self.arguments)
         check_key_map(ring)
+        if ring.kind in ("x-consistent-hash", "slots"):
+            return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
         return cast("ModulusHashExchange | SuperStream", ring)
 
     def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
