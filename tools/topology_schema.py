@@ -8,8 +8,8 @@ from typing import Any
 from tables import meaning
 
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology import fields
-from rabbit_chx.topology.fields import EntryType, Kind
+from rabbit_chx.topology.file import fields
+from rabbit_chx.topology.file.fields import EntryType, Kind
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 _VALUE = {"$ref": "#/definitions/value"}

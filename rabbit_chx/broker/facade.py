@@ -18,11 +18,10 @@ from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology
-from rabbit_chx.topology.applying import Applied, Permission, apply_plan, read_consumer_tags
-from rabbit_chx.topology.declaring import Declared, declare_exchange
-from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.reading import (
+from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan, read_consumer_tags
+from rabbit_chx.topology.live.declaring import Declared, declare_exchange
+from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.topology.live.reading import (
     OVERVIEW,
     LiveExchange,
     PublishRates,
@@ -31,11 +30,12 @@ from rabbit_chx.topology.reading import (
     read_sharded_exchange,
     read_topology,
 )
-from rabbit_chx.topology.shards import ShardedExchange
+from rabbit_chx.topology.live.shards import ShardedExchange
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 
 
 class _Connected:
-    """The connections of a broker; implements :class:`~rabbit_chx.topology.live_broker.LiveBroker`."""
+    """The connections of a broker; implements :class:`~rabbit_chx.topology.live.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: RingSource | None

@@ -17,8 +17,8 @@ from pika import exceptions as pika_errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.hand_over import HandOverMarker
-from rabbit_chx.topology.live_broker import try_count
+from rabbit_chx.topology.live.hand_over import HandOverMarker
+from rabbit_chx.topology.live.live_broker import try_count
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -124,7 +124,7 @@ class PikaCarrier:
         longest_s: float,
         queues: Sequence[str],
     ) -> bool:
-        """Wait for the reply to a marker, as `rabbit_chx.topology.live_broker` defines it."""
+        """Wait for the reply to a marker, as `rabbit_chx.topology.live.live_broker` defines it."""
         wanted = marker.reply(kind)
         began_at = read_at = time.monotonic()
         with self._connected() as connection:

@@ -33,7 +33,7 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition, plain
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class PikaConnection:
         """Perform an operation, and wait for the answer.
 
         Raises:
-            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live_broker.refused`.
+            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live.live_broker.refused`.
             ConnectionLostError: the connection is closed.
             BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.

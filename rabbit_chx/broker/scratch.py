@@ -26,7 +26,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.live_broker import Operation
+from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,

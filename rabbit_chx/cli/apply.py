@@ -24,9 +24,9 @@ from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRef
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
-from rabbit_chx.topology.applying import Applied
-from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.plan_output import NO_CHANGE, counted_changes
+from rabbit_chx.topology.live.applying import Applied
+from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -17,10 +17,10 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim, shown
-from rabbit_chx.topology.map_change import MapChange
-from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.file.toml_file import rearrange
+from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.slots import slot_layouts
-from rabbit_chx.topology.toml_file import rearrange
 
 
 def _shares(rings: Iterable[tuple[MapChange, RingProposal]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.topology.reading import LiveExchange
+    from rabbit_chx.topology.live.reading import LiveExchange
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -77,7 +77,7 @@ class BrokerAddresses:
     def exchange(self, name: str, why: str) -> LiveExchange:
         """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
         from rabbit_chx.broker.ring_source import rings_by
-        from rabbit_chx.topology.reading import LiveExchange
+        from rabbit_chx.topology.live.reading import LiveExchange
 
         vhost = self.settings.vhost
         read_rings = None if self.ring_source is None else partial(rings_by, self.ring_source, vhost)

@@ -25,9 +25,9 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
-from rabbit_chx.topology.check import CHECK_KINDS
-from rabbit_chx.topology.file_rules import refused_objects
-from rabbit_chx.topology.plan_output import counted_kind
+from rabbit_chx.topology.checking.check import CHECK_KINDS
+from rabbit_chx.topology.file.file_rules import refused_objects
+from rabbit_chx.topology.planning.plan_output import counted_kind
 
 _MOST_SHOWN = 50
 

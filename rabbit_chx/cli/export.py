@@ -15,10 +15,10 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import SPREAD, Block, Verbatim, shown, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, Topology
-from rabbit_chx.topology.fields import toml_value
+from rabbit_chx.topology.file.fields import toml_value
+from rabbit_chx.topology.live.shards import without_shards
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
-from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
 
 #: The share that moves when one queue of five is added or removed.

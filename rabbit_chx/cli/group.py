@@ -25,8 +25,8 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
-from rabbit_chx.topology.reading import LiveExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamMember, StreamShare

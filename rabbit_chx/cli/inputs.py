@@ -113,7 +113,7 @@ def _report_definitions(name: str, topology: Topology) -> None:
 
 def _toml_of_export(text: str) -> str | None:
     """Return the TOML text of the JSON document that `topology export` writes; None for any other text."""
-    from rabbit_chx.topology.fields import toml_key, toml_value
+    from rabbit_chx.topology.file.fields import toml_key, toml_value
 
     if f'"{_TOPOLOGY_FORMAT}"' not in text[:_BEGINNING]:
         return None
@@ -187,7 +187,7 @@ def expand_ranges(texts: Sequence[str]) -> list[str]:
     """Return the texts with each range expanded as in a topology file: ``q{1..3}=1`` is three bindings."""
     if not any("{" in text for text in texts):
         return list(texts)
-    from rabbit_chx.topology.ranges import RangeError, expand
+    from rabbit_chx.topology.file.ranges import RangeError, expand
 
     expanded: list[str] = []
     for text in texts:

@@ -24,13 +24,13 @@ from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.fields import toml_value
-from rabbit_chx.topology.map_change import MapChange
-from rabbit_chx.topology.movement import SlotHandOver
+from rabbit_chx.topology.file.fields import toml_value
+from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import ArgumentValue, plain
-from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
-from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.ranges import expand, fold
+from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.movement import SlotHandOver
+from rabbit_chx.topology.planning.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
+from rabbit_chx.topology.planning.proposals import RingProposal
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -21,10 +21,10 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.check import live_hash_exchange
-from rabbit_chx.topology.check_rings import apply_fix
-from rabbit_chx.topology.plan_output import counted_changes
-from rabbit_chx.topology.repair import MemberGap, MemberGaps
+from rabbit_chx.topology.checking.check import live_hash_exchange
+from rabbit_chx.topology.checking.check_rings import apply_fix
+from rabbit_chx.topology.live.repair import MemberGap, MemberGaps
+from rabbit_chx.topology.planning.plan_output import counted_changes
 from rabbit_chx.topology.slots import numbered_slots
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.ring_steps import find_live_ring
+from rabbit_chx.topology.planning.ring_steps import find_live_ring
 
 
 @dataclass(frozen=True, slots=True)

@@ -469,7 +469,7 @@ def _document(text: bytes) -> Mapping[str, Any]:
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return the routing of a hash exchange of a topology file."""
-    from rabbit_chx.topology.reading import modulo_map_of
+    from rabbit_chx.topology.live.reading import modulo_map_of
 
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release)
@@ -490,8 +490,8 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
+    from rabbit_chx.topology.live.reading import is_super_stream
     from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-    from rabbit_chx.topology.reading import is_super_stream
 
     hashing = {
         exchange.name: exchange

@@ -11,10 +11,10 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
 from rabbit_chx.rendering import Block, Facts, table_of
 from rabbit_chx.routing.key_map import plural
-from rabbit_chx.topology.shards import Shard
+from rabbit_chx.topology.live.shards import Shard
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.shards import ShardedExchange
+    from rabbit_chx.topology.live.shards import ShardedExchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rabbit_chx.routing.key_map import KeyMap, plural
 from rabbit_chx.routing.slot_table import ring_beneath
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.proposals import LeastMoved
+    from rabbit_chx.topology.planning.proposals import LeastMoved
 
 _HEAVIEST = 5
 
@@ -214,7 +214,7 @@ def simulate(
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     if changed is None or not has_ring(source) or not has_ring(changed):
         return None
-    from rabbit_chx.topology.proposals import least_moved
+    from rabbit_chx.topology.planning.proposals import least_moved
 
     return least_moved(ring_beneath(source), ring_beneath(changed))
 

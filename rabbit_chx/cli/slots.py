@@ -26,9 +26,9 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
+from rabbit_chx.topology.file.toml_file import members_text
+from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-from rabbit_chx.topology.reading import PublishRates
-from rabbit_chx.topology.toml_file import members_text
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.streams import StreamParity, StreamReader
-    from rabbit_chx.topology.reading import LiveExchange
+    from rabbit_chx.topology.live.reading import LiveExchange
 
 _MOST_SHOWN = 20
 

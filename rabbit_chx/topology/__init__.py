@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.balance import balance
-from rabbit_chx.topology.check import TopologyCheck, check
+from rabbit_chx.topology.checking.check import TopologyCheck, check
+from rabbit_chx.topology.live.repair import repair_target
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -12,8 +13,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.plan import Plan, arrange, plan
-from rabbit_chx.topology.repair import repair_target
+from rabbit_chx.topology.planning.plan import Plan, arrange, plan
 
 __all__ = [
     "BindingDefinition",

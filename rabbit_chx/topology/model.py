@@ -15,9 +15,10 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
-from rabbit_chx.topology.definitions import definitions_content
-from rabbit_chx.topology.fields import read_document
-from rabbit_chx.topology.file_rules import check_rules, misspellings
+from rabbit_chx.topology.file.definitions import definitions_content
+from rabbit_chx.topology.file.fields import read_document
+from rabbit_chx.topology.file.file_rules import check_rules, misspellings
+from rabbit_chx.topology.file.toml_file import line_of, parse, toml_text
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -33,7 +34,6 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.slots import owners_of_slots
-from rabbit_chx.topology.toml_file import line_of, parse, toml_text
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -32,8 +32,8 @@ from rabbit_chx.topology.objects import (
     SlotNames,
     order_of_name,
 )
+from rabbit_chx.topology.planning.ring_steps import find_live_ring
 from rabbit_chx.topology.policies import setting_of
-from rabbit_chx.topology.ring_steps import find_live_ring
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology

@@ -24,7 +24,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.reading import read_release
+from rabbit_chx.topology.live.reading import read_release
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from hand_over_mover import Mover, Request
 from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.ownership import POLL, Ack
-from rabbit_chx.topology.live_broker import Operation, QueueCounts
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
 from rabbit_chx.topology.objects import BindingDefinition
 
 

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from hand_over_model import slot_name
 
-from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import (
+from rabbit_chx.topology.live.applying import apply_changes
+from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverMarker,
     HandOverTally,
@@ -20,7 +20,7 @@ from rabbit_chx.topology.hand_over import (
     hand_over_slot,
     parts_of,
 )
-from rabbit_chx.topology.live_broker import Operation
+from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.objects import BindingDefinition
 
 
@@ -99,7 +99,7 @@ class Mover:
         """Return what the mover asks for now; None where it has ended."""
         hand_over_id = SimpleNamespace(hex=str(self.run))
         broker: Any = ReplayedBroker(self.answers)
-        with patch("rabbit_chx.topology.hand_over.uuid4", lambda: hand_over_id):
+        with patch("rabbit_chx.topology.live.hand_over.uuid4", lambda: hand_over_id):
             try:
                 self._move(broker)
             except _UnansweredError as unanswered:

@@ -24,7 +24,7 @@ from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
-from rabbit_chx.topology.applying import Applied
+from rabbit_chx.topology.live.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

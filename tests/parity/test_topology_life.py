@@ -18,7 +18,7 @@ from topology_machine import OWNED, TopologyMachine, led
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, Plan
-from rabbit_chx.topology.applying import Applied
+from rabbit_chx.topology.live.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

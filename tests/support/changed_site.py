@@ -18,8 +18,8 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Plan, plan
-from rabbit_chx.topology.applying import Applied
-from rabbit_chx.topology.reading import APPLY_LOCK
+from rabbit_chx.topology.live.applying import Applied
+from rabbit_chx.topology.live.reading import APPLY_LOCK
 
 _LOCK_GOES_S = 10.0
 _NOT_FOUND = 404

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from rabbit_chx.routing.arrays import seeds
-from rabbit_chx.topology import movement
+from rabbit_chx.topology.planning import movement
 
 _FEW = 1 << 15
 

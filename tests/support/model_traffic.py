@@ -11,8 +11,8 @@ from model_client import ModelClient
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import Plan, QueueDefinition, plan
-from rabbit_chx.topology.applying import Applied, Permission
-from rabbit_chx.topology.live_broker import Operation, QueueCounts
+from rabbit_chx.topology.live.applying import Applied, Permission
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
 
 _WITH_RING_LIMIT = Permission(1.0)
 

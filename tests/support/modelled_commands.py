@@ -18,7 +18,7 @@ from slot_files import NEWEST
 from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
 from rabbit_chx.topology import QueueDefinition
-from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 

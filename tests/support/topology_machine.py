@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, Plan, check, plan, repair_target
-from rabbit_chx.topology.applying import Applied
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.slots import collapsed
 
 _CHX = "x-consistent-hash"

@@ -13,7 +13,7 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import TopologyCheck
-from rabbit_chx.topology.check import CHECK_KINDS
+from rabbit_chx.topology.checking.check import CHECK_KINDS
 
 NAME = 'or"ders\\\n'
 TIME_S = 1_700_000_000.1234

@@ -18,7 +18,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput, Report
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.balance import LoadTarget
-from rabbit_chx.topology.reading import PublishRates
+from rabbit_chx.topology.live.reading import PublishRates
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
 TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})

@@ -18,9 +18,9 @@ from rabbit_chx.errors import (
     PlanRefusedError,
 )
 from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology, plan
-from rabbit_chx.topology.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
-from rabbit_chx.topology.reading import APPLY_LOCK
+from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.reading import APPLY_LOCK
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 WANTED = Topology.from_toml(

@@ -12,7 +12,7 @@ import pytest
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition
-from rabbit_chx.topology.applying import remove_binding
+from rabbit_chx.topology.live.applying import remove_binding
 
 TO_QUEUE = BindingDefinition("x", "q", "k", {"n": 5})
 PATH = ("bindings", "shop", "e", "x", "q", "q")

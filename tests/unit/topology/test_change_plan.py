@@ -21,7 +21,7 @@ from rabbit_chx.topology import (
     arrange,
     plan,
 )
-from rabbit_chx.topology.plan import order_downstream_first
+from rabbit_chx.topology.planning.plan import order_downstream_first
 
 _RELEASE = Release("4.3.6")
 _CHX = "x-consistent-hash"

@@ -19,7 +19,7 @@ from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.topology.fields import (
+from rabbit_chx.topology.file.fields import (
     BINDING,
     EXCHANGE,
     FILE,

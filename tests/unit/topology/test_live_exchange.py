@@ -8,7 +8,7 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.topology.reading import LiveExchange
+from rabbit_chx.topology.live.reading import LiveExchange
 
 RELEASE = Release("4.3.6")
 ORDERS = {

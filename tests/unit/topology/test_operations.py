@@ -19,7 +19,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live_broker import (
+from rabbit_chx.topology.live.live_broker import (
     Operation,
     check_declared_name,
     is_repeatable,

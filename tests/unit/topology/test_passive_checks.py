@@ -12,9 +12,9 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.declaring import _compare_existing, declare_exchange, wanted_ring
-from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
-from rabbit_chx.topology.reading import LiveExchange
+from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchange, wanted_ring
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.reading import LiveExchange
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
 Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))

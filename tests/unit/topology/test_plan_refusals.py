@@ -9,8 +9,8 @@ from pathlib import Path
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, Topology, plan
-from rabbit_chx.topology.map_change import MapChange, movement_refusal
-from rabbit_chx.topology.refusals import is_allowed, replacement
+from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
+from rabbit_chx.topology.planning.refusals import is_allowed, replacement
 
 _REMEDIES = (
     "add",

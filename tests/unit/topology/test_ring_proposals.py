@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
-from rabbit_chx.topology.map_change import MapChange
+from rabbit_chx.topology.planning.map_change import MapChange
 
 
 def _planned(there: str, wanted: str) -> MapChange:

@@ -8,7 +8,7 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.declaring import left_by_bindings, left_by_ring, wanted_ring
+from rabbit_chx.topology.live.declaring import left_by_bindings, left_by_ring, wanted_ring
 
 OLD, NEW = Release("3.8.9"), Release("4.3.6")
 WANTED = wanted_ring([("a", 1), ("b", 2), (ExchangeRef("c"), 1)], NEW)

@@ -10,8 +10,8 @@ from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.movement import MovementCounter
-from rabbit_chx.topology.ring_steps import (
+from rabbit_chx.topology.planning.movement import MovementCounter
+from rabbit_chx.topology.planning.ring_steps import (
     LiveRing,
     RingSteps,
     count_kept_members,

@@ -12,7 +12,7 @@ from topologies import topologies
 
 from rabbit_chx import Topology
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.toml_file import rearrange
+from rabbit_chx.topology.file.toml_file import rearrange
 
 FILE = """# what sells
 max_share_moved = 0.2   # of all

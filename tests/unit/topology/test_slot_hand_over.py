@@ -18,10 +18,16 @@ from slot_files import NEWEST, slotted
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.applying import Permission
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import HandOver, HandOverMarker, drain_park, make_consumer_tag, parts_of
-from rabbit_chx.topology.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.applying import Permission
+from rabbit_chx.topology.live.hand_over import (
+    HandOver,
+    HandOverMarker,
+    drain_park,
+    make_consumer_tag,
+    parts_of,
+)
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))

@@ -27,7 +27,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.check import CHECK_KINDS
+from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slots import expanded
 

@@ -10,8 +10,8 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.fields import read_document
-from rabbit_chx.topology.toml_file import parse
+from rabbit_chx.topology.file.fields import read_document
+from rabbit_chx.topology.file.toml_file import parse
 
 WHOLE = """
 cluster = "rabbit@prod"

@@ -17,7 +17,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.fields import toml_value
+from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.objects import ArgumentTable
 
 

@@ -19,7 +19,7 @@ from topology_machine import TopologyMachine, ours
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology
-from rabbit_chx.topology.applying import Applied, Permission
+from rabbit_chx.topology.live.applying import Applied, Permission
 
 _THEIRS = QueueDefinition("theirs", arguments={"n": 1})
 _ALL = Permission(1.0, delete=True, loss=True)

@@ -20,8 +20,8 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.live_broker import QueueCounts
-from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
+from rabbit_chx.topology.live.live_broker import QueueCounts
+from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expanded
 
 WANTED = Topology.from_toml("""

@@ -13,7 +13,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.arguments import declaration_faults
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -21,7 +20,8 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.fields import shown_value
+from rabbit_chx.topology.file.arguments import declaration_faults
+from rabbit_chx.topology.file.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,

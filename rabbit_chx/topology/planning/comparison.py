@@ -15,6 +15,7 @@ from rabbit_chx.topology.changes import (
     NamedObject,
     fields_between,
 )
+from rabbit_chx.topology.live.shards import kept_shards, shard_binding
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -25,7 +26,6 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     RingMember,
 )
-from rabbit_chx.topology.shards import kept_shards, shard_binding
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; the binding of a shard, which stays; not in the

@@ -22,10 +22,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.comparison import Comparison, compare, completed
-from rabbit_chx.topology.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.modulus_change import modulus_changes
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -33,9 +30,11 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
-from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.refusals import (
+from rabbit_chx.topology.planning.comparison import Comparison, compare, completed
+from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
+from rabbit_chx.topology.planning.modulus_change import modulus_changes
+from rabbit_chx.topology.planning.plan_output import checksum_of, plan_as_json, text_of_plan
+from rabbit_chx.topology.planning.refusals import (
     absent_destinations,
     absent_external,
     cluster_refusals,
@@ -52,7 +51,8 @@ from rabbit_chx.topology.refusals import (
     unremovable_holes,
     unsendable_arguments,
 )
-from rabbit_chx.topology.ring_change import RingWork, plan_rings
+from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
+from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.

@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over import (
+from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverLevel,
     HandOverTally,
@@ -36,7 +36,7 @@ from rabbit_chx.topology.hand_over import (
     parse_member,
     parts_of,
 )
-from rabbit_chx.topology.live_broker import (
+from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     Operation,
     QueueCounts,
@@ -45,6 +45,7 @@ from rabbit_chx.topology.live_broker import (
     operations_of,
     try_count,
 )
+from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
@@ -53,10 +54,9 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     plain,
 )
-from rabbit_chx.topology.plan import Plan
-from rabbit_chx.topology.plan import plan as make_plan
-from rabbit_chx.topology.reading import APPLY_LOCK, read_topology
-from rabbit_chx.topology.refusals import loss, uncounted_loss
+from rabbit_chx.topology.planning.plan import Plan
+from rabbit_chx.topology.planning.plan import plan as make_plan
+from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100

@@ -16,7 +16,6 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import FieldChange, fields_between
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     ExchangeDefinition,
@@ -25,6 +24,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
     order_of_name,
 )
+from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots import SlotLayout, queues_of_slots
 

@@ -18,8 +18,8 @@ from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.movement import MovementCounter
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, RingMember
+from rabbit_chx.topology.planning.movement import MovementCounter
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology

@@ -16,11 +16,11 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitCh
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
-from rabbit_chx.topology.applying import apply_changes
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live_broker import LiveBroker, Operation, check_declared_name
+from rabbit_chx.topology.live.applying import apply_changes
+from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
+from rabbit_chx.topology.live.reading import LiveExchange, read_ring
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.reading import LiveExchange, read_ring
 
 _NOT_FOUND = 404
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"

@@ -25,7 +25,7 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
 from rabbit_chx.routing.slot_table import ring_beneath
-from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_fix
+from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations

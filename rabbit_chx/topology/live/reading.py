@@ -35,9 +35,10 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.definitions import topology_content
-from rabbit_chx.topology.fields import FLAG, KEY, NAME, STRING, Kind
-from rabbit_chx.topology.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
+from rabbit_chx.topology.file.definitions import topology_content
+from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
+from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
@@ -52,9 +53,8 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     live_slots,
 )
+from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.refusals import DEPRECATED_FEATURES
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.

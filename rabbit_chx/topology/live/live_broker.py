@@ -23,7 +23,7 @@ from rabbit_chx.topology.objects import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.hand_over import HandOverMarker
+    from rabbit_chx.topology.live.hand_over import HandOverMarker
 
 _ACCESS_REFUSED = 403
 

@@ -49,14 +49,14 @@ from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.comparison import by_name
-from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import RingMember, canonical_json, canonical_texts
-from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.planning.comparison import by_name
+from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.proposals import RingProposal
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.plan import Plan
+    from rabbit_chx.topology.planning.plan import Plan
 
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"

@@ -13,7 +13,7 @@ from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 from rabbit_chx.topology.changes import FieldChange
-from rabbit_chx.topology.check_rings import differing_fields
+from rabbit_chx.topology.checking.check_rings import differing_fields
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting

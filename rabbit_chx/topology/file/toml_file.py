@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.fields import (
+from rabbit_chx.topology.file.fields import (
     FILE,
     QUEUE_LIST,
     EntryType,
@@ -25,8 +25,8 @@ from rabbit_chx.topology.fields import (
     read_document,
     toml_value,
 )
+from rabbit_chx.topology.file.ranges import fold
 from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, plain, slot_width
-from rabbit_chx.topology.ranges import fold
 
 _MOST_LEVELS = 100
 _TOO_DEEP = file_finding(

@@ -16,8 +16,8 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import NamedObject
-from rabbit_chx.topology.check_queues import CheckedQueues, queue_findings
-from rabbit_chx.topology.check_rings import (
+from rabbit_chx.topology.checking.check_queues import CheckedQueues, queue_findings
+from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
     differing_fields,
@@ -28,7 +28,7 @@ from rabbit_chx.topology.check_rings import (
     wanted_order_findings,
     wanted_ring_findings,
 )
-from rabbit_chx.topology.comparison import Comparison, ObjectPair, compare
+from rabbit_chx.topology.live.shards import is_sharded
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
@@ -39,9 +39,9 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.shards import is_sharded
 from rabbit_chx.topology.slots import numbered_slots
 
 #: All kinds of findings of a check, in the order in which reports list them.

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.applying import group_changes
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.check import live_hash_exchange
+from rabbit_chx.topology.checking.check import live_hash_exchange
+from rabbit_chx.topology.live.applying import group_changes
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.plan import Plan
+from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.slots import expanded, numbered_slots
 
 

@@ -18,6 +18,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology.file.ranges import RangeError, expand
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -31,7 +32,6 @@ from rabbit_chx.topology.objects import (
     argument_fault,
     unsendable,
 )
-from rabbit_chx.topology.ranges import RangeError, expand
 
 Entry = Mapping[str, Any]
 #: The fault of a value, and its remedy.

@@ -27,8 +27,22 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.fields import APPLY_TO, KEY, NAME, PRIORITY, FileEntry, Kind, Problems, file_finding
-from rabbit_chx.topology.file_rules import EXCHANGE_TYPES, match_fault, object_faults, operator_policy_faults
+from rabbit_chx.topology.file.fields import (
+    APPLY_TO,
+    KEY,
+    NAME,
+    PRIORITY,
+    FileEntry,
+    Kind,
+    Problems,
+    file_finding,
+)
+from rabbit_chx.topology.file.file_rules import (
+    EXCHANGE_TYPES,
+    match_fault,
+    object_faults,
+    operator_policy_faults,
+)
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,

@@ -15,8 +15,6 @@ from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.comparison import Comparison
-from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
@@ -26,7 +24,9 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     RingMember,
 )
-from rabbit_chx.topology.proposals import RingProposal, new_exchange
+from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.proposals import RingProposal, new_exchange
 
 #: An exchange with slots is proposed with at least this many, and with ten for each queue.
 _LEAST_SLOTS, _SLOTS_EACH, _MOST_SLOTS = 64, 10, 1024

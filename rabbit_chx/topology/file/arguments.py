@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
-from rabbit_chx.topology.fields import FLAG, STRING, Fault, Kind, choice, whole_number
+from rabbit_chx.topology.file.fields import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,

@@ -20,8 +20,8 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.arguments import POLICY_KEYS, QUEUE_ARGUMENTS, declaration_faults
-from rabbit_chx.topology.fields import (
+from rabbit_chx.topology.file.arguments import POLICY_KEYS, QUEUE_ARGUMENTS, declaration_faults
+from rabbit_chx.topology.file.fields import (
     FileEntry,
     FileObjects,
     Problems,

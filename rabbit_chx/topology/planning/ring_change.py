@@ -17,19 +17,24 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.comparison import Comparison
-from rabbit_chx.topology.map_change import MapChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.movement import (
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.movement import (
     MovementCounter,
     OwnersDuringPlan,
     SlotOwnership,
     find_slot_ownership,
 )
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
-from rabbit_chx.topology.refusals import invalid_ring, unknown_order
-from rabbit_chx.topology.ring_steps import (
+from rabbit_chx.topology.planning.proposals import (
+    RingProposal,
+    conversions_of,
+    proposals_of,
+    slots_as_written,
+)
+from rabbit_chx.topology.planning.refusals import invalid_ring, unknown_order
+from rabbit_chx.topology.planning.ring_steps import (
     LiveRing,
     apply_step,
     bucket_counts,

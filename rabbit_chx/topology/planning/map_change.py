@@ -13,10 +13,10 @@ from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.movement import SlotHandOver, SlotOwnership
 from rabbit_chx.topology.objects import HASH_EXCHANGE, order_of_place
-from rabbit_chx.topology.proposals import RingProposal
-from rabbit_chx.topology.refusals import allow_moved
+from rabbit_chx.topology.planning.movement import SlotHandOver, SlotOwnership
+from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.planning.refusals import allow_moved
 
 _ROUNDING = 1e-9
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live_broker import LiveBroker, Operation
+from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.objects import BindingDefinition
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
