@@ -258,8 +258,8 @@ def require_docker() -> None:
 
 
 def official_image(series: str) -> str:
-    """Return the image of a release series, such as ``4.3``."""
-    return f"rabbitmq:{series}-management"
+    """Return the image of a release series, such as ``4.3``; the name of an image, with a colon or a slash, stays."""
+    return series if ":" in series or "/" in series else f"rabbitmq:{series}-management"
 
 
 def image_version(series: str) -> str | None:

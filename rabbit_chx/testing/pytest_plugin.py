@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="SERIES",
-        help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
+        help="run what uses a broker on this release series, such as 4.3, or image, in Docker; may be given more than once. "
         "Without it: on the broker of RABBIT_CHX_TEST_URL, else on the newest series in Docker",
     )
 

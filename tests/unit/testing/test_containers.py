@@ -80,3 +80,15 @@ def test_where_ryuk_is_switched_off_nobody_asks_for_it(
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
     containers._do_without_ryuk_if_missing()
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("series", "image"),
+    [
+        ("4.3", "rabbitmq:4.3-management"),
+        ("rabbitmq:4.3.6-management", "rabbitmq:4.3.6-management"),
+        ("example.org/rabbit", "example.org/rabbit"),
+    ],
+)
+def test_a_series_or_an_image_names_the_image(series: str, image: str) -> None:
+    assert containers.official_image(series) == image
