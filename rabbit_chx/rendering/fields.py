@@ -40,7 +40,6 @@ class Shown:
     label: str | None = None
     form: Callable[[Any], object] = lambda value: value
     number: bool = False
-    code: bool = False
     summed: bool = False
     json: str | None = ""
     as_json: Callable[[Any], Any] = lambda value: value
@@ -62,7 +61,6 @@ def shown(
     form: Callable[[Any], object] = or_dash,
     *,
     number: bool = False,
-    code: bool = False,
     summed: bool = False,
     json: str | None = "",
     as_json: Callable[[Any], Any] = _PLAIN.as_json,
@@ -76,7 +74,6 @@ def shown(
         label: the heading of its column, or the name of its fact; None: only programs see it.
         form: its form for people.
         number: whether it is aligned as a number.
-        code: whether Markdown shows it as code.
         summed: whether the last row of a table has the sum.
         json: its name in JSON; empty for that of the field, None to leave it out, `SPREAD` for an object whose members take its place.
         as_json: its form in JSON.
@@ -84,7 +81,7 @@ def shown(
         sparse: whether a table leaves its column out if no row has a value.
         metric: its metric.
     """
-    return {_KEY: Shown(label, form, number, code, summed, json, as_json, optional, sparse, metric)}
+    return {_KEY: Shown(label, form, number, summed, json, as_json, optional, sparse, metric)}
 
 
 @cache
@@ -115,7 +112,7 @@ def table_of(kind: type, rows: Sequence[Any], *, total: bool = False, skip: int 
         for at, (name, how) in enumerate(columns)
     ]
     return Table(
-        [TableColumn(how.label or "", how.number, how.code) for _, how in columns],
+        [TableColumn(how.label or "", how.number) for _, how in columns],
         [[how.form(getattr(row, name)) for name, how in columns] for row in rows],
         sums if total else (),
     )
