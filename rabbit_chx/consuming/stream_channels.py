@@ -195,6 +195,7 @@ class Feed:
         self.connection.answer_consumer_update(update.correlation_id, start)
 
     def _begin(self, start: OffsetSpec) -> None:
+        """Expect the first rows at `start`; if it is no offset, at the first chunk."""
         self.progress = Progress(self._stream, count_missing=self._reading.on_missing == "count")
         self.progress.end = NEVER
         self._is_placed = isinstance(start, int)  # otherwise the first chunk tells the offset
@@ -242,8 +243,8 @@ class Feed:
         begin, end = found[0].offset, found[-1].end
         try:
             batch = columns_in(_moved(found), self._first, NEVER, self._reading.include)
-        except (DamagedChunkError, InputError):
-            self._note_unreadable(begin)
+        except (DamagedChunkError, InputError) as error:
+            self._note_unreadable(begin, error)
             return None
         self._reading.damage_of(self._stream).forget_before(end)
         return batch if batch.num_rows else None
@@ -257,14 +258,14 @@ class Feed:
         if progress.advance(chunk):
             try:
                 self._subscription.pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
-            except (DamagedChunkError, InputError):
-                self._note_unreadable(chunk.offset)
+            except (DamagedChunkError, InputError) as error:
+                self._note_unreadable(chunk.offset, error)
         self._count_missing(missing)
 
-    def _note_unreadable(self, offset: int) -> None:
-        """Skip what is damaged although its CRC is right, so that another replica has the same; raise the present error unless lenient."""
+    def _note_unreadable(self, offset: int, error: RabbitChxError) -> None:
+        """Note rows that are damaged although the CRC of their chunk is right, so that each replica has the same; unless lenient, raise the error."""
         if not self._is_lenient:
-            raise  # noqa: PLE0704  # called while the error is handled
+            raise error
         self.unreadable.append(offset)
 
     def skip_unstored(self, start: int, log_start: int) -> None:
@@ -427,9 +428,9 @@ class StreamChannel:
 
     def _await_begin(self, feed: Feed) -> int | None:
         """Let the election be handled; return where to start, None if the thread must end."""
-        won = StreamBatch(self.stream, self)
+        election = StreamBatch(self.stream, self)
         attempt = 1 + self._reading.failed_starts[self.stream]
-        call_in(self._loop, self._take, DeliveredMessage(0, "", won, attempt=attempt))
+        call_in(self._loop, self._take, DeliveredMessage(0, "", election, attempt=attempt))
         command = self._next_command(feed)
         return self._start(feed, command.start) if isinstance(command, _Begin) else None
 

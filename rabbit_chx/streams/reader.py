@@ -204,7 +204,7 @@ class StreamReader(Batches):
         self._max_sub_entry_bytes = max_sub_entry_bytes
         self._stored = None if name is None else StoredOffset(stream, name)
         self._following = (
-            Following(stream, max_wait_s, timeout_s, self._has_received, self._is_behind)
+            Following(stream, max_wait_s, timeout_s, self._receive_following, self._is_behind)
             if end == "never"
             else None
         )
@@ -218,7 +218,8 @@ class StreamReader(Batches):
         self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
         self.chunks = self.rows_read = self.rows_returned = 0
         self.end_fingerprint: Fingerprint | None = None
-        self._is_unverified = landmarks is not None  # whether the caller found the range
+        #: True if the caller found the range, until it is verified on the leader.
+        self._is_unverified = landmarks is not None
         if landmarks is None:
             deadline = time.monotonic() + timeout_s
             self.end_fingerprint = self._retry(
@@ -366,37 +367,37 @@ class StreamReader(Batches):
     def _next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end."""
         progress, pieces_left = self._progress, self._subscription.pieces
-        batch, rows, size = list[Piece](), 0, 0
+        taken, rows, size = list[Piece](), 0, 0
         deadline = time.monotonic() + self._timeout_s
         while rows < self._batch_rows and size < BATCH_BYTES and not self._is_stopped:
             if not pieces_left:
                 if progress.next >= progress.end or (
-                    batch and self._following and not self._has_more(self._following)
+                    taken and self._following and not self._has_more(self._following)
                 ):
                     break
                 deadline = self._take_chunk(deadline)
                 continue
             piece = pieces_left[0]
-            if batch and size + piece.size > BATCH_BYTES:
+            if taken and size + piece.size > BATCH_BYTES:
                 break
-            batch.append(pieces_left.popleft())
+            taken.append(pieces_left.popleft())
             rows += piece.records
             size += piece.size
             if self._unreturned_chunk is not None:
                 self.fingerprint, self._unreturned_chunk = self._unreturned_chunk.fingerprint, None
                 self.chunks += 1
         columns = None
-        if batch:
+        if taken:
             include = self._include if self._filters is None else self._filters.columns(self._include)
-            columns = columns_in(batch, self.start_offset, self.end_offset, include)
+            columns = columns_in(taken, self.start_offset, self.end_offset, include)
             self.rows_read += columns.num_rows
             if self._filters is not None:
                 columns = self._filters.select(columns, self._include)
-        # Not before `columns_in`, which fails for a damaged chunk: its rows were not returned.
+        # Only now: `columns_in` fails for a damaged chunk, and rows that were not returned must not be skipped.
         if self._following is None:
             self.next_offset = min(pieces_left[0].offset if pieces_left else progress.next, progress.end)
-        elif batch:  # not behind chunks of the broker: a stream without further rows ends before them
-            self.next_offset = batch[-1].end
+        elif taken:  # not behind chunks of the broker: a stream without further rows ends before them
+            self.next_offset = taken[-1].end
         return columns
 
     def _take_chunk(self, deadline: float) -> float:
@@ -483,6 +484,7 @@ class StreamReader(Batches):
         return self._progress.next if self._progress.last is None else self._progress.last.offset
 
     def _subscribe(self, deadline: float) -> StreamConnection:
+        """Connect to a replica and subscribe; after an interruption with ``end="never"`` the leader is asked first."""
         if self._following is not None and self._following.is_interrupted:
             self._is_behind(deadline)
             self._following.is_interrupted = False
@@ -496,7 +498,7 @@ class StreamReader(Batches):
         self._subscription.begin(connection, start, properties)
         return connection
 
-    def _has_received(self, connection: StreamConnection, wait_s: float) -> bool:
+    def _receive_following(self, connection: StreamConnection, wait_s: float) -> bool:
         """With ``end="never"``: receive within `wait_s` seconds, and return whether there are chunks."""
         connection.deadline = time.monotonic() + self._timeout_s
         if self._stored is not None:
@@ -564,12 +566,12 @@ class StreamReader(Batches):
             self._receive_within(connection, min(left_s, _QUIET_S if self._has_end else STOP_INTERVAL_S))
             if self._is_stopped:
                 return
-            if self._has_end and not self._subscription.waiting and self._finish(connection):
+            if self._has_end and not self._subscription.waiting and self._end_if_nothing_matches(connection):
                 return
         if self._filters:
             self._progress.log_start = connection.stats(self.stream)["first_chunk_id"]
 
-    def _finish(self, connection: StreamConnection) -> bool:
+    def _end_if_nothing_matches(self, connection: StreamConnection) -> bool:
         """Look for the next matching chunk in the range, on a replica that has all of it, and end the range if there is none."""
         self._has_next = False
         properties = self._filters.properties if self._filters else {}
