@@ -26,10 +26,10 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.proposals import RingProposal, new_exchange
+from rabbit_chx.topology.planning.proposals import MOST_SLOTS, SLOTS_EACH, RingProposal, new_exchange
 
-#: An exchange with slots is proposed with at least this many, and with ten for each queue.
-_LEAST_SLOTS, _SLOTS_EACH, _MOST_SLOTS = 64, 10, 1024
+#: An exchange with slots is proposed with at least this many, and with `SLOTS_EACH` for each queue.
+_LEAST_SLOTS = 64
 
 
 def modulus_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, MapChange]:
@@ -61,6 +61,7 @@ def _limit(name: str, compared: Comparison) -> float | None:
 def _moments(
     name: str, live: Topology, changes: Iterable[PlannedChange]
 ) -> Iterator[tuple[BindingDefinition, ...]]:
+    """Yield the bindings of an exchange before the changes, and after each change that adds or removes some."""
     bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
     yield tuple(bound.values())
     for change in changes:
@@ -89,6 +90,7 @@ def _counted(
     *,
     is_hashing: tuple[bool, bool],
 ) -> MapChange:
+    """Return the change with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
     release = live.release or NEWEST
     states = [numbered(bindings, release) for bindings in moments]
     if not is_hashing[0]:
@@ -168,7 +170,7 @@ def _more_queues(before: Sequence[Place], then: int) -> Iterator[RingProposal]:
 
 
 def _slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> Iterator[RingProposal]:
-    count = min(max(_LEAST_SLOTS, _SLOTS_EACH * len(members)), _MOST_SLOTS)
+    count = min(max(_LEAST_SLOTS, SLOTS_EACH * len(members)), MOST_SLOTS)
     if len(members) > count or not all(isinstance(member.destination, str) for member in members):
         return
     wanted = {member.destination for member in members}

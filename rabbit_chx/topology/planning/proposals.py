@@ -49,9 +49,9 @@ _MOST_ROUNDS = 20
 
 Order = tuple["RingMember", ...]
 #: With this many slots for each queue, one slot is a small part of its load.
-_SLOTS_EACH = 10
+SLOTS_EACH = 10
 #: More are not proposed: each slot is an exchange and a binding.
-_MOST_SLOTS = 1024
+MOST_SLOTS = 1024
 #: A second exchange is proposed if the worst moment moves this many times the keys of the end.
 _MUCH_WORSE = 2
 
@@ -422,6 +422,6 @@ def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> flo
 
 
 def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:
-    return count <= _MOST_SLOTS and count * min(weights.values(), default=0) >= _SLOTS_EACH * sum(
+    return count <= MOST_SLOTS and count * min(weights.values(), default=0) >= SLOTS_EACH * sum(
         weights.values()
     )
