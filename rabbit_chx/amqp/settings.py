@@ -410,7 +410,7 @@ def _management_url(text: str) -> ManagementUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _UriParts:
     """A split URL. Path and query are still percent-encoded, without the leading '/' and '?'."""
 
     scheme: str
@@ -422,12 +422,12 @@ class _Parts:
     query: str
 
 
-def _split(text: str, schemes: Sequence[str]) -> _Parts:
+def _split(text: str, schemes: Sequence[str]) -> _UriParts:
     match = _match(text, schemes)
     userinfo, at, address = match["authority"].rpartition("@")
     host, port = _address(address)
     username, colon, password = userinfo.partition(":")
-    return _Parts(
+    return _UriParts(
         match["scheme"].lower(),
         _decode("user name", username) if at else None,
         Secret(_decode("password", password)) if at and colon else None,
@@ -494,7 +494,7 @@ def _is_ipv6(text: str) -> bool:
 # -- parameters
 
 
-def _parameters(url: _Parts, known: Collection[str]) -> Iterator[tuple[str, str]]:
+def _parameters(url: _UriParts, known: Collection[str]) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     for pair in filter(None, url.query.split("&")):
         name, equals, raw = pair.partition("=")
