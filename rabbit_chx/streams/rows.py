@@ -605,11 +605,11 @@ def _sizes(column: Column) -> Places:
 
 
 def as_column(values: Any, name: str) -> Column:
-    """Return str (UTF-8) or bytes as an Arrow column of bytes without nulls; `name` is that of the argument, for errors.
+    """Return str (UTF-8) or bytes as an Arrow column of bytes without nulls.
 
     Args:
         values: an Arrow array, chunked or not, a NumPy or pandas column, or an iterable.
-        name: of the argument.
+        name: the argument's name, for errors.
 
     Raises:
         InputError: the values are not a column.
