@@ -28,7 +28,7 @@ COMMAND = re.compile(
     rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
 )
 #: What no line break may divide: a command, and a number from its unit.
-_WHOLE = re.compile(rf"{COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9][0-9,.]* [a-z%]+")
+_WHOLE = re.compile(rf"{COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
 #: A blank in it. Texts are printable, so they do not have this character.
 _BLANK = "\0"
 
