@@ -11,7 +11,10 @@ from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.file import fields
 from rabbit_chx.topology.file.fields import EntryType, Kind
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.file.variables import TABLE as VARIABLES
 
+#: A reference to a variable, as the whole of a value.
+_REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}
 _VALUE = {"$ref": "#/definitions/value"}
 _SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
 _SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
@@ -22,12 +25,13 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     fields.STRING: {"type": "string"},
     fields.NAMES: {"type": "array", "items": {"type": "string", "minLength": 1}},
     fields.QUEUE_LIST: {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}},
-    fields.FLAG: {"type": "boolean"},
-    fields.SHARE: {"type": "number", "minimum": 0, "maximum": 1},
+    fields.FLAG: {"anyOf": [{"type": "boolean"}, _REFERENCE]},
+    fields.SHARE: {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _REFERENCE]},
     fields.WEIGHT: {
         "anyOf": [
             {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
             {"type": "string", "pattern": f"^{fields.WEIGHT_PATTERN}$", "maxLength": 255},
+            _REFERENCE,
         ]
     },
     # Draft 7 ignores the keywords next to a $ref.
@@ -36,7 +40,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
         "type": "array",
         "minItems": 1,
         "uniqueItems": True,
-        "items": {"anyOf": [_SLOT, _SLOTS]},
+        "items": {"anyOf": [_SLOT, _SLOTS, _REFERENCE]},
     },
 }
 
@@ -49,6 +53,10 @@ def _of_type(type_: str) -> dict[str, Any]:
     return {"properties": {"type": {"const": type_}}, "required": ["type"]}
 
 
+def _may_be_of_type(type_: str) -> dict[str, Any]:
+    return {"properties": {"type": {"anyOf": [{"const": type_}, _REFERENCE]}}, "required": ["type"]}
+
+
 _DESTINATION = {"oneOf": [_has("queue"), _has("exchange")]}
 _HAS_SLOTS = {"anyOf": [_has("slots"), _has("members")]}
 #: The rules about several fields of an entry.
@@ -58,10 +66,10 @@ _RULES: dict[EntryType, list[dict[str, Any]]] = {
     fields.SLOT_MEMBER: [{"not": _has("weight", "slots")}],
     fields.EXCHANGE: [
         {
-            "if": {"not": _of_type(HASH_EXCHANGE)},
+            "if": {"not": _may_be_of_type(HASH_EXCHANGE)},
             "then": {
                 "not": {"anyOf": [_has("ring"), _has("slots"), _has("members")]},
-                "if": {"not": _of_type(MODULUS_EXCHANGE)},
+                "if": {"not": _may_be_of_type(MODULUS_EXCHANGE)},
                 "then": {"not": {"anyOf": [_has("max_share_moved"), _has("queues")]}},
             },
         },
@@ -86,7 +94,7 @@ def topology_schema() -> str:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rabbit_chx topology",
         "description": "Exchanges, queues, bindings and policies of RabbitMQ. See docs/topology.md.",
-        **_entry(fields.FILE),
+        **_file(),
         "definitions": {
             "table": {"type": "object", "additionalProperties": _VALUE},
             "value": {
@@ -99,6 +107,16 @@ def topology_schema() -> str:
         },
     }
     return json.dumps(schema, indent=2) + "\n"
+
+
+def _file() -> dict[str, Any]:
+    schema = _entry(fields.FILE)
+    schema["properties"][VARIABLES] = {
+        "description": "The variables of the file, with their defaults.",
+        "type": "object",
+        "additionalProperties": {"type": ["string", "boolean", "number"]},
+    }
+    return schema
 
 
 def _entry(type_: EntryType) -> dict[str, Any]:
@@ -126,5 +144,5 @@ def _field(type_: EntryType, name: str) -> dict[str, Any]:
 
 def _listed(allowed: tuple[str, ...] | range) -> dict[str, Any]:
     if isinstance(allowed, range):
-        return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
-    return {"enum": list(allowed)}
+        return {"anyOf": [{"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}, _REFERENCE]}
+    return {"anyOf": [{"enum": list(allowed)}, _REFERENCE]}

@@ -16,9 +16,10 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology.file.definitions import definitions_content
-from rabbit_chx.topology.file.fields import read_document
+from rabbit_chx.topology.file.fields import Problems, read_document
 from rabbit_chx.topology.file.file_rules import check_rules, misspellings
 from rabbit_chx.topology.file.toml_file import line_of, parse, toml_text
+from rabbit_chx.topology.file.variables import Value, resolve
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -101,7 +102,14 @@ class Topology(ObjectSet):
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
     @classmethod
-    def from_toml(cls, text: str, *, file: str | None = None, release: Release | None = None) -> Topology:
+    def from_toml(
+        cls,
+        text: str,
+        *,
+        file: str | None = None,
+        release: Release | None = None,
+        variables: Mapping[str, Value] | None = None,
+    ) -> Topology:
         """Return the topology in a topology file. docs/topology.md describes the format.
 
         Args:
@@ -109,6 +117,7 @@ class Topology(ObjectSet):
             file: its name, for the error.
             release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
                 refuses what the broker's release refuses.
+            variables: values of variables of the file, in the place of their defaults.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
@@ -118,7 +127,10 @@ class Topology(ObjectSet):
                 f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
             )
         text = text.removeprefix("\ufeff")  # which some Windows editors write
-        document = parse(text, file)
+        written, problems = parse(text, file), Problems()
+        document = resolve(written, variables or {}, problems)
+        if problems:
+            raise TopologyError(_with_lines(problems.values(), text, written), file=file)
         objects = read_document(document)
         check_rules(objects, release)
         if objects.problems:

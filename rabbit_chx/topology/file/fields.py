@@ -40,7 +40,6 @@ Fault = tuple[str, str]
 _SHOWN = 60
 #: str() refuses a number of 4,300 digits, which TOML may have in another base.
 _MOST_BITS = 200
-_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_.-]*\}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 #: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.
 WEIGHT_PATTERN = r"\+?0*[1-9][0-9]*"
@@ -460,10 +459,6 @@ class FileObjects(NamedTuple):
 def read_document(document: Entry) -> FileObjects:
     """Return the content of a parsed file."""
     problems = Problems()
-    for path, text in _texts(document, ""):
-        if variable := _VARIABLE.search(text):
-            fix = "write its value: a file is not a template, so substitute variables before it is read"
-            problems.add(path, text, f"{variable[0]} is not substituted", fix)
     settings, _ = _read_fields(document, "", FILE, problems)
     lists = {
         name: list(_read_objects(settings.pop(name), kind, problems))
@@ -471,18 +466,6 @@ def read_document(document: Entry) -> FileObjects:
         if isinstance(kind, EntryType)
     }
     return FileObjects(settings, **lists, problems=problems)
-
-
-def _texts(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a document with its path."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _texts(inner, _joined(path, name))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _texts(inner, f"{path}[{number}]")
 
 
 def _read_objects(

@@ -21,11 +21,13 @@ from rabbit_chx.topology.file.fields import (
     FILE,
     QUEUE_LIST,
     EntryType,
+    Problems,
     file_finding,
     read_document,
     toml_value,
 )
 from rabbit_chx.topology.file.ranges import fold
+from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve
 from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, plain, slot_width
 
 _MOST_LEVELS = 100
@@ -104,8 +106,9 @@ def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | N
     if index is None:
         end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
         first = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
-        of_table = (n + 1 for n, line in enumerate(lines) if first.match(line))
-        return _key_line(table, lines, 0, end) or next(of_table, None)
+        of_table = next((n + 1 for n, line in enumerate(lines) if first.match(line)), None)
+        of_variable = _key_line(key, lines, of_table, len(lines)) if key and of_table else None
+        return of_variable or _key_line(table, lines, 0, end) or of_table
     entries = document.get(table)
     if not isinstance(entries, list) or len(headings) != len(entries):
         return None
@@ -138,7 +141,7 @@ def toml_text(topology: ObjectSet) -> str:
     for name, kind in FILE.fields.items():
         value: Any = getattr(topology, name)
         if not isinstance(kind, EntryType):
-            settings[name] = value
+            settings[name] = escape(value)
             continue
         entries = [_entry_of(definition) for definition in value if definition not in listed]
         _refuse_none(name, entries)
@@ -158,7 +161,7 @@ def _entry_of(definition: Any) -> dict[str, Any]:
             entry["weight"] = int(value) if _PLAIN_NUMBER.fullmatch(value) else value
         else:
             entry[name] = plain(value) if isinstance(value, Mapping) else value
-    return entry
+    return {name: escape(value) for name, value in entry.items()}
 
 
 def _lines(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
@@ -227,7 +230,8 @@ class RingText:
     """The text of a file with rearranged rings.
 
     Attributes:
-        unwritten: the exchanges whose order could not be written, because one entry describes several exchanges that need different orders.
+        unwritten: the exchanges whose order could not be written, because one entry describes several exchanges that need different orders,
+            or because the list has variables.
         uncommented: the exchanges whose ring lost a comment.
     """
 
@@ -242,16 +246,19 @@ class _Array(NamedTuple):
     has_comment: bool
 
 
-def rearrange(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText:
+def rearrange(
+    text: str, orders: Mapping[str, Sequence[RingMember]], variables: Mapping[str, Value]
+) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
-    A list that changes loses the comments between its brackets.
+    A list that changes loses the comments between its brackets. A list with variables is not changed.
 
     Args:
         text: the file's text, without mistakes.
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
+        variables: the values of variables, as they were given for the file.
     """
-    document = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
+    document = resolve(tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK)), variables, Problems())
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
     uncommented: list[str] = []
@@ -260,11 +267,13 @@ def rearrange(text: str, orders: Mapping[str, Sequence[RingMember]]) -> RingText
         before = {entry.value.name: _members_of(entry.value) for entry in entries}
         wanted = {name: tuple(orders.get(name, members)) for name, members in before.items()}
         changed = [name for name, members in before.items() if wanted[name] != members]
-        if changed and (len(set(wanted.values())) > 1 or path not in arrays):
+        array = arrays.get(path)
+        has_variables = array is not None and has_reference(text[array.start : array.end])
+        if changed and (array is None or len(set(wanted.values())) > 1 or has_variables):
             unwritten += changed
-        elif changed:
-            parts.append((arrays[path], members_text(wanted[changed[0]])))
-            uncommented += changed if arrays[path].has_comment else []
+        elif changed and array is not None:
+            parts.append((array, members_text(wanted[changed[0]])))
+            uncommented += changed if array.has_comment else []
     newline = "\r\n" if "\r\n" in text else "\n"
     for array, ring in sorted(parts, reverse=True):
         text = text[: array.start] + ring.replace("\n", newline) + text[array.end :]

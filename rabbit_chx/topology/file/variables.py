@@ -1,0 +1,192 @@
+"""Variables of a topology file: one file for several environments.
+
+- ``[variables]`` declares names with their defaults: texts, numbers, ``true`` and ``false``. A default may refer to other variables.
+- ``${name}`` in any text of the file is the value of a variable. A text that is nothing but ``${name}`` becomes the value itself, so
+  ``weight = "${weight}"`` is a number. Ranges are expanded afterwards: ``orders.{1..${count}}``.
+- ``$${name}`` is the text ``${name}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from rabbit_chx.checks import similar
+from rabbit_chx.topology.file.fields import Problems, shown_value, toml_key
+
+#: The value of a variable.
+Value: TypeAlias = str | int | float | bool
+
+TABLE = "variables"
+#: A reference; with ``$`` before it, its text. A dot in the name is a mistake, and ``..`` is a range.
+_REFERENCE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
+_FLAGS = {"true": True, "false": False}
+_WORDS: Mapping[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+
+def escape(value: Any) -> Any:
+    """Escape the texts of a value: ``${name}`` becomes ``$${name}``."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(r"$\g<0>", value)
+    if isinstance(value, Mapping):
+        return {name: escape(inner) for name, inner in value.items()}
+    return type(value)(map(escape, value)) if isinstance(value, (list, tuple)) else value
+
+
+def has_reference(text: str) -> bool:
+    """Return whether a text refers to a variable."""
+    return any(not escaped for escaped, _ in _REFERENCE.findall(text))
+
+
+def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: Problems) -> dict[str, Any]:
+    """Return a parsed file without ``[variables]``, and with values in the place of references.
+
+    Args:
+        document: the parsed file.
+        given: the values that replace defaults. A text is read as the type of the default; without a default, ``3`` and ``true`` are no
+            texts.
+        problems: receives the mistakes: undefined and unused names, cycles, and values of a wrong type.
+    """
+    return _Variables(document.get(TABLE, {}), given, problems).resolved(document)
+
+
+class _Variables:
+    def __init__(self, declared: Any, given: Mapping[str, Value], problems: Problems) -> None:
+        self._problems = problems
+        self._used: set[str] = set()
+        self._pending: list[str] = []
+        if not isinstance(declared, Mapping):
+            problems.add(
+                TABLE, declared, "`variables` must be a table", "write [variables], and name = value below it"
+            )
+            declared = {}
+        self._declared = {name: value for name, value in declared.items() if self._is_valid(name, value)}
+        self._bad = declared.keys() - self._declared.keys()
+        self._values: dict[str, Value] = {}
+        self._given = {name: self._typed(name, value) for name, value in given.items()}
+
+    def resolved(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        content = {name: self._replaced(value, name) for name, value in document.items() if name != TABLE}
+        for name in self._declared.keys() - self._used:
+            self._value(name, _path(name))  # for its mistakes
+            self._problems.add(
+                _path(name),
+                None,
+                f"the variable {name} is not used",
+                f"remove it, or write ${{{name}}} where it belongs",
+            )
+        for name in self._given.keys() - self._declared.keys() - self._used - self._bad:
+            known = [*self._declared, *self._used]
+            close = similar(name, known)
+            fix = (
+                f"did you mean {close}?"
+                if close
+                else f"write ${{{name}}} where it belongs, or do not give it"
+            )
+            self._problems.add(
+                _path(name), None, f"the file does not use the variable {name}, which is given", fix
+            )
+        return content
+
+    def _is_valid(self, name: str, value: object) -> bool:
+        if not _NAME.fullmatch(name):
+            fix = "write a name of letters, digits, _ and -, which begins with a letter"
+            self._problems.add(_path(name), None, f"{shown_value(name)} is not the name of a variable", fix)
+        elif type(value) not in _WORDS:
+            self._problems.add(
+                _path(name), value, "a variable is a text, a number, true or false", "write one of them"
+            )
+        else:
+            return True
+        return False
+
+    def _typed(self, name: str, value: Value) -> Value:
+        """Return a given value as the type of the default."""
+        wanted = type(self._declared[name]) if name in self._declared else None
+        if isinstance(self._declared.get(name), str) and has_reference(str(self._declared[name])):
+            wanted = None
+        read: Value | None = value
+        if isinstance(value, str) and wanted is not str:
+            read = _FLAGS.get(value, int(value) if _INTEGER.fullmatch(value) else None if wanted else value)
+            if read is None and wanted is float:
+                read = _number(value)
+        if wanted is float and type(read) is int:
+            read = float(read)
+        if type(read) not in _WORDS or (wanted and type(read) is not wanted):
+            expected = _WORDS[wanted] if wanted else "a text, a number, true or false"
+            self._problems.add(
+                _path(name),
+                None,
+                f"the given value {shown_value(value)} is not {expected}",
+                f"give {expected}, as the default is",
+            )
+            return self._declared.get(name, "")
+        assert read is not None  # its type is one of _WORDS
+        return read
+
+    def _replaced(self, value: Any, path: str) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._replaced(inner, f"{path}.{toml_key(name)}") for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(inner, f"{path}[{number}]") for number, inner in enumerate(value)]
+        return self._text(value, path) if isinstance(value, str) else value
+
+    def _text(self, text: str, path: str) -> Value:
+        whole = _REFERENCE.fullmatch(text)
+        if whole and not whole[1]:
+            return self._value(whole[2], path)
+        return "".join(self._pieces(text, path))
+
+    def _pieces(self, text: str, path: str) -> Iterator[str]:
+        end = 0
+        for match in _REFERENCE.finditer(text):
+            yield text[end : match.start()]
+            yield match[0][1:] if match[1] else _as_text(self._value(match[2], path))
+            end = match.end()
+        yield text[end:]
+
+    def _value(self, name: str, path: str) -> Value:
+        """Return the value of a variable for a text at a path; "" after a mistake."""
+        self._used.add(name)
+        if name in self._values:
+            return self._values[name]
+        value: Value = ""
+        if name in self._pending:
+            chain = " -> ".join([*self._pending[self._pending.index(name) :], name])
+            message = f"the variable {name} refers to itself: {chain}"
+            self._problems.add(_path(name), None, message, "give one of them a value")
+            return value
+        if name in self._given:
+            value = self._given[name]
+        elif name in self._declared:
+            self._pending.append(name)
+            declared = self._declared[name]
+            value = self._text(declared, _path(name)) if isinstance(declared, str) else declared
+            self._pending.pop()
+        elif name not in self._bad:
+            close = similar(name, [*self._declared, *self._given])
+            fix = (
+                f"did you mean ${{{close}}}?" if close else "declare it below [variables], or give its value"
+            )
+            fix = f"{fix}; $${{{name}}} is this text itself"
+            self._problems.add(path, None, f"the variable {name} is not defined", fix)
+        self._values[name] = value
+        return value
+
+
+def _path(name: str) -> str:
+    return f"{TABLE}.{toml_key(name)}"
+
+
+def _as_text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,158 @@
+"""Variables of a topology file: a file with variables is the file with their values written in it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+from topology_schema import topology_schema
+
+from rabbit_chx import Topology, TopologyError
+from rabbit_chx.topology import QueueDefinition
+from rabbit_chx.topology.file.toml_file import rearrange
+
+FILE = """
+max_share_moved = "${share}"
+[variables]
+env = "dev"
+count = 2
+weight = 10
+durable = true
+share = 0.5
+prefix = "${env}.orders"
+
+[[exchanges]]
+name = "${prefix}"
+type = "x-consistent-hash"
+ring = [{ queue = "${prefix}.{1..${count}}", weight = "${weight}" }]
+
+[[queues]]
+name = "${prefix}.{1..${count}}"
+type = "classic"
+durable = "${durable}"
+arguments = { x-max-length = "${weight}", x-dead-letter-exchange = "a${weight}${durable}$${env}" }
+"""
+
+
+def written(env: str, count: int, weight: int, durable: str, share: float) -> str:
+    """Return the file with values in the place of the variables."""
+    return f"""
+max_share_moved = {share}
+[[exchanges]]
+name = "{env}.orders"
+type = "x-consistent-hash"
+ring = [{{ queue = "{env}.orders.{{1..{count}}}", weight = {weight} }}]
+
+[[queues]]
+name = "{env}.orders.{{1..{count}}}"
+type = "classic"
+durable = {durable}
+arguments = {{ x-max-length = {weight}, x-dead-letter-exchange = "a{weight}{durable}$${{env}}" }}
+"""
+
+
+def problems(text: str, **variables: Any) -> list[str]:
+    """Return the mistakes of a file, each with its line."""
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_toml(text, variables=variables)
+    return [f"{problem.line}: {problem.subject}: {problem.message}" for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("variables", "values"),
+    [
+        ({}, ("dev", 2, 10, "true", 0.5)),
+        ({"env": "prod", "count": 4, "weight": 3, "durable": False, "share": 1}, ("prod", 4, 3, "false", 1)),
+        ({"env": "7", "count": "4", "weight": "3", "durable": "false", "share": "0.25"}, ("7", 4, 3, "false", 0.25)),
+        ({"prefix": "x.orders", "env": "x"}, ("x", 2, 10, "true", 0.5)),
+    ],
+)  # fmt: skip
+def test_a_file_with_variables_is_the_file_with_their_values(
+    variables: dict[str, Any], values: tuple[Any, ...]
+) -> None:
+    if "prefix" in variables:
+        with pytest.raises(TopologyError, match="the variable env is not used"):
+            Topology.from_toml(FILE.replace("$${env}", ""), variables={"prefix": "x.orders"})
+        variables = {"env": "x"}
+    assert Topology.from_toml(FILE, variables=variables) == Topology.from_toml(written(*values))
+    assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(FILE))
+
+
+QUEUE = '[[queues]]\nname = "${a}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "found"),
+    [
+        (QUEUE, {}, ["2: queues[0].name: the variable a is not defined"]),
+        (QUEUE, {"b": "x"}, ["2: queues[0].name: the variable a is not defined", "None: variables.b: the file does not use the variable b, which is given"]),
+        (f'[variables]\na = "x"\nb = 1\n{QUEUE}', {}, ["3: variables.b: the variable b is not used"]),
+        (f'[variables]\na = "x"\nb = "${{a}}"\n{QUEUE}', {}, ["3: variables.b: the variable b is not used"]),
+        (f'[variables]\na = "${{b}}"\nb = "${{c}}"\nc = "${{a}}"\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> b -> c -> a"]),
+        (f'[variables]\na = "${{a}}"\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> a"]),
+        (f"[variables]\na = [1]\n{QUEUE}", {}, ["2: variables.a = [1]: a variable is a text, a number, true or false"]),
+        (f'[variables]\na = "x"\n"b c" = 1\n{QUEUE}', {}, ['1: variables."b c": "b c" is not the name of a variable']),
+        (f"variables = 5\n{QUEUE}", {"a": "x"}, ["1: variables = 5: `variables` must be a table"]),
+        (f"[variables]\na = 1\n{QUEUE}", {"a": "x"}, ['2: variables.a: the given value "x" is not an integer']),
+        (f"[variables]\na = 1.5\n{QUEUE}", {"a": "x"}, ['2: variables.a: the given value "x" is not a number']),
+        (f"[variables]\na = true\n{QUEUE}", {"a": "1"}, ['2: variables.a: the given value "1" is not true or false']),
+        (f"[variables]\na = 1\n{QUEUE}", {"a": True}, ["2: variables.a: the given value true is not an integer"]),
+        (f'[variables]\na = "x"\n{QUEUE}', {"a": 5}, ["2: variables.a: the given value 5 is not a text"]),
+        (QUEUE, {"a": None}, ["None: variables.a: the given value null is not a text, a number, true or false"]),
+        (f"[variables]\na = 1\n{QUEUE}", {}, ["4: queues[0].name = 1: a name must be a non-empty string"]),
+        ('[[queues]]\nname = "q"\ndurable = "${a}"\n', {"a": "maybe"}, ['3: queues[0].durable = "maybe": the value must be true or false']),
+        ('[[queues]]\nname = "q.{1..${a}}"\n', {"a": "x"}, ['2: queues[0].name = "q.{1..x}": {1..x} is not a range of integers']),
+    ],
+)  # fmt: skip
+def test_each_mistake_has_its_line(text: str, variables: dict[str, Any], found: list[str]) -> None:
+    assert problems(text, **variables) == found
+
+
+def test_a_name_that_was_meant_is_named() -> None:
+    with pytest.raises(TopologyError, match=r"did you mean \$\{count\}\?"):
+        Topology.from_toml('[variables]\ncount = 1\n[[queues]]\nname = "q${conut}${count}"\n')
+    with pytest.raises(TopologyError, match=r"did you mean count\?"):
+        Topology.from_toml('[variables]\ncount = 1\n[[queues]]\nname = "q${count}"\n', variables={"conut": 2})
+
+
+@pytest.mark.parametrize(("value", "durable"), [("true", True), (True, True), ("false", False)])
+def test_a_given_value_without_a_default_has_the_type_that_it_looks_like(
+    value: Any, *, durable: bool
+) -> None:
+    text = '[[queues]]\nname = "q"\ndurable = "${a}"\n'
+    assert Topology.from_toml(text, variables={"a": value}).queues[0].durable is durable
+    assert Topology.from_toml('[[queues]]\nname = "q${a}"\n', variables={"a": "007"}).queues[0].name == "q007"
+
+
+_names = st.lists(
+    st.sampled_from(["$", "{", "}", "a", "1", "..", "-", "$${", "${a}"]), min_size=1, max_size=8
+)
+
+
+@given(_names.map("".join))
+def test_a_text_that_looks_like_a_reference_survives_a_file(name: str) -> None:
+    topology = Topology(
+        queues=[QueueDefinition(f"q{name}", "classic", arguments={"x-dead-letter-exchange": name})]
+    )
+    assert Topology.from_toml(topology.to_toml()) == topology
+
+
+def test_a_ring_with_variables_is_not_rearranged() -> None:
+    topology = Topology.from_toml(FILE)
+    ring = topology.exchanges[0].ring or ()
+    done = rearrange(FILE, {"dev.orders": ring[::-1]}, {})
+    assert (done.text, done.unwritten) == (FILE, ("dev.orders",))
+    plain = FILE.replace('weight = "${weight}"', "weight = 10").replace(
+        '${prefix}.{1..${count}}"', 'dev.orders.{1..2}"', 1
+    )
+    done = rearrange(
+        plain.replace("weight = 10\ndurable", "weight = 11\ndurable"),
+        {"dev.orders": ring[::-1]},
+        {"weight": 11},
+    )
+    assert '{ queue = "dev.orders.2", weight = 10 }, { queue = "dev.orders.1", weight = 10 }' in done.text
