@@ -19,7 +19,7 @@ OLDEST: Numbers = (3, 7, 8)
 _FIRST_WITH_KHEPRI: Numbers = (3, 13, 0)
 _FIRST_WITH_KHEPRI_BY_DEFAULT: Numbers = (4, 2, 0)
 _FIRST_WITHOUT_MNESIA: Numbers = (4, 3, 0)
-_FIRST_UNKNOWN: Numbers = (4, 4, 0)
+_FIRST_UNKNOWN: Numbers = (4, 5, 0)
 
 #: From this release on a quorum queue delivers by priority, delays returned messages, and returns single messages after a consumer timeout.
 #: Before, the timeout closes the channel.
@@ -27,7 +27,8 @@ QUORUM_V8_SINCE: Numbers = (4, 3, 0)
 
 # The newest patch of each series, as tagged in rabbitmq-server.
 NEWEST_PATCHES = (
-    "3.7.28", "3.8.35", "3.9.29", "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.6",
+    "3.7.28", "3.8.35", "3.9.29", "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.7",
+    "4.4.1",
 )  # fmt: skip
 
 _MAX_VERSION_CHARACTERS = 255
@@ -62,8 +63,8 @@ class Release:
     """A broker version with its metadata store.
 
     Releases are ordered by version, a pre-release before its version. Rules depend on the three numbers only, so a pre-release follows the
-    rules of its version. A version newer than those known, 4.4.0 on, follows the newest rules, with one UserWarning for each such version.
-    A newer patch, such as 4.3.7, follows the newest rules of its series without a warning.
+    rules of its version. A version newer than those known, 4.5.0 on, follows the newest rules, with one UserWarning for each such version.
+    A newer patch, such as 4.3.8, follows the newest rules of its series without a warning.
 
     Attributes:
         version: as the broker reports it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
@@ -195,5 +196,5 @@ def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:
     return since <= numbers and (until is None or numbers < until)
 
 
-#: The newest release whose rules are known here.
-NEWEST = Release(NEWEST_PATCHES[-1])
+#: The newest release that was compared with a broker: its rules are the default. From the sources, 4.4 has the same rules.
+NEWEST = Release("4.3.6")

@@ -62,7 +62,8 @@ def test_an_invalid_version_is_refused(version: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("series", "version"), [("3.8", "3.8.35"), ("3.13", "3.13.7"), ("4.0", "4.0.9"), ("4.3", "4.3.6")]
+    ("series", "version"),
+    [("3.8", "3.8.35"), ("3.13", "3.13.7"), ("4.0", "4.0.9"), ("4.3", "4.3.7"), ("4.4", "4.4.1")],
 )
 def test_a_series_is_its_newest_known_patch(series: str, version: str) -> None:
     assert Release(series) == Release(version)
@@ -75,10 +76,10 @@ def test_a_series_takes_a_store() -> None:
         Release("4.3", "mnesia")
 
 
-@pytest.mark.parametrize("series", ["4.4", "3.6", "04.3", "9.9"])
+@pytest.mark.parametrize("series", ["4.5", "3.6", "04.3", "9.9"])
 def test_an_unknown_series_is_refused(series: str) -> None:
     with pytest.raises(
-        InputError, match=r"not a known RabbitMQ series: give one of 3\.7, .* 4\.3, or a version"
+        InputError, match=r"not a known RabbitMQ series: give one of 3\.7, .* 4\.4, or a version"
     ):
         Release(series)
 
@@ -95,12 +96,13 @@ def test_order() -> None:
 
 
 def test_newer_versions_are_reported_as_unknown_once() -> None:
-    for version in ("4.4.0-beta.7", "104.0.0"):
+    for version in ("4.5.0-beta.7", "104.0.0"):
         with pytest.warns(UserWarning, match=f"RabbitMQ {version} is newer than the rules known here"):
             Release(version)
         Release(version)
         Release(version, store="khepri")
-    Release("4.3.99")
+    for version in ("4.3.99", "4.4", "4.4.0-beta.7", "4.4.99"):
+        Release(version)
 
 
 def test_a_release_is_a_value() -> None:
