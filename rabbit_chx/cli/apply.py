@@ -16,7 +16,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import STDIN, read_topology
+from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
@@ -184,6 +184,7 @@ def apply(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
     given: ApplyOptions = options(ApplyOptions),
     output: str,
 ) -> Outcome:
@@ -201,7 +202,7 @@ def apply(
             "apply asks before it changes the broker, and needs a terminal to ask: give --yes, or --checksum with the checksum "
             "of a reviewed plan"
         )
-    wanted = read_topology(file, at.settings.vhost)
+    wanted = read_topology(file, at.settings.vhost, variables=variables)
     with at.broker() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from rabbit_chx.analysis.wording import Document, percent
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim, shown
@@ -60,6 +60,7 @@ def arrange(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
     write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
@@ -73,7 +74,8 @@ def arrange(
     at = broker.live()
     if write and file == "-":
         raise InputError("stdin cannot be written: leave --write out, or give a file")
-    given, vhost = read_topology(file, at.settings.vhost), at.settings.vhost
+    vhost = at.settings.vhost
+    given = read_topology(file, vhost, variables=variables)
     if given.is_definitions:
         raise InputError(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
@@ -91,7 +93,7 @@ def arrange(
     layouts = slot_layouts(given.topology, read.live)
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    done = rearrange(given.text, {**orders, **pins})
+    done = rearrange(given.text, {**orders, **pins}, given.variables)
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in layouts):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)
@@ -102,7 +104,7 @@ def arrange(
     for name in done.unwritten:
         better.pop(name, None)
         say(
-            f"{name}: its members are not written, because one entry describes several exchanges: write one entry for each"
+            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables: write it by hand"
         )
     for name in done.uncommented:
         say(f"{name}: its list of members was rewritten without its comments")

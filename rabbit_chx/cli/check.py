@@ -16,7 +16,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import file_name, read_topology
+from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
@@ -267,6 +267,7 @@ def check_topology(
     ),
     ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
     """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
@@ -278,7 +279,7 @@ def check_topology(
     and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(files, broker.vhost or "/", parse_release(release) or NEWEST, output)
+        return _validated(files, broker.vhost or "/", variables, parse_release(release) or NEWEST, output)
     if release is not None:
         raise InputError("--release is for --offline: a broker has its own release; leave it out")
     if len(files) > 1:
@@ -286,7 +287,7 @@ def check_topology(
     (file,) = files
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
-        wanted = read_topology(file, live.settings.vhost).topology
+        wanted = read_topology(file, live.settings.vhost, variables=variables).topology
         if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
             live.need_rings()
         return check(_topology(live), wanted, file=file)
@@ -294,7 +295,9 @@ def check_topology(
     return _outcome(broker.live(), output, checked, file=file, ignored=ignored)
 
 
-def _validated(files: Sequence[str], vhost: str, release: Release, output: str) -> Outcome:
+def _validated(
+    files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
+) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
     if output == "prometheus":
         raise InputError("--output prometheus has the metrics of a broker: leave out it or --offline")
@@ -302,7 +305,7 @@ def _validated(files: Sequence[str], vhost: str, release: Release, output: str) 
     errors: list[InputError] = []
     for file in files:
         try:
-            given = read_topology(file, vhost, release=release, is_strict=True)
+            given = read_topology(file, vhost, variables=variables, release=release, is_strict=True)
             if given.is_definitions and (faults := refused_objects(given.topology, release)):
                 raise TopologyError(faults, what=given.name)
         except InputError as error:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
 import click
 
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import say
+from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
@@ -34,6 +37,37 @@ _TOPOLOGY_FORMAT = "rabbit-chx/topology"
 _BEGINNING = 200
 
 
+@dataclass(frozen=True, slots=True)
+class VariableOptions:
+    """The options with values of the variables of a topology file."""
+
+    section: ClassVar = "Variables"
+    assigned: tuple[str, ...] = option(
+        "--set",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="The value of a variable of the topology file; may be repeated.",
+    )
+    values: str | None = option(
+        envvar="RABBIT_CHX_VALUES",
+        metavar="FILE",
+        help="A TOML file of values, as name = value; --set precedes it.  [default: $RABBIT_CHX_VALUES]",
+    )
+
+    def read(self) -> dict[str, Any]:
+        """Return the values by name."""
+        from rabbit_chx.topology.toml_file import parse
+
+        values = {} if self.values is None else parse(_text_of(self.values, "values"), self.values)
+        for assignment in self.assigned:
+            name, is_assigned, value = assignment.partition("=")
+            if not (name and is_assigned):
+                raise InputError(f"--set {shlex.quote(assignment)} has no value: write --set NAME=VALUE")
+            values[name] = value
+        return values
+
+
 class TopologyInput(NamedTuple):
     """A topology as given.
 
@@ -41,12 +75,14 @@ class TopologyInput(NamedTuple):
         text: the file's text, unchanged.
         name: the file's name for messages.
         is_definitions: True for a RabbitMQ definitions file, False for TOML.
+        variables: the values of its variables.
     """
 
     topology: Topology
     text: str
     name: str
     is_definitions: bool
+    variables: Mapping[str, Any]
 
 
 def read_topology(
@@ -54,28 +90,29 @@ def read_topology(
     vhost: str = "/",
     content: bytes | None = None,
     *,
+    variables: VariableOptions | None = None,
     release: Release | None = None,
     is_strict: bool = False,
 ) -> TopologyInput:
     """Read a topology, and write warnings about it to stderr.
 
-    The rules of `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
+    `variables` are the options of the command; None: it has no such options, and the environment names the file of values. The rules of
+    `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
     written.
     """
     from rabbit_chx.topology import Topology
 
     name = file_name(path)
-    if content is None:
-        content = read_whole(path, "topology")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"line {line} of {name} is not UTF-8: a topology file is") from None
+    text = _text_of(path, "topology", content)
     text = _toml_of_export(text) or text
+    values: dict[str, Any] = {}
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        topology = Topology.from_toml(text, file=name, release=release)
+        given = (
+            VariableOptions(values=os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
+        )
+        values = given.read()
+        topology = Topology.from_toml(text, file=name, release=release, variables=values)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
             raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
@@ -89,7 +126,17 @@ def read_topology(
         _report_definitions(name, topology)
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
-    return TopologyInput(topology, text, name, is_definitions)
+    return TopologyInput(topology, text, name, is_definitions, values)
+
+
+def _text_of(path: str, what: str, content: bytes | None = None) -> str:
+    if content is None:
+        content = read_whole(path, what)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"line {line} of {file_name(path)} is not UTF-8: a {what} file is") from None
 
 
 def _report_definitions(name: str, topology: Topology) -> None:

@@ -15,7 +15,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, TopologyInput, read_topology
+from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
 from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
@@ -333,6 +333,7 @@ def plan(
     *,
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
     plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
 ) -> Outcome:
@@ -346,7 +347,7 @@ def plan(
     refused.
     """
     at = broker.live()
-    given = read_topology(file, at.settings.vhost)
+    given = read_topology(file, at.settings.vhost, variables=variables)
     with at.broker() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan

@@ -1,4 +1,5 @@
-"""Commands in the output: each is printed with the broker options of the command that prints it, so that it acts on the same broker.
+"""Commands in the output: each is printed with the broker options of the command that prints it, so that it acts on the same broker, and
+with its values of variables if it reads a topology file.
 
 Messages and findings of the library contain commands such as ``rabbit-chx topology apply FILE``.
 """
@@ -26,26 +27,31 @@ _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
 _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
 
+#: What a command that reads a topology file contains.
+_READS_FILE = re.compile(r" topology (?!export)| --(?:file|topology) ")
+
 _given: ContextVar[Options] = ContextVar("broker options of this command line", default=())
+_variables: ContextVar[Options] = ContextVar("values of variables of this command line", default=())
 _without: ContextVar[tuple[str, ...]] = ContextVar("printed options without their password", default=())
 
 
 def remember_options(context: click.Context | None) -> None:
-    """Record the broker options of a command line; None: there are none yet."""
+    """Record the broker options and the values of variables of a command line; None: there are none yet."""
     _without.set(())
-    given = []
+    given: dict[str, list[tuple[str, str]]] = {"Broker": [], "Variables": []}
     for option in [] if context is None else context.command.params:
         source = None if context is None else context.get_parameter_source(str(option.name))
         if (
             context
-            and getattr(option, "section", "") == "Broker"
+            and (section := getattr(option, "section", "")) in given
             and source is click.core.ParameterSource.COMMANDLINE
         ):
             value = context.params[str(option.name)]
-            given.append(
-                (max(option.opts, key=len), f"{value:g}" if isinstance(value, float) else str(value))
-            )
-    _given.set(given)
+            for one in value if isinstance(value, tuple) else [value]:
+                text = f"{one:g}" if isinstance(one, float) else str(one)
+                given[section].append((max(option.opts, key=len), text))
+    _given.set(given["Broker"])
+    _variables.set(given["Variables"])
 
 
 def without_passwords(url: str) -> str:
@@ -61,7 +67,8 @@ def complete_commands(text: str, options: Options | None = None) -> str:
 
     def completed(command: re.Match[str]) -> str:
         words = [command[0]]
-        for name, value in _given.get() if options is None else options:
+        variables = _variables.get() if _READS_FILE.search(command[0]) else ()
+        for name, value in [*_given.get(), *variables] if options is None else options:
             if f" {name} " in f"{command[0]} ":
                 continue
             shown = without_passwords(value) if "url" in name else value

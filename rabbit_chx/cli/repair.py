@@ -12,7 +12,7 @@ from rabbit_chx.analysis.wording import document, percent, refusals_as_json
 from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
@@ -153,6 +153,7 @@ def repair(
     exchange: str = argument(),
     given: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
     """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
@@ -171,7 +172,7 @@ def repair(
     at = broker.live()
     at.need_rings()
     vhost = at.settings.vhost
-    wanted = None if given.file is None else read_topology(given.file, vhost).topology
+    wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
     with at.broker() as opened:
         live = opened.topology()
         made = plan(repair_target(live, exchange, wanted), live)

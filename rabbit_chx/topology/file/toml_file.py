@@ -247,7 +247,7 @@ class _Array(NamedTuple):
 
 
 def rearrange(
-    text: str, orders: Mapping[str, Sequence[RingMember]], variables: Mapping[str, Value]
+    text: str, orders: Mapping[str, Sequence[RingMember]], variables: Mapping[str, Value] | None = None
 ) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
@@ -258,7 +258,7 @@ def rearrange(
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
         variables: the values of variables, as they were given for the file.
     """
-    document = resolve(tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK)), variables, Problems())
+    document = resolve(tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK)), variables or {}, Problems())
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
     uncommented: list[str] = []

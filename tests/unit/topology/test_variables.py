@@ -137,7 +137,7 @@ _names = st.lists(
 @given(_names.map("".join))
 def test_a_text_that_looks_like_a_reference_survives_a_file(name: str) -> None:
     topology = Topology(
-        queues=[QueueDefinition(f"q{name}", "classic", arguments={"x-dead-letter-exchange": name})]
+        queues=(QueueDefinition(f"q{name}", "classic", arguments={"x-dead-letter-exchange": name}),)
     )
     assert Topology.from_toml(topology.to_toml()) == topology
 
