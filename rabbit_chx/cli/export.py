@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
-from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import SPREAD, Block, Verbatim, shown, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, Topology
@@ -56,6 +56,7 @@ def export(
         help="Convert this topology file or definitions file instead of the live topology; - is stdin.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
+    variables: VariableOptions = options(VariableOptions),
 ) -> Outcome:
     """Write the live topology as a topology file, whose plan is empty.
 
@@ -70,7 +71,7 @@ def export(
         with live.broker() as opened, sign_of_life("reading the broker"):
             topology = _without_exclusive(opened.topology())
     else:
-        topology = read_topology(str(source), broker.vhost or "/").topology
+        topology = read_topology(str(source), broker.vhost or "/", variables=variables).topology
     if exchanges:
         topology = _reached(topology, exchanges, live=live is not None)
     topology = without_shards(topology)

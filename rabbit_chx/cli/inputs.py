@@ -108,9 +108,7 @@ def read_topology(
     values: dict[str, Any] = {}
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        given = (
-            VariableOptions(values=os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
-        )
+        given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
         values = given.read()
         topology = Topology.from_toml(text, file=name, release=release, variables=values)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)

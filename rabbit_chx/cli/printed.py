@@ -28,7 +28,7 @@ _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
 
 #: What a command that reads a topology file contains.
-_READS_FILE = re.compile(r" topology (?!export)| --(?:file|topology) ")
+_READS_FILE = re.compile(r" topology | --file ")
 
 _given: ContextVar[Options] = ContextVar("broker options of this command line", default=())
 _variables: ContextVar[Options] = ContextVar("values of variables of this command line", default=())

@@ -17,7 +17,6 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, option, options, say, typed
 from rabbit_chx.cli.inputs import (
     TopologyInput,
-    VariableOptions,
     file_name,
     parse_bindings,
     parse_header_type,
@@ -126,17 +125,12 @@ class Source:
 
     @classmethod
     def of_topology(
-        cls,
-        path: str,
-        exchange: str | None,
-        broker: BrokerOptions,
-        variables: VariableOptions,
-        content: bytes | None = None,
+        cls, path: str, exchange: str | None, broker: BrokerOptions, content: bytes | None = None
     ) -> Source:
         """Return the source of an exchange of a topology file; None: the only one that hashes."""
 
         def read(rules: Release | None, type_: str | None) -> RingInput:
-            topology = read_topology(path, broker.vhost or "/", content, variables=variables)
+            topology = read_topology(path, broker.vhost or "/", content)
             return ring_of_topology(topology, exchange, rules).of_type(type_)
 
         return cls(f"the topology {path}", read)
@@ -199,7 +193,6 @@ class RingOptions:
         "[default: x-consistent-hash]",
     )
     broker: BrokerOptions = options(BrokerOptions)
-    variables: VariableOptions = options(VariableOptions)
 
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
         """Return the ring, and write warnings about it to stderr."""
@@ -224,7 +217,7 @@ class RingOptions:
         if self.ring_file is not None:
             yield Source.of_file(self.ring_file)
         if self.topology is not None:
-            yield Source.of_topology(self.topology, self.exchange, self.broker, self.variables)
+            yield Source.of_topology(self.topology, self.exchange, self.broker)
         elif self.exchange is not None:
             yield Source.of_exchange(self.exchange, self.broker)
 
@@ -249,7 +242,7 @@ class RingOptions:
         if self.topology is None or other.to_release is None:
             return None
         self._refuse_broker_options()
-        file = read_topology(self.topology, self.broker.vhost or "/", variables=self.variables)
+        file = read_topology(self.topology, self.broker.vhost or "/")
         known, before = file.topology.release, parse_release(self.release)
         after = parse_release(other.to_release)
         if known is not None and before not in (None, known):
@@ -267,7 +260,7 @@ class RingOptions:
         if other.to_bindings:
             rules = rules or first.source.release
             type_ = first.type
-        source = Source.only("the other ring", other.sources(self.broker, self.variables))
+        source = Source.only("the other ring", other.sources(self.broker))
         read = first.under(rules) if source is None else source.read(rules, type_)
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
@@ -312,14 +305,14 @@ class OtherRingOptions:
         help="The other RabbitMQ release; without another ring the buckets stay the same.",
     )
 
-    def sources(self, broker: BrokerOptions, variables: VariableOptions) -> Iterator[Source]:
+    def sources(self, broker: BrokerOptions) -> Iterator[Source]:
         """Yield the given sources of the other ring."""
         if self.to_bindings:
             yield Source.of_bindings(self.to_bindings)
         if self.to_file is not None:
             content = read_whole(self.to_file, "ring")
             if not _is_ring(content):
-                yield Source.of_topology(self.to_file, self.to_exchange, broker, variables, content)
+                yield Source.of_topology(self.to_file, self.to_exchange, broker, content)
                 return
             yield Source.of_file(self.to_file, content)
         if self.to_exchange is not None:

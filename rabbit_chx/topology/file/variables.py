@@ -163,7 +163,7 @@ class _Variables:
             value = self._given[name]
         elif name in self._declared:
             self._pending.append(name)
-            declared = self._declared[name]
+            declared: Value = self._declared[name]
             value = self._text(declared, _path(name)) if isinstance(declared, str) else declared
             self._pending.pop()
         elif name not in self._bad:

@@ -242,3 +242,22 @@ def test_a_plan_that_is_written_to_a_file_has_complete_commands(
         str(path),
     )
     assert json.loads(path.read_text())["format"] == "rabbit-chx/plan"
+
+
+def test_a_command_that_reads_the_file_has_its_values_of_variables(
+    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    values = tmp_path / "my values.toml"
+    values.write_text("weight = 2\n")
+    file = FILE.replace('"q1" }', '"q1", weight = "${weight}" }') + '\n[variables]\nweight = 1\nname = "o"\n'
+    modelled.holds(Topology())
+    url = ["--url", "amqp://model", "--management-url", "http://model", "--ring-via", "env"]
+    path = modelled.arguments("plan", file.replace('name = "o"\ntype', 'name = "${name}"\ntype'))[2]
+    given = ["--values", str(values), "--set", "name=a b"]
+    code, out, errors = ran("topology", "plan", path, *url, *given)
+    assert code == 1, (out, errors)
+    (command,) = re.findall(r"Apply it with: rabbit-chx (.*)", out)
+    assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
+    assert ran(*shlex.split(command), "--yes")[0] == 0
+    code, out, _ = ran("topology", "check", path, *url, *given)
+    assert (code, "rabbit-chx ring check" in out and "--set" in out) == (0, False)

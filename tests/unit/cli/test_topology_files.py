@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from rabbit_chx import Topology
+from rabbit_chx.topology import QueueDefinition
+from rabbit_chx.topology.fields import toml_value
 
 QUEUE = '[[queues]]\nname = "jobs"\n'
 RING = '{"exchanges": [{"name": "x", "type": "x-consistent-hash"}], "bindings": [{"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}], "queues": [{"name": "q"}]}'
@@ -95,3 +100,66 @@ def test_what_a_check_refuses(
     code, out, errors = ran("topology", "check", *arguments)
     assert (code, out) == (2, "")
     assert remedy in errors
+
+
+VARIABLES = """
+[variables]
+env = "dev"
+count = 2
+
+[[exchanges]]
+name = "${env}"
+type = "x-consistent-hash"
+ring = [{ queue = "${env}.{1..${count}}" }]
+
+[[queues]]
+name = "${env}.{1..${count}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "queues"),
+    [
+        ([], ["dev.1", "dev.2"]),
+        (["--set", "count=3"], ["dev.1", "dev.2", "dev.3"]),
+        (["--values", "prod.toml"], ["prod.1"]),
+        (["--values", "prod.toml", "--set", "env=a=b"], ["a=b.1"]),
+        (["--set", "env=x", "--set", "env=y", "--set", "count=1"], ["y.1"]),
+    ],
+)
+def test_values_replace_the_defaults_of_variables(
+    folder: Path,
+    answer: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    queues: list[str],
+) -> None:
+    (folder / "v.toml").write_text(VARIABLES)
+    (folder / "prod.toml").write_text('env = "prod"\ncount = 1\n')
+    exported = answer("topology", "export", "--from", "v.toml", *given)["queues"]
+    assert Topology.from_toml("queues = " + toml_value(exported)).queues == tuple(
+        map(QueueDefinition, queues)
+    )
+    monkeypatch.setenv("RABBIT_CHX_VALUES", "prod.toml")
+    assert answer("keys", "--topology", "v.toml", "prod.1")["keys"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--set", "count"], "--set count has no value: write --set NAME=VALUE"),
+        (["--set", "=1"], "--set =1 has no value: write --set NAME=VALUE"),
+        (["--set", "count=x"], 'line 4, variables.count: the given value "x" is not an integer'),
+        (["--set", "conut=3"], "the file does not use the variable conut, which is given; did you mean count?"),
+        (["--values", "none.toml"], "the values file none.toml cannot be read"),
+        (["--values", "bad.toml"], "bad.toml has a mistake"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_value_is_named(
+    folder: Path, ran: Callable[..., tuple[int, str, str]], given: list[str], problem: str
+) -> None:
+    (folder / "v.toml").write_text(VARIABLES)
+    (folder / "bad.toml").write_text("env = ")
+    code, out, errors = ran("topology", "check", "--offline", "v.toml", *given)
+    assert (code, out) == (2, "")
+    assert problem in errors

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import combinations
 from typing import Any
 
 import pytest
+from blocks import ROOT
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.release import NEWEST_PATCHES, Release
 
 
 @pytest.mark.parametrize(
@@ -119,3 +121,14 @@ def test_versions_without_end_are_refused(version: str) -> None:
     with pytest.raises(InputError, match="is not a RabbitMQ version") as error:
         Release(version)
     assert len(str(error.value)) < 200
+
+
+def test_the_pages_name_the_newest_patches() -> None:
+    """A page that says which patch is the newest is changed with NEWEST_PATCHES."""
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    for name in ("how-it-routes.md", "support.md"):
+        for patch in NEWEST_PATCHES[-2:]:
+            assert patch in pages[name], (name, patch)
+    for name, text in pages.items():
+        named = re.findall(r"newest (?:known )?patch(?: of [\d.]+)?, (\d+\.\d+\.\d+)", " ".join(text.split()))
+        assert set(named) <= set(NEWEST_PATCHES), name
