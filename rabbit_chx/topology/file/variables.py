@@ -63,7 +63,9 @@ class _Variables:
                 TABLE, declared, "`variables` must be a table", "write [variables], and name = value below it"
             )
             declared = {}
-        self._declared: dict[str, Value] = {name: value for name, value in declared.items() if self._is_valid(name, value)}
+        self._declared: dict[str, Value] = {
+            name: value for name, value in declared.items() if self._is_valid(name, value)
+        }
         self._bad = declared.keys() - self._declared.keys()
         self._values: dict[str, Value] = {}
         self._given = {name: self._typed(name, value) for name, value in given.items()}
