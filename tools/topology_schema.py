@@ -10,8 +10,8 @@ from tables import meaning
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.file import fields
 from rabbit_chx.topology.file.fields import EntryType, Kind
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 #: A reference to a variable, as the whole of a value.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}

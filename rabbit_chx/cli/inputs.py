@@ -57,7 +57,7 @@ class VariableOptions:
 
     def read(self) -> dict[str, Any]:
         """Return the values by name."""
-        from rabbit_chx.topology.toml_file import parse
+        from rabbit_chx.topology.file.toml_file import parse
 
         values = {} if self.values is None else parse(_text_of(self.values, "values"), self.values)
         for assignment in self.assigned:
