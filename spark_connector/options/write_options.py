@@ -363,6 +363,15 @@ OPTIONS = (*ADDRESS_OPTIONS, *option_fields(WriteOptions).values())
 
 def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     """Check that the options are those of the protocol, and that one determines the placement of rows."""
+    if options.stream_routing is not None and not options.super_stream:
+        raise InputError(
+            f"option 'routing' is {options.routing!r}, which is for a super stream: give superStream; or leave it out"
+        )
+    if options.to_streams and options.routing is not None and options.stream_routing is None:
+        raise InputError(
+            f"option 'routing': rows go to streams by the stream protocol, which has no {options.routing!r}: give 'hash' or 'key' with "
+            "superStream, or leave it out"
+        )
     unfit = {}
     if options.to_streams:
         unfit["amqp"] = ": rows go to streams by the stream protocol, which has no such option; leave it out"
@@ -373,15 +382,6 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if not options.exactly_once:
         unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
     check_only(OPTIONS, texts, unfit)
-    if options.stream_routing is not None and not options.super_stream:
-        raise InputError(
-            f"option 'routing' is {options.routing!r}, which is for a super stream: give superStream; or leave it out"
-        )
-    if options.to_streams and options.routing is not None and options.stream_routing is None:
-        raise InputError(
-            f"option 'routing': rows go to streams by the stream protocol, which has no {options.routing!r}: give 'hash' or 'key' with "
-            "superStream, or leave it out"
-        )
     check_exclusive(superStream=options.super_stream, exchange=options.exchange)
     placed = options.ring is not None or options.ring_via is not None
     if options.super_stream and placed:

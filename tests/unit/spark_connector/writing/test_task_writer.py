@@ -250,10 +250,10 @@ def test_a_refusal_names_the_queue_by_the_ring(monkeypatch: pytest.MonkeyPatch) 
     rows: Columns = {"key": ["k"], "value": ["v"]}
     queue = RING.destination_for("k")
     with pytest.raises(
-        PublishError, match=rf"^partition 0 \(queue '{queue}' by the ring\): a queue is full$"
+        PublishError, match=rf"^partition 0 \(queue '{queue}' by the ring\): a queue is full\n"
     ):
         write(rows, ring=RING.to_json())
-    with pytest.raises(PublishError, match=r"^partition 0: a queue is full$"):
+    with pytest.raises(PublishError, match=r"^partition 0: a queue is full\n"):
         write(rows)
 
 
