@@ -36,7 +36,7 @@ SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py
 # The Python versions of `make test-python-matrix`, each in a separate environment. 3.14t is the free-threaded build.
 PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 # The tests that it runs.
-PYTHON_TESTS ?= tests/unit
+PYTHON_TESTS ?= tests/unit tests/models
 # The fault tests of `make fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
 FIRE_TESTS ?= tests/fire
 # The duration of `make soak` in minutes.
