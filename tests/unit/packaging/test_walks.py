@@ -86,8 +86,8 @@ def test_a_published_row_changes_file_23_times_at_most(publisher: Publisher) -> 
     assert set(told("Publish a row")) <= set(files)
 
 
-def test_a_spark_row_changes_file_90_times_at_most() -> None:
-    """Without the look at the exchange before the write. Of each function the first call counts; the shortest of fifty: an ack may come late."""
+def test_a_spark_row_changes_file_92_times_at_most() -> None:
+    """Without the look at the exchange before the write. Of each function the first call counts; the shortest of fifty. One that waits for its ack has two more than one whose ack is there."""
     schema = StructType().add("key", StringType()).add("value", BinaryType())
     columns: dict[str, Any] = {"key": ["a", "b"], "value": [b"1", b"2"]}
     batch = pa.record_batch(columns)
@@ -101,7 +101,7 @@ def test_a_spark_row_changes_file_90_times_at_most() -> None:
         url = f"amqp://guest:guest@{peer.settings.host}:{peer.settings.port}"
         write()  # what is loaded late is loaded now
         files = min((files_of(write, once=True) for _ in range(50)), key=len)
-    assert len(files) - 1 <= 90
+    assert len(files) - 1 <= 92
     assert len(set(files)) <= 30
 
 
