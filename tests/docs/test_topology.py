@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
-from blocks import ROOT, page, run_blocks, run_doctest
+from blocks import ROOT, console_examples, page, run_blocks, run_command, run_doctest
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
@@ -24,17 +25,23 @@ def files() -> list[str]:
 
 
 def test_the_answers_are_those_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, mistakes, *_ = files()
+    whole, mistakes, orders, values, *_ = files()
     (tmp_path / "topology.toml").write_text(whole)
     (tmp_path / "mistakes.toml").write_text(mistakes)
+    (tmp_path / "orders.toml").write_text(orders)
+    (tmp_path / "prod.toml").write_text(values)
     shutil.copy(DEFINITIONS, tmp_path / "definitions.json")
     monkeypatch.chdir(tmp_path)
     run_doctest(PAGE)
+    ((command, printed),) = console_examples(page(PAGE))
+    ran = run_command(command, 60, tmp_path)
+    assert ran.stdout.decode() == printed, ran.stderr.decode()
 
 
 def test_the_files_are_read() -> None:
-    whole, mistakes, *others = files()
+    whole, mistakes, orders, values, *others = files()
     assert len(others) == 3
+    Topology.from_toml(orders, variables=tomllib.loads(values))
     for text in (whole, *others):
         Topology.from_toml(text)
     with pytest.raises(TopologyError):
