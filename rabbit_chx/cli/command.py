@@ -128,7 +128,7 @@ class Number(click.FloatRange):
 TEXT = Text()
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
-SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Variables", "Broker", OUTPUT)
+SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Variable", "Broker", OUTPUT)
 
 
 class CommandOption(click.Option):

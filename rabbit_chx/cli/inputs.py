@@ -41,7 +41,7 @@ _BEGINNING = 200
 class VariableOptions:
     """The options with values of the variables of a topology file."""
 
-    section: ClassVar = "Variables"
+    section: ClassVar = "Variable"
     assigned: tuple[str, ...] = option(
         "--set",
         type=TEXT,

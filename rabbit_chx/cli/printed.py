@@ -38,7 +38,7 @@ _without: ContextVar[tuple[str, ...]] = ContextVar("printed options without thei
 def remember_options(context: click.Context | None) -> None:
     """Record the broker options and the values of variables of a command line; None: there are none yet."""
     _without.set(())
-    given: dict[str, list[tuple[str, str]]] = {"Broker": [], "Variables": []}
+    given: dict[str, list[tuple[str, str]]] = {"Broker": [], "Variable": []}
     for option in [] if context is None else context.command.params:
         source = None if context is None else context.get_parameter_source(str(option.name))
         if (
@@ -51,7 +51,7 @@ def remember_options(context: click.Context | None) -> None:
                 text = f"{one:g}" if isinstance(one, float) else str(one)
                 given[section].append((max(option.opts, key=len), text))
     _given.set(given["Broker"])
-    _variables.set(given["Variables"])
+    _variables.set(given["Variable"])
 
 
 def without_passwords(url: str) -> str:
