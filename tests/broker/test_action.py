@@ -149,7 +149,7 @@ class Runner:
         return done.returncode
 
     def _evaluated(self, text: str) -> str:
-        given = {"name": ""} | self.inputs
+        given = {"name": "", "values": ""} | self.inputs
         values = {f"inputs.{name}": value for name, value in given.items()} | {
             "github.action_path": str(ROOT),
             "github.repository": "shop/topology",
@@ -189,7 +189,9 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         assert comments[3]["body"].splitlines()[0] == MARKER
         assert "--allow-moved" in comments[3]["body"]
 
-        file.write_text(FILE.format(limit=1))
+        file.write_text(FILE.format(limit='"${limit}"'))
+        (tmp_path / "prod.toml").write_text("limit = 1\n")
+        runner.inputs["values"] = "prod.toml"
         assert runner.run() == 0, runner.printed
         assert runner.outputs == {"exit-code": "1"}
         assert len(comments) == 4

@@ -136,7 +136,7 @@ def test_each_message_is_in_the_predicted_queue_and_handled_in_order(
         assert vhost.ring_via is not None, "this needs RABBIT_CHX_TEST_RING_VIA"
         via = ("--ring-via", shlex.join(vhost.ring_via))
         where = ("--url", str(streams.stream_url), "--management-url", str(streams.management_url))
-        assert main([*VERIFY.split(), *where, *via]) == 0
+        assert main([*shlex.split(VERIFY), *where, *via]) == 0
         assert f"compared  {COUNT} of {COUNT} rows" in capsys.readouterr().out
 
 
