@@ -11,7 +11,7 @@ from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     Destination,

@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rabbit_chx.rendering import json_fields
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.bindings import Place
 

@@ -16,7 +16,8 @@ from rabbit_chx.cli.command import Outcome, argument, command, option, options, 
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Verbatim, shown
+from rabbit_chx.rendering import Block, Verbatim
+from rabbit_chx.result_fields import shown
 from rabbit_chx.topology.file.toml_file import rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal

@@ -20,7 +20,8 @@ from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, shown
+from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST

@@ -25,7 +25,8 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, Line, Section, Table, shown, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ConsistentHashExchange, Release
 from rabbit_chx.routing.key_map import KeyMap, plural
 

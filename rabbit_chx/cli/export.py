@@ -13,7 +13,8 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.rendering import SPREAD, Block, Verbatim, shown, sign_of_life
+from rabbit_chx.rendering import Block, Verbatim, sign_of_life
+from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, Topology
 from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.live.shards import without_shards

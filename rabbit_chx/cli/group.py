@@ -20,7 +20,8 @@ from rabbit_chx.cli.stream_show import places_of
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Metric, gauges_of, shown, table_of
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, table_of
+from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection

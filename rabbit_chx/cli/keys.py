@@ -17,7 +17,8 @@ from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering import SPREAD, Block, Lines, shown
+from rabbit_chx.rendering import Block, Lines
+from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 

@@ -12,7 +12,8 @@ from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
-from rabbit_chx.rendering import Block, Facts, Line, Table, shown, sign_of_life, table_of
+from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.ring_changes import Provenance

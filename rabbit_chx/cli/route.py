@@ -15,7 +15,8 @@ from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import SPREAD, Block, Facts, Line, Table, json_fields, shown
+from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap

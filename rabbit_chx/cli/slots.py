@@ -20,7 +20,8 @@ from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Line, Verbatim, shown, table_of
+from rabbit_chx.rendering import Block, Facts, Line, Verbatim, table_of
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import plural

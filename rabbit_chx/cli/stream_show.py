@@ -15,7 +15,8 @@ from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, opt
 from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, or_dash
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of
+from rabbit_chx.result_fields import or_dash
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata

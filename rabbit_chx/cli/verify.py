@@ -43,7 +43,8 @@ from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import SPREAD, Block, Facts, Line, shown, table_of
+from rabbit_chx.rendering import Block, Facts, Line, table_of
+from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural

@@ -195,7 +195,7 @@ class Feed:
         self.connection.answer_consumer_update(update.correlation_id, start)
 
     def _begin(self, start: OffsetSpec) -> None:
-        """Expect the first rows at `start`; if it is no offset, at the first chunk."""
+        """Expect the first rows at `start`; if it is not an offset, at the first chunk."""
         self.progress = Progress(self._stream, count_missing=self._reading.on_missing == "count")
         self.progress.end = NEVER
         self._is_placed = isinstance(start, int)  # otherwise the first chunk tells the offset

@@ -11,7 +11,7 @@ from typing import Any
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
-from rabbit_chx.rendering import Metric, shown
+from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder

@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.fields import (
-    SPREAD,
-    Metric,
-    facts_of,
-    gauges_of,
-    json_fields,
-    or_dash,
-    shown,
-    table_of,
-)
 from rabbit_chx.rendering.output import (
     Block,
     ConsoleOutput,
@@ -27,12 +17,13 @@ from rabbit_chx.rendering.output import (
     Section,
     Table,
     Verbatim,
+    gauges_of,
+    table_of,
 )
 from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sign_of_life
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
-    "SPREAD",
     "Block",
     "ConsoleOutput",
     "CountProgress",
@@ -42,7 +33,6 @@ __all__ = [
     "Line",
     "Lines",
     "MarkdownOutput",
-    "Metric",
     "PrometheusOutput",
     "Record",
     "Report",
@@ -51,14 +41,10 @@ __all__ = [
     "TableColumn",
     "Verbatim",
     "clear_bar",
-    "facts_of",
     "gauges_of",
-    "json_fields",
-    "or_dash",
     "printable",
     "reading",
     "render_table",
-    "shown",
     "sign_of_life",
     "table_of",
 ]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TextIO, TypeAlias, cast
 
 from rabbit_chx.rendering.table import WIDE, TableColumn, printable, render_table, table_width
+from rabbit_chx.result_fields import described, is_empty
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100
@@ -464,3 +465,44 @@ def _escape_help(text: str) -> str:
 
 def _escape_label(text: str) -> str:
     return _escape_help(text).replace('"', '\\"')
+
+
+# -- results that declare their fields
+
+
+def table_of(kind: type, rows: Sequence[Any], *, total: bool = False, skip: int = 0) -> Table:
+    """Return a table with a row for each result.
+
+    Args:
+        kind: the dataclass of the results.
+        rows: the results.
+        total: whether a last row has the sums.
+        skip: the number of columns that are left out at the left.
+    """
+    columns = [
+        (name, how)
+        for name, how in described(kind)
+        if how.label is not None and not (how.sparse and all(is_empty(getattr(row, name)) for row in rows))
+    ][skip:]
+    sums = [
+        sum(getattr(row, name) or 0 for row in rows) if how.summed else "" if at else "all"
+        for at, (name, how) in enumerate(columns)
+    ]
+    return Table(
+        [TableColumn(how.label or "", how.number) for _, how in columns],
+        [[how.form(getattr(row, name)) for name, how in columns] for row in rows],
+        sums if total else (),
+    )
+
+
+def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
+    """Yield the metrics of `rows` of a `kind`, each with its labels; a metric that no row has is left out."""
+    for name, how in described(kind):
+        if how.metric is not None:
+            values = [
+                (labels, how.metric.of(value))
+                for labels, row in rows
+                if (value := getattr(row, name)) is not None
+            ]
+            if values or not rows:
+                yield Gauge(how.metric.name, how.metric.help, values)

@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map

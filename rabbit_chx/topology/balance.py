@@ -20,7 +20,7 @@ from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.analysis.wording import percent, percent_or_blank, place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 

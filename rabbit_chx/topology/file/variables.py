@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from rabbit_chx.checks import similar
@@ -38,7 +39,7 @@ def escape(value: Any) -> Any:
 
 def has_reference(text: str) -> bool:
     """Return whether a text refers to a variable."""
-    return any(not escaped for escaped, _ in _REFERENCE.findall(text))
+    return any(_names_in(text))
 
 
 def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: Problems) -> dict[str, Any]:
@@ -56,7 +57,6 @@ def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: P
 class _Variables:
     def __init__(self, declared: Any, given: Mapping[str, Value], problems: Problems) -> None:
         self._problems = problems
-        self._used: set[str] = set()
         self._pending: list[str] = []
         if not isinstance(declared, Mapping):
             problems.add(
@@ -72,25 +72,21 @@ class _Variables:
 
     def resolved(self, document: Mapping[str, Any]) -> dict[str, Any]:
         content = {name: self._replaced(value, name) for name, value in document.items() if name != TABLE}
-        for name in self._declared.keys() - self._used:
+        named = set(_names_in(document))  # also by a default that another value replaces
+        for name in self._declared.keys() - named:
+            fix = f"remove it, or write ${{{name}}} where it belongs"
+            self._problems.add(_path(name), None, f"the variable {name} is not used", fix)
+        for name in self._declared:
             self._value(name, _path(name))  # for its mistakes
-            self._problems.add(
-                _path(name),
-                None,
-                f"the variable {name} is not used",
-                f"remove it, or write ${{{name}}} where it belongs",
-            )
-        for name in self._given.keys() - self._declared.keys() - self._used - self._bad:
-            known = [*self._declared, *self._used]
-            close = similar(name, known)
+        for name in self._given.keys() - self._declared.keys() - named - self._bad:
+            close = similar(name, {*self._declared, *named})
             fix = (
                 f"did you mean {close}?"
                 if close
                 else f"write ${{{name}}} where it belongs, or do not give it"
             )
-            self._problems.add(
-                _path(name), None, f"the file does not use the variable {name}, which is given", fix
-            )
+            message = f"the file does not use the variable {name}, which is given"
+            self._problems.add(_path(name), None, message, fix)
         return content
 
     def _is_valid(self, name: str, value: object) -> bool:
@@ -106,28 +102,18 @@ class _Variables:
         return False
 
     def _typed(self, name: str, value: Value) -> Value:
-        """Return a given value as the type of the default."""
-        wanted = type(self._declared[name]) if name in self._declared else None
-        if isinstance(self._declared.get(name), str) and has_reference(str(self._declared[name])):
-            wanted = None
-        read: Value | None = value
-        if isinstance(value, str) and wanted is not str:
-            read = _FLAGS.get(value, int(value) if _INTEGER.fullmatch(value) else None if wanted else value)
-            if read is None and wanted is float:
-                read = _number(value)
+        """Return a given value as the type of the default. A default that refers to other variables has any type."""
+        default = self._declared.get(name)
+        wanted = None if default is None or has_reference(str(default)) else type(default)
+        read = _read(value, wanted) if isinstance(value, str) and wanted is not str else value
         if wanted is float and type(read) is int:
             read = float(read)
-        if type(read) not in _WORDS or (wanted and type(read) is not wanted):
-            expected = _WORDS[wanted] if wanted else "a text, a number, true or false"
-            self._problems.add(
-                _path(name),
-                None,
-                f"the given value {shown_value(value)} is not {expected}",
-                f"give {expected}, as the default is",
-            )
-            read = self._declared.get(name, "")
-        assert read is not None  # its type is one of _WORDS
-        return read
+        if type(read) in _WORDS and wanted in (None, type(read)):
+            return read
+        expected = _WORDS[wanted] if wanted else "a text, a number, true or false"
+        message = f"the given value {shown_value(value)} is not {expected}"
+        self._problems.add(_path(name), None, message, f"give {expected}, as the default is")
+        return "" if default is None else default
 
     def _replaced(self, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
@@ -152,7 +138,6 @@ class _Variables:
 
     def _value(self, name: str, path: str) -> Value:
         """Return the value of a variable for a text at a path; "" after a mistake."""
-        self._used.add(name)
         if name in self._values:
             return self._values[name]
         value: Value = ""
@@ -179,6 +164,15 @@ class _Variables:
         return value
 
 
+def _names_in(value: object) -> Iterator[str]:
+    """Yield the names of the variables to which the texts of a value refer."""
+    if isinstance(value, str):
+        yield from (name for escaped, name in _REFERENCE.findall(value) if not escaped)
+    elif isinstance(value, (Mapping, list)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _names_in(inner)
+
+
 def _path(name: str) -> str:
     return f"{TABLE}.{toml_key(name)}"
 
@@ -187,8 +181,13 @@ def _as_text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _read(text: str, wanted: type | None) -> Value:
+    """Return a given text as an integer, ``true`` or ``false``, or as a number if one is wanted; the text itself if it is none of these."""
+    if text in _FLAGS:
+        return _FLAGS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if wanted is float:
+        with suppress(ValueError):
+            return float(text)
+    return text

@@ -16,7 +16,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import listed as as_tuple
 from rabbit_chx.routing.key_map import plural

@@ -259,5 +259,8 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     (command,) = re.findall(r"Apply it with: rabbit-chx (.*)", out)
     assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
     assert ran(*shlex.split(command), "--yes")[0] == 0
-    code, out, _ = ran("topology", "check", path, *url, *given)
-    assert (code, "rabbit-chx ring check" in out and "--set" in out) == (0, False)
+    assert ran("topology", "check", path, *url, *given)[0] == 0
+    assert complete_commands("rabbit-chx ring repair o --file f").endswith(
+        f"--set 'name=a b' --values '{values}'"
+    )
+    assert "--set" not in complete_commands("rabbit-chx ring check o")

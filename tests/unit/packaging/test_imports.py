@@ -38,6 +38,7 @@ ABOVE_PUBLISHING = {
     "rabbit_chx.broker",
     "rabbit_chx.consuming",
     "rabbit_chx.plot",
+    "rabbit_chx.rendering",
     "rabbit_chx.testing",
 }
 

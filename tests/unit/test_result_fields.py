@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rabbit_chx.analysis.wording import to_json
-from rabbit_chx.rendering import SPREAD, Metric, facts_of, gauges_of, json_fields, shown, table_of
+from rabbit_chx.rendering import gauges_of, table_of
+from rabbit_chx.result_fields import SPREAD, Metric, facts_of, json_fields, shown
 
 
 @dataclass(frozen=True, slots=True)

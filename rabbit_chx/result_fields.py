@@ -1,6 +1,6 @@
 """Results that declare their fields once: columns, facts, JSON and metrics follow from the declaration.
 
-A result is a frozen dataclass, and `shown` is the metadata of a field::
+`rabbit_chx.rendering` makes the tables and metrics. It is not loaded here, since Spark's executors load results. A result is a frozen dataclass, and `shown` is the metadata of a field::
 
     @dataclass(frozen=True, slots=True)
     class QueueRow:
@@ -12,13 +12,10 @@ A result is a frozen dataclass, and `shown` is the metadata of a field::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
-
-from rabbit_chx.rendering.output import Gauge, Table
-from rabbit_chx.rendering.table import TableColumn
 
 #: The name in JSON of a field whose members become fields of the object itself.
 SPREAD = "**"
@@ -85,68 +82,32 @@ def shown(
 
 
 @cache
-def _described(kind: Any) -> tuple[tuple[str, Shown], ...]:
+def described(kind: Any) -> tuple[tuple[str, Shown], ...]:
+    """Return the fields of a dataclass of results, each with its description."""
     return tuple((field.name, field.metadata.get(_KEY, _PLAIN)) for field in fields(kind))
 
 
-def _is_empty(value: object) -> bool:
+def is_empty(value: object) -> bool:
+    """Return whether a field of a result holds nothing."""
     return value is None or (isinstance(value, list | tuple | Mapping) and not value)
-
-
-def table_of(kind: type, rows: Sequence[Any], *, total: bool = False, skip: int = 0) -> Table:
-    """Return a table with a row for each result.
-
-    Args:
-        kind: the dataclass of the results.
-        rows: the results.
-        total: whether a last row has the sums.
-        skip: the number of columns that are left out at the left.
-    """
-    columns = [
-        (name, how)
-        for name, how in _described(kind)
-        if how.label is not None and not (how.sparse and all(_is_empty(getattr(row, name)) for row in rows))
-    ][skip:]
-    sums = [
-        sum(getattr(row, name) or 0 for row in rows) if how.summed else "" if at else "all"
-        for at, (name, how) in enumerate(columns)
-    ]
-    return Table(
-        [TableColumn(how.label or "", how.number) for _, how in columns],
-        [[how.form(getattr(row, name)) for name, how in columns] for row in rows],
-        sums if total else (),
-    )
 
 
 def facts_of(result: Any) -> list[tuple[str, str]]:
     """Return the names and values of the fields of `result` that have a label; an optional field only if it has a value."""
     return [
         (how.label, str(how.form(value)))
-        for name, how in _described(result.__class__)
-        if how.label is not None and not (_is_empty(value := getattr(result, name)) and how.optional)
+        for name, how in described(result.__class__)
+        if how.label is not None and not (is_empty(value := getattr(result, name)) and how.optional)
     ]
 
 
 def json_fields(result: Any) -> dict[str, Any]:
     """Return the fields of `result` by their names in JSON; their values may be results themselves."""
     found: dict[str, Any] = {}
-    for name, how in _described(result.__class__):
+    for name, how in described(result.__class__):
         value = getattr(result, name)
         if how.json == SPREAD:
             found |= how.as_json(value)
-        elif how.json is not None and not (how.optional and _is_empty(value)):
+        elif how.json is not None and not (how.optional and is_empty(value)):
             found[how.json or name] = how.as_json(value)
     return found
-
-
-def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
-    """Yield the metrics of `rows` of a `kind`, each with its labels; a metric that no row has is left out."""
-    for name, how in _described(kind):
-        if how.metric is not None:
-            values = [
-                (labels, how.metric.of(value))
-                for labels, row in rows
-                if (value := getattr(row, name)) is not None
-            ]
-            if values or not rows:
-                yield Gauge(how.metric.name, how.metric.help, values)
