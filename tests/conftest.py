@@ -10,25 +10,20 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pika
 import pytest
-from cluster import RunningCluster, docker_cluster
 from exchange_types import CHX
-from found_broker import find_broker, need
 from hypothesis import settings
-from packaging.version import Version
-from pika.adapters.blocking_connection import BlockingChannel
-from pyspark.sql import SparkSession
-from quick_rings import quick_broker
-from reaper import watch_containers
-from server_installation import install_if_needed
-from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
-from rabbit_chx.broker import pika_parameters
-from rabbit_chx.errors import NoBrokerError
-from rabbit_chx.testing import RunningBroker
+# Each worker of the unit tests loads this file, so what only some tests need is imported where it is used.
+if TYPE_CHECKING:
+    import pika
+    from cluster import RunningCluster
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pyspark.sql import SparkSession
+
+    from rabbit_chx.testing import RunningBroker
 
 # A deadline measures how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
@@ -96,6 +91,10 @@ class Message:
 def _server_is_installed(request: pytest.FixtureRequest) -> None:
     """As root on Debian or Ubuntu, where no other broker is to be had, this project's tests install one."""
     if not request.config.getoption("--chx-broker"):
+        from server_installation import install_if_needed
+
+        from rabbit_chx.errors import NoBrokerError
+
         with suppress(NoBrokerError):  # `find_broker` says what is missing
             install_if_needed()
 
@@ -103,12 +102,17 @@ def _server_is_installed(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def _chx_find(_server_is_installed: None) -> Callable[[], AbstractContextManager[RunningBroker]]:
     """What finds the plugin's broker: a server of this machine will do, too."""
+    from found_broker import find_broker
+
     return find_broker
 
 
 @pytest.fixture(scope="session")
 def chx_cluster(_chx_series: str | None) -> Iterator[RunningCluster]:
     """A cluster of three nodes in Docker, which are together when the test begins."""
+    from cluster import docker_cluster
+    from found_broker import need
+
     need("docker")
     with docker_cluster(_chx_series or "4.3") as cluster:
         yield cluster
@@ -123,6 +127,8 @@ def broker(chx_broker: RunningBroker) -> RunningBroker:
 @pytest.fixture
 def vhost(chx_vhost: RunningBroker) -> RunningBroker:
     """The broker, with a fresh vhost in its URL, and a quick way to its rings."""
+    from quick_rings import quick_broker
+
     return quick_broker(chx_vhost)
 
 
@@ -167,6 +173,10 @@ def run_pytest(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def channel(vhost_url: str) -> Iterator[BlockingChannel]:
     """A channel on which a hash exchange `x` is declared, with the queues q1, q2 and q3 of weights 1, 2 and 3."""
+    import pika
+
+    from rabbit_chx.broker import pika_parameters
+
     # Nobody serves the connection while a test runs a program, which may take longer than two heartbeats.
     with pika.BlockingConnection(pika_parameters(f"{vhost_url}?heartbeat=0")) as connection:
         channel = connection.channel()
@@ -198,6 +208,8 @@ def consumed(channel: BlockingChannel) -> Callable[[], list[Message]]:
 @pytest.fixture(scope="session", autouse=True)
 def _spark_of_tests() -> None:
     """Executors run this Python, and drivers start fast; those that tests start as programs, too."""
+    from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
+
     os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables in a pipe would fit it
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -221,9 +233,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Watch what the test may start. Skip what the installed PySpark cannot do, and say why."""
     if item.get_closest_marker("broker") or item.get_closest_marker("docker"):
+        from reaper import watch_containers
+
         watch_containers()
     for marker in item.iter_markers("pyspark"):
         import pyspark
+        from packaging.version import Version
 
         needed, reason = marker.args
         if Version(pyspark.__version__) < Version(needed):

@@ -14,10 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 #: A JVM that ends after seconds does not earn back what its better compiler costs: a small job took 43 s of CPU with
 #: it, and 24 s without.

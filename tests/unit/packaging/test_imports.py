@@ -70,6 +70,13 @@ def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:
     assert not loaded_by(code) & CLIENTS
 
 
+def test_a_worker_of_the_unit_tests_loads_no_spark_and_no_client() -> None:
+    folders = [str(ROOT / folder) for folder in ("tests", "tests/support", "tools")]
+    loaded = loaded_by(f"import sys; sys.path[:0] = {folders}; import conftest")
+    assert "hypothesis" in loaded
+    assert not loaded & CLIENTS - {"numpy"}  # Hypothesis loads it
+
+
 def test_an_executor_loads_nothing_above_publishing() -> None:
     code = "import spark_connector.writing.task_writer, spark_connector.draining, spark_connector.datasource; from rabbit_chx import Publisher"
     assert not loaded_by(code) & ABOVE_PUBLISHING

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,18 +93,6 @@ def test_a_release_has_one_rule_for_each_subject(subject: str) -> None:
 )
 def test_rules_that_take_a_store(rule: Rule, version: str, store: Any, follows: bool) -> None:  # noqa: FBT001
     assert Release(version, store).follows(rule) == follows
-
-
-def test_the_table_of_rules() -> None:
-    first, *rows = tables.rules().splitlines()[2:]
-    assert first == "| routing key | all | the routing key's bytes through phash2; CC and BCC do not count |"
-    cells = [row.split(" | ") for row in rows]
-    releases = {cell[0].removeprefix("| "): cell[1] for cell in cells}
-    assert releases["second binding of a destination"] == "before 3.9.21; from 3.10.0, before 3.10.6"
-    assert releases["weight"] == "from 4.2.6"
-    assert releases["x-modulus-hash"] == "from 4.3.0"
-    assert ["| full restart", "from 3.13.0 (Khepri)"] in [cell[:2] for cell in cells]
-    assert 1 + len(rows) == len(RULES)
 
 
 def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:
