@@ -39,3 +39,9 @@ def test_the_versions_of_python_are_those_of_the_matrix() -> None:
     assert tested.replace('"', "").split(", ") == classified
     assert matrix.split() == [*classified, "3.14t"]
     assert "make test-python-3.14t" in workflow
+
+
+def test_the_ci_run_begins_with_what_fails_soonest() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    steps = re.findall(r"^run make ([a-z-]+)", script, re.MULTILINE)
+    assert steps == ["check", "test-unit", "test-live", "test-rest", "parity"]
