@@ -140,9 +140,10 @@ def write_utf8(stream: TextIO, text: str) -> None:
 
 
 class ConsoleOutput:
-    """For people: as wide as the terminal. Elsewhere no text is folded, and tables are as wide as the environment variable COLUMNS.
+    """For people: as wide as the terminal; elsewhere as wide as the environment variable COLUMNS.
 
-    Without that variable, a table that has a narrow form is not wider than a page.
+    Elsewhere and without that variable, prose is as wide as a page, a table that has a narrow form is not wider, and other tables are not
+    folded.
 
     Args:
         stream: where to write; None for stdout.
@@ -152,13 +153,11 @@ class ConsoleOutput:
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
         self._stream = stream or sys.stdout
         self._encoding = self._stream.encoding or "utf-8"
-        table_width = width
-        if width is None:
-            width = shutil.get_terminal_size().columns if self._stream.isatty() else WIDE
-            table_width = shutil.get_terminal_size((WIDE, 24)).columns if "COLUMNS" in os.environ else width
-        self._width = width
-        self._table_width = table_width or width
-        self._page = _PAGE if self._table_width == WIDE else self._table_width
+        is_terminal = self._stream.isatty()
+        if width is None and (is_terminal or "COLUMNS" in os.environ):
+            width = shutil.get_terminal_size((80 if is_terminal else 0, 24)).columns
+        self._width = width or _PAGE
+        self._table_width = width or WIDE
 
     def show(self, report: Report) -> None:
         """Write each block at once, with an empty line between them.
@@ -208,7 +207,7 @@ class ConsoleOutput:
             return "\n".join(lines)
         table = block
         while (
-            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._page
+            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._width
         ):
             table = table.narrow
         return render_table(

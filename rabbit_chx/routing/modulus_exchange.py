@@ -218,7 +218,7 @@ class ModulusHashExchange(HashExchange):
 
     def facts(self) -> tuple[str, ...]:
         """Return the type and origin, the rules and the size in words, for a report."""
-        origin = ORIGINS[self.provenance].removesuffix(", in the order given")
+        origin = ORIGINS[self.provenance].removesuffix(" in order")
         return f"{self.kind}, {origin}", f"rules of {self.release}", plural(self.bucket_count, "binding")
 
     def summary(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 #: The origins in words.
 ORIGINS = {
     "read": "read from a broker",
-    "replayed": "replayed from the bindings, in the order given",
+    "replayed": "replayed from the bindings in order",
     "assumed": "assumed",
 }
 

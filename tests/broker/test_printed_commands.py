@@ -92,7 +92,7 @@ def test_a_printed_command_acts_on_the_same_vhost(
     assert f":{password}@" not in text
     of_vhost = [line for line in text.splitlines() if "--vhost" not in line or vhost in line]
     printed = re.findall(
-        r"rabbit-chx ([a-z]+ [^;]*?)(?=;|, | in the | to |$)", "\n".join(of_vhost), re.MULTILINE
+        r"rabbit-chx ([a-z]+ [^;]*?)(?=;|, |,$| in the | to |$)", "\n".join(of_vhost), re.MULTILINE
     )
     assert {" ".join(line.split()[:2]) for line in printed} >= prints, text
     for line in printed:

@@ -61,30 +61,31 @@ def test_a_table_gives_way_to_its_narrow_form() -> None:
 
 
 @pytest.mark.parametrize(("width", "shown"), [(40, "1"), (60, "short")])
-def test_a_file_has_the_tables_of_a_page_of_100_columns(
+def test_a_file_has_the_tables_and_the_prose_of_a_page_of_100_columns(
     width: int, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()
     table = Table([TableColumn("a" * width), TableColumn("b" * width)], [(1, 2)], narrow=NARROW)
-    ConsoleOutput(stream).show(Given((table,)))
-    assert shown in stream.getvalue().split()
+    long = Table([TableColumn("name", numeric=False)], [("name " * 40,)])
+    ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), table, long)))
+    line, facts, tables = stream.getvalue().split("\n\n", 2)
+    assert 90 <= max(map(len, line.splitlines())) <= 100
+    assert 90 <= max(map(len, facts.splitlines())) <= 100
+    assert shown in tables.split()
+    assert max(map(len, tables.splitlines())) > 200  # a table without a narrow form is not folded
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "150"])
-def test_the_tables_of_a_file_fit_into_the_variable_columns(
-    columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only tables: a broken line of text cannot be searched."""
+def test_a_file_is_as_wide_as_the_variable_columns(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     stream = io.StringIO()
-    text, fact = "word " * 40, "fact " * 40
     table = Table([TableColumn("name", numeric=False), TableColumn("count")], [("long name " * 30, 1)])
     wide = Table([TableColumn("a" * 50), TableColumn("b" * 50)], [(1, 2)], narrow=NARROW)
-    ConsoleOutput(stream).show(Given((Line(text), Facts([("name", fact)]), table, wide)))
+    ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), table, wide)))
     line, facts, tables = stream.getvalue().split("\n\n", 2)
-    assert (line, facts) == (text.strip(), f"name  {fact.strip()}")
-    assert int(columns) - 10 <= max(map(len, tables.splitlines())) <= int(columns)
+    for text in (line, facts, tables):
+        assert int(columns) - 10 <= max(map(len, text.splitlines())) <= int(columns)
     assert ("short" in tables.split()) == (columns != "150")
 
 
