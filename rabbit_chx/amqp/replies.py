@@ -46,6 +46,7 @@ _MEANINGS = (
     _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
     _Meaning(406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
+    _Meaning(406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
     _Meaning(406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
     _Meaning(406, "", MismatchError, "correct what it names"),
@@ -53,6 +54,7 @@ _MEANINGS = (
     _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
     _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "give the user permissions on the vhost"),
     _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
+    _Meaning(541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
     _Meaning(541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from aiormq import spec
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import decode_text, error_text, open_aio_pika, parse_refusal
-from rabbit_chx.consuming.journal import JournalEntry, entries_in
+from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.waits import wait_unless_blocked
@@ -423,7 +423,7 @@ class GroupConnection(ConsumingConnection):
     ) -> ConsumerChannel:
         """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the offset of each entry, and the entry.
 
-        The entry is None if it cannot be read. The stream is declared if it does not exist. A user without the permission configure can use an existing stream.
+        The entry is None if it cannot be read. The journal is declared if it was deleted.
         """
 
         async def on_message(message: Any) -> None:
@@ -434,6 +434,21 @@ class GroupConnection(ConsumingConnection):
                 await message.channel.basic_ack(message.delivery.delivery_tag, wait=False)
 
         begin = {"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}
+        await self.declare_journal(journal)
+        try:
+            return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
+        except (
+            BrokerRefusedError
+        ) as refusal:  # also of a queue that is not a stream: "invalid arg 'x-stream-offset'"
+            raise _journal_refusal(refusal, journal) from None
+
+    async def declare_journal(self, journal: str) -> None:
+        """Declare the journal, unless it exists: then the user needs no permission configure.
+
+        Raises:
+            BrokerRefusedError: the broker refuses a stream, for example by ``queue_types.stream.enabled = false`` (4.2 and newer), a disabled
+                feature flag, a limit of queues or a permission. Nothing was declared.
+        """
         try:
             try:
                 await self.declare_passively(journal)
@@ -442,14 +457,8 @@ class GroupConnection(ConsumingConnection):
                     channel = await self._open_channel()
                     await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
                 await _close(channel)
-            return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
-        except AccessRefusedError as refusal:
-            raise AccessRefusedError(
-                f"{refusal}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it and "
-                "write on the default exchange, and configure where it is not declared yet; or give journal=None",
-                queue=journal,
-                reply_code=refusal.reply_code,
-            ) from None
+        except BrokerRefusedError as refusal:
+            raise _journal_refusal(refusal, journal) from None
 
 
 class _Writer:
@@ -536,6 +545,21 @@ class _Writer:
             task = asyncio.get_running_loop().create_task(_close(connection))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:
+    """Return a refusal of the journal with its remedies."""
+    needs = (
+        ": the user needs the permissions read and write on it and write on the default exchange, and configure where it is not declared "
+        "yet"
+        if isinstance(refusal, AccessRefusedError)
+        else ""
+    )
+    return type(refusal)(
+        f"{refusal}. The group's journal is the stream {journal!r}{needs}. {WITHOUT_JOURNAL}",
+        queue=journal,
+        reply_code=refusal.reply_code,
+    )
 
 
 def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
 import os
+import re
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -25,7 +27,7 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.consuming.journal import JOURNAL, Roster
+from rabbit_chx.consuming.journal import JOURNAL, WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
@@ -39,6 +41,7 @@ from rabbit_chx.errors import (
     MismatchError,
     MissingExtraError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
@@ -60,6 +63,9 @@ _CONNECT_S = 1.5
 _LIMIT_SINCE = (4, 0, 0)
 _DEFAULT_LIMIT = 20
 _MAX_LISTED = 5
+
+#: The names of brokers of Amazon MQ. Their documentation says: "Creating a stream will result in data loss."
+_AMAZON_MQ = re.compile(r"\.mq\.[^.]+\.(amazonaws\.com(\.cn)?|on\.aws)\.?$", re.IGNORECASE)
 
 #: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
 GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
@@ -385,6 +391,11 @@ class ConsumerGroup(Group):
         credentials: Credentials | None = None,
     ) -> None:
         (self._settings,) = with_credentials([_settings(url)], credentials)
+        if journal is not None and _AMAZON_MQ.search(self._settings.host):
+            raise InputError(
+                f"journal is {journal!r}, a stream, and {self._settings.host} is of Amazon MQ, which does not support streams and loses their "
+                f"data. {WITHOUT_JOURNAL}"
+            )
         self.queues = _static_share(_queue_names(queues), static)
         member_ = GroupMember(
             f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
@@ -414,6 +425,7 @@ class ConsumerGroup(Group):
 
         Raises:
             InputError: the broker has no streams, but a journal is configured.
+            BrokerRefusedError: the broker refuses to declare the journal.
             NotFoundError: a queue does not exist.
             MismatchError: a queue is not a quorum queue, or has no single active consumer.
             BrokerRefusedError: the broker refuses the login or the vhost.
@@ -449,8 +461,8 @@ class ConsumerGroup(Group):
         numbers = Release(connection.server_version).numbers
         if numbers < _STREAMS_SINCE and self._member.journal is not None:
             raise InputError(
-                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {connection.server_version} has none: give journal=None, with "
-                "which there are no generations, or upgrade to 3.9 or newer"
+                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {connection.server_version} has none: upgrade to 3.9 or newer. "
+                f"{WITHOUT_JOURNAL}"
             )
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
@@ -463,6 +475,11 @@ class ConsumerGroup(Group):
         _check_delayed_retries(arguments)
         for warning in _queue_warnings(arguments, numbers, self._member):
             _log.warning("%s", warning)
+        if (
+            self._member.journal is not None
+        ):  # after the checks, so that a group that cannot run declares nothing
+            with contextlib.suppress(UnreachableError):  # a node may be down: `run` tries again
+                await connection.declare_journal(self._member.journal)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
         return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues}

@@ -14,6 +14,11 @@ from rabbit_chx.checks import is_number
 
 #: The default journal, shared by all groups of a vhost.
 JOURNAL = "rabbit-chx.groups"
+#: The remedy for a broker that has no streams.
+WITHOUT_JOURNAL = (
+    "On a broker without streams give journal=None: then messages have no generation, a new member displaces others, shares are less even, "
+    "and two members of one name are not detected (docs/managed-brokers.md, 'ConsumerGroup without streams')"
+)
 
 #: ready: the member is healthy and takes its share; repeated now and then, for members that start reading later. alive: a heartbeat.
 #: left: the member has left. gone: another member has missed its heartbeats. claim: it has received its first message of a queue.

@@ -71,7 +71,9 @@ def test_the_journal_needs_streams(rabbit: Rabbit, stage: GroupStage) -> None:
     if stage.journal:
         asyncio.run(enter())
         return
-    with pytest.raises(InputError, match=rf"RabbitMQ {rabbit.release.version} has none: give journal=None"):
+    with pytest.raises(
+        InputError, match=rf"RabbitMQ {rabbit.release.version} has none: .* give journal=None"
+    ):
         asyncio.run(enter())
 
 

@@ -28,6 +28,7 @@ class ScriptedJournal:
         entries: what was written.
         open: cleared while nothing can be written.
         blocked: whether the broker has said so.
+        declarations: the errors of the next declarations; those after them succeed.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class ScriptedJournal:
         self.open.set()
         self.blocked = False
         self.readers: list[Callable[[int, JournalEntry], None]] = []
+        self.declarations: list[RabbitChxError] = []
 
     def block(self) -> None:
         """Take nothing more, as a broker with an alarm."""
@@ -110,6 +112,11 @@ class ScriptedConnection:
         self.is_closed = False
         self.consumable = asyncio.Event()  # cleared while the broker does not answer to basic.consume
         self.consumable.set()
+
+    async def declare_journal(self, _journal: str) -> None:
+        """Raise the next of `declarations`, if there is one."""
+        if self.journal.declarations:
+            raise self.journal.declarations.pop(0)
 
     async def read_journal(
         self, _journal: str, _since_s: float, take: Callable[[int, JournalEntry], None]

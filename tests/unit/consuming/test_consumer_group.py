@@ -291,6 +291,37 @@ def test_members_without_a_journal_share_the_queues_by_their_names_whatever_the_
     assert share(1, ["q3", "q1", "q2"]) == ("q2",)
 
 
+async def test_a_journal_that_cannot_be_declared_now_ends_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake, since a node that is down at this moment is up again before or after it."""
+    site = Site(monkeypatch)
+    site.journal.declarations = [UnreachableError("its node is down")]
+    async with site.group:
+        running = asyncio.create_task(site.group.run(site.handle))
+        await site.has_a_message()
+        site.group.stop()
+        await running
+    assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["b-1.mq.eu-west-1.amazonaws.com", "B-1.MQ.eu-west-1.on.aws", "b-1.mq.cn-north-1.amazonaws.com.cn"],
+)
+def test_amazon_mq_loses_streams_so_a_journal_is_refused_without_a_connection(host: str) -> None:
+    with pytest.raises(
+        InputError, match=r"'rabbit-chx\.groups', a stream, and .* is of Amazon MQ.* give journal=None"
+    ):
+        ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"])
+    assert ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"], journal=None).queues == ("q",)
+
+
+@pytest.mark.parametrize(
+    "host", ["mq.example.amazonaws.com", "ec2-1-2-3-4.eu-west-1.compute.amazonaws.com", "on.aws"]
+)
+def test_other_hosts_at_amazon_may_have_streams(host: str) -> None:
+    assert ConsumerGroup(f"amqp://{host}", ["q"]).queues == ("q",)
+
+
 def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -> None:
     ring = HashRing.from_buckets(["q2", None, "q1", "q2"])
 
