@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import ApplyError as ApplyError
     from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
     from rabbit_chx.errors import BrokerTimeoutError as BrokerTimeoutError
+    from rabbit_chx.errors import BufferFullError as BufferFullError
     from rabbit_chx.errors import ChannelClosedError as ChannelClosedError
     from rabbit_chx.errors import ConnectionLimitError as ConnectionLimitError
     from rabbit_chx.errors import ConnectionLostError as ConnectionLostError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import MismatchError as MismatchError
     from rabbit_chx.errors import MissingExtraError as MissingExtraError
     from rabbit_chx.errors import MissingRowsError as MissingRowsError
+    from rabbit_chx.errors import NackedError as NackedError
     from rabbit_chx.errors import NoBrokerError as NoBrokerError
     from rabbit_chx.errors import NotDeterminedError as NotDeterminedError
     from rabbit_chx.errors import NotFoundError as NotFoundError
@@ -47,10 +49,13 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import RingSourceError as RingSourceError
     from rabbit_chx.errors import RowError as RowError
     from rabbit_chx.errors import TopologyError as TopologyError
+    from rabbit_chx.errors import UnknownOutcomeError as UnknownOutcomeError
     from rabbit_chx.errors import UnreachableError as UnreachableError
+    from rabbit_chx.errors import UnroutableError as UnroutableError
     from rabbit_chx.errors import UriError as UriError
     from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
     from rabbit_chx.publishing import Publisher as Publisher
+    from rabbit_chx.publishing import SharedPublisher as SharedPublisher
     from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
     from rabbit_chx.routing import ExchangeRef as ExchangeRef
     from rabbit_chx.routing import HashRing as HashRing
@@ -76,6 +81,7 @@ _NAMES = {
         "ApplyError",
         "BrokerRefusedError",
         "BrokerTimeoutError",
+        "BufferFullError",
         "ChannelClosedError",
         "ConnectionLimitError",
         "ConnectionLostError",
@@ -88,6 +94,7 @@ _NAMES = {
         "MismatchError",
         "MissingExtraError",
         "MissingRowsError",
+        "NackedError",
         "NoBrokerError",
         "NotDeterminedError",
         "NotFoundError",
@@ -98,10 +105,12 @@ _NAMES = {
         "RingSourceError",
         "RowError",
         "TopologyError",
+        "UnknownOutcomeError",
         "UnreachableError",
+        "UnroutableError",
         "UriError",
     ],
-    "rabbit_chx.publishing": ["AsyncPublisher", "Publisher"],
+    "rabbit_chx.publishing": ["AsyncPublisher", "Publisher", "SharedPublisher"],
     "rabbit_chx.routing": [
         "ConsistentHashExchange",
         "ExchangeRef",

@@ -15,7 +15,9 @@
     │   ├── NotFoundError                             no such vhost, exchange or queue
     │   ├── MismatchError                             it exists, but with another type or properties
     │   ├── ConnectionLimitError                      the limit of connections is reached; this may pass
-    │   └── ChannelClosedError                        the broker closes the channel on such a message
+    │   ├── ChannelClosedError                        the broker closes the channel on such a message
+    │   ├── UnroutableError                           no queue takes the message
+    │   └── NackedError                               the broker refuses the message (basic.nack)
     ├── UnreachableError      (also ConnectionError)  nothing answers at the address
     │   ├── ConnectionLostError                       the connection ended while it was in use
     │   ├── BrokerTimeoutError (also TimeoutError)    the broker does not answer in time
@@ -26,6 +28,8 @@
     ├── ApplyError                                    a plan was done in part; carries what was done
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
     ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
+    ├── UnknownOutcomeError                           the message was sent and not answered: it may be in a queue
+    ├── BufferFullError                               a publisher holds as many unanswered messages as it may
     ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
     ├── MissingRowsError                              a stream does not have the rows that were asked for, or others in their place
     ├── DeduplicationError                            another handler of the message does not end in time
@@ -151,6 +155,14 @@ class ChannelClosedError(BrokerRefusedError):
     """The broker would close the channel or the connection because of the message."""
 
 
+class UnroutableError(BrokerRefusedError):
+    """The broker returned the message: the exchange routes it to no queue (312). No queue has it."""
+
+
+class NackedError(BrokerRefusedError):
+    """The broker refused the message with basic.nack. Usually no queue has it; of several queues some may."""
+
+
 class UnreachableError(RabbitChxError, ConnectionError):
     """The address does not answer."""
 
@@ -218,6 +230,14 @@ class PublishError(RabbitChxError):
     def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:
         super().__init__(message, **about)
         self.report: Any = report
+
+
+class UnknownOutcomeError(RabbitChxError):
+    """The message was sent, and the broker did not answer in time. It may be in a queue. `__cause__` is the reason."""
+
+
+class BufferFullError(RabbitChxError):
+    """The publisher holds as many unanswered messages as it may. The message was not sent."""
 
 
 class DamagedChunkError(RabbitChxError):

@@ -57,11 +57,12 @@ class Frame(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A basic.return: the reply code and text, and the routing key. It carries no delivery tag."""
+    """A basic.return: the reply code and text, the routing key and the exchange. It carries no delivery tag."""
 
     code: int
     text: str
     key: bytes
+    exchange: bytes = b""
 
 
 def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
@@ -138,9 +139,9 @@ def split_body(channel: int, body: bytes, chunk: int) -> bytes:
 def parse_return(payload: bytes) -> Return:
     """Read the payload of a basic.return; the key may hold any bytes."""
     text, at = _shortstr(payload, 6)
-    _exchange, at = _shortstr(payload, at)
+    exchange, at = _shortstr(payload, at)
     key, _ = _shortstr(payload, at)
-    return Return(int.from_bytes(payload[4:6]), text.decode(errors="replace"), key)
+    return Return(int.from_bytes(payload[4:6]), text.decode(errors="replace"), key, exchange)
 
 
 def _shortstr(payload: bytes, at: int) -> tuple[bytes, int]:

@@ -11,6 +11,7 @@ stay.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import selectors
 import socket
@@ -62,6 +63,7 @@ class Connection:
 
     Args:
         lock: held by its users while they use the connection; its thread waits for it. None for a new lock.
+        waker: ends the waits of `poll` from another thread. Then there is no thread for heartbeats: the caller polls all the time.
 
     Attributes:
         session: the protocol state, with the ledger of the messages.
@@ -72,8 +74,14 @@ class Connection:
     backlog = False
     bytes_sent = 0
 
-    def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        lock: threading.RLock | None = None,
+        waker: Waker | None = None,
+    ) -> None:
         self._password = settings.password
+        self._waker = waker
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
         log_in(settings, self._open) if self._password.is_token else self._open(settings)
@@ -84,7 +92,7 @@ class Connection:
             name="rabbit_chx heartbeat",
             daemon=True,
         )
-        if self.session.heartbeat_s or self._password.is_token:
+        if waker is None and (self.session.heartbeat_s or self._password.is_token):
             self._keeper.start()
 
     def _open(self, settings: ConnectionSettings) -> None:
@@ -195,6 +203,9 @@ class Connection:
         if wait_s and self._out:
             self._transport.wait(wait_s)
             wait_s = 0.0
+        elif wait_s and self._waker is not None:
+            self._transport.wait_for_input(wait_s, self._waker)
+            wait_s = 0.0
         if data := self._transport.receive(wait_s):
             self._last_received = time.monotonic()
             self.session.receive(data)
@@ -282,6 +293,10 @@ class Transport:
         """Wait until the socket is readable or writable, for a limited time."""
         self._selector.select(timeout_s)
 
+    def wait_for_input(self, timeout_s: float, waker: Waker) -> None:
+        """Wait until the socket is readable or `waker` wakes, for a limited time."""
+        waker.wait(timeout_s, self._socket)
+
     def receive(self, wait_s: float = 0.0) -> bytes:
         """Return the bytes that arrive within the wait, or b""."""
         try:
@@ -324,6 +339,43 @@ class Transport:
         """Close the socket; further calls do nothing."""
         self._selector.close()
         self._socket.close()
+
+
+class Waker:
+    """Ends a wait of another thread."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)  # the argument has no name
+        self._writer.setblocking(False)
+        self._watched: socket.socket | None = None
+        self._selector: Any = None
+
+    def wake(self) -> None:
+        """End the current wait, or the next one."""
+        with contextlib.suppress(OSError):  # it is full, so there is a wake-up; or it is closed
+            self._writer.send(b"w")
+
+    def wait(self, timeout_s: float, watched: socket.socket | None = None) -> None:
+        """Wait for `wake`, or until the socket is readable, for a limited time."""
+        if self._selector is None or watched is not self._watched:
+            self._watch(watched)
+        for key, _ in self._selector.select(timeout_s):
+            if key.fileobj is self._reader:
+                with contextlib.suppress(OSError):
+                    self._reader.recv(_RECEIVE_BYTES)
+
+    def _watch(self, watched: socket.socket | None) -> None:
+        selector = _Selector()
+        selector.register(self._reader, selectors.EVENT_READ)
+        if watched is not None:
+            selector.register(watched, selectors.EVENT_READ)
+        self._selector, self._watched = selector, watched
+
+    def close(self) -> None:
+        """Close it; later calls of `wake` do nothing."""
+        self._reader.close()
+        self._writer.close()
 
 
 def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:

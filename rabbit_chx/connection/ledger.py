@@ -8,7 +8,7 @@ message, and a confirm covers only open messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 Batch = TypeVar("Batch")
@@ -157,3 +157,49 @@ class Ledger(Generic[Batch]):
         entries = self._entries
         while entries and entries[0].last <= tag:
             self.open_bytes -= entries.popleft().size
+
+
+class RowLedger(Ledger[Batch]):
+    """A ledger that names each row that the broker acks. Its batches have `numbers`, one for each message.
+
+    Attributes:
+        confirmed: the numbers of acked rows, until the user takes them.
+    """
+
+    __slots__ = ("_numbers", "confirmed")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[int, int] = {}  # by delivery tag, of the open messages
+        self.confirmed: list[int] = []
+
+    def enter(self, messages: int, size: int, batch: Batch) -> None:
+        """Enter a batch as `Ledger.enter`."""
+        self._numbers.update(zip(range(self.sent + 1, self.sent + messages + 1), batch.numbers, strict=True))  # type: ignore[attr-defined]
+        super().enter(messages, size, batch)
+
+    def number(self, tag: int) -> int | None:
+        """Return the number of the row with this delivery tag; None if it is answered."""
+        return self._numbers.get(tag)
+
+    def ack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.ack as `Ledger.ack`."""
+        first = self._low + 1 if multiple else tag
+        last = tag or self.sent
+        super().ack(tag, multiple=multiple)
+        self._confirm(range(first, last + 1))
+
+    def ack_each(self, tags: list[int]) -> None:
+        """Enter a basic.ack of each single tag as `Ledger.ack_each`."""
+        super().ack_each(tags)
+        self._confirm(tags)
+
+    def nack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.nack as `Ledger.nack`."""
+        confirmed = len(self.confirmed)
+        super().nack(tag, multiple=multiple)
+        del self.confirmed[confirmed:]  # it answers the messages as an ack does
+
+    def _confirm(self, tags: Iterable[int]) -> None:
+        numbers = self._numbers
+        self.confirmed += [numbers.pop(tag) for tag in tags if tag in numbers]

@@ -16,6 +16,7 @@ import platform
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,15 +26,18 @@ from pamqp.exceptions import PAMQPException
 from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.frames import (
+    BODY_FRAME,
     CONFIRM,
     FRAME_END,
     FRAME_MAX,
+    HEADER_FRAME,
     HEARTBEAT_FRAME,
     METHOD_ACK,
     METHOD_FRAME,
     METHOD_NACK,
     METHOD_RETURN,
     ControlBytes,
+    Frame,
     Return,
     confirm_head,
     next_frame,
@@ -86,6 +90,7 @@ class Session:
         blocked: the broker's reason for blocking publishers, or None.
         returned: the number of messages returned as unroutable; the broker acks them, too.
         samples: the first few returned messages.
+        on_returned: called with each returned message, its properties and its body; None to drop both.
         frame_max: the negotiated largest frame, in bytes.
         heartbeat_s: negotiated seconds between heartbeats; 0 for none.
         longest_silence_s: seconds without a byte from the broker after which the connection is lost.
@@ -102,6 +107,7 @@ class Session:
         self.blocked: str | None = None
         self.returned = 0
         self.samples: list[Return] = []
+        self.on_returned: Callable[[Return, bytes, bytes], None] | None = None
         self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
         self.longest_silence_s = math.inf
@@ -110,6 +116,7 @@ class Session:
         self._rest = b""
         self._is_renewing = False  # whether the broker has not answered a new token
         self._reply: Method | None = None
+        self._content: _Content | None = None  # of the last returned message, until it is complete
         self._handlers: dict[str, Callable[[Any], None]] = {
             "Connection.Start": self._on_start,
             "Connection.Secure": self._on_secure,
@@ -190,7 +197,9 @@ class Session:
                 return at
             if frame.type == METHOD_FRAME:
                 self._on_method(frame.payload, buffer[at : frame.end])
-            # A heartbeat needs no reply, and a header or a body belongs to a returned message.
+            elif self._content is not None and frame.type in (HEADER_FRAME, BODY_FRAME):
+                self._add_content(self._content, frame)
+            # A heartbeat needs no reply.
             at = frame.end
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
@@ -293,6 +302,18 @@ class Session:
         self.returned += 1
         if len(self.samples) < _SAMPLES:
             self.samples.append(returned)
+        if self.on_returned is not None:
+            self._content = _Content(returned)
+
+    def _add_content(self, content: _Content, frame: Frame) -> None:
+        if frame.type == HEADER_FRAME:
+            content.size, content.properties = int.from_bytes(frame.payload[4:12]), frame.payload[12:]
+        else:
+            content.body += frame.payload
+        if len(content.body) >= content.size:
+            self._content = None
+            assert self.on_returned is not None  # else there is no content
+            self.on_returned(content.returned, content.properties, bytes(content.body))
 
     def _on_update_secret_ok(self, _method: commands.Connection.UpdateSecretOk) -> None:
         self._is_renewing = False
@@ -322,6 +343,16 @@ class Session:
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:
         self.phase = Phase.CLOSED
+
+
+@dataclass
+class _Content:
+    """The content of a returned message, as far as it has arrived."""
+
+    returned: Return
+    size: int = 0
+    properties: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
 
 
 class OpenConnection(Protocol):

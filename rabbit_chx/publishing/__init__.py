@@ -12,6 +12,8 @@ from rabbit_chx.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.async_publisher import AsyncPublisher
+    from rabbit_chx.publishing.outbox import SharedStats
+    from rabbit_chx.publishing.shared_publisher import SharedPublisher
 
 __all__ = [
     "AsyncPublisher",
@@ -20,8 +22,15 @@ __all__ = [
     "Publisher",
     "Retries",
     "Returned",
+    "SharedPublisher",
+    "SharedStats",
     "stable_ids",
 ]
 
-# It imports asyncio, which other programs do not need.
-__getattr__, __dir__ = lazy(__name__, {"rabbit_chx.publishing.async_publisher": ["AsyncPublisher"]})
+# These import asyncio, which other programs do not need.
+_LATE = {
+    "rabbit_chx.publishing.async_publisher": ["AsyncPublisher"],
+    "rabbit_chx.publishing.outbox": ["SharedStats"],
+    "rabbit_chx.publishing.shared_publisher": ["SharedPublisher"],
+}
+__getattr__, __dir__ = lazy(__name__, _LATE)

@@ -197,11 +197,11 @@ def _row(batch: RowBatch) -> str:
     return f"row {batch.numbers[0]} (routing key {key!r:.80})"
 
 
-def _closing_error(cause: RabbitChxError, alone: RowBatch, exchange: str) -> BrokerRefusedError:
-    """Return the error for a row that closed the channel or the connection: of the type of the close, if it tells more."""
+def closing_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
+    """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more."""
     is_telling = isinstance(cause, BrokerRefusedError) and type(cause) is not BrokerRefusedError
     kind = type(cause) if is_telling else ChannelClosedError
-    message = f"{_row(alone)}, sent alone to exchange {exchange!r:.80}: {cause}"
+    message = f"{what}, sent alone to exchange {exchange!r:.80}: {cause}"
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
 
 
@@ -210,7 +210,7 @@ def _is_close(cause: RabbitChxError) -> bool:
     return cause.reply_code not in (None, _CONNECTION_FORCED)
 
 
-def _is_of_exchange(cause: RabbitChxError) -> bool:
+def is_of_exchange(cause: RabbitChxError) -> bool:
     """Return whether a close concerns every message to the exchange: it is missing, internal, or not permitted."""
     return cause.reply_code == 404 or (cause.reply_code == 403 and "access to topic" not in str(cause))
 
@@ -386,9 +386,10 @@ class Delivery:
 
     # -- waiting
 
-    def _wait_until(self, condition: Callable[[], bool], until_open: int) -> Steps:
-        """Poll until a condition is true; it is false while more than `until_open` rows are open."""
-        patience: Patience | None = None
+    def _wait_until(
+        self, condition: Callable[[], bool], until_open: int, patience: Patience | None = None
+    ) -> Steps:
+        """Poll until a condition is true; it is false while more than `until_open` rows are open. `patience` may be of earlier waits."""
         while not self._settle_and_test(condition):
             if self.failure is not None:
                 raise self.failure
@@ -513,7 +514,7 @@ class Delivery:
     def _is_over_a_row(self, cause: RabbitChxError, in_doubt: list[RowBatch]) -> bool:
         """Return whether the broker closed the connection, perhaps over one of its open rows, and not over all of them."""
         is_shared = all(batch.rows.exchanges is None for batch in in_doubt)
-        return _is_close(cause) and bool(in_doubt) and not (is_shared and _is_of_exchange(cause))
+        return _is_close(cause) and bool(in_doubt) and not (is_shared and is_of_exchange(cause))
 
     def _doubt(self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool) -> None:
         """Refuse the row that closed the connection, or send the rows one by one to find it."""
@@ -540,9 +541,9 @@ class Delivery:
     def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
         """Count and name a row that closed the connection. If no message to its exchange is accepted, count the others, too."""
         exchanges = alone.rows.exchanges
-        error = _closing_error(cause, alone, exchanges[0].decode() if exchanges else self._exchange)
+        error = closing_error(cause, _row(alone), exchanges[0].decode() if exchanges else self._exchange)
         self.tally.close(alone.rows, cause, error)
-        if exchanges and _is_of_exchange(cause):
+        if exchanges and is_of_exchange(cause):
             self.tally.refused_exchanges.add(exchanges[0])
             accepted = [batch for batch in self._unsent if self.tally.accepts(batch.rows)]
             self.tally.closed += len(self._unsent) - len(accepted)

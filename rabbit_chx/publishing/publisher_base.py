@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -45,8 +45,8 @@ def same_arguments(
     return wraps(constructor)
 
 
-class PublisherBase(Owned):
-    """Arguments, reports and errors of both publishers, which document the arguments. Its constructor does no I/O."""
+class Arguments(Owned):
+    """The arguments of every publisher, which the publishers document. Its constructor does no I/O."""
 
     def __init__(
         self,
@@ -109,26 +109,41 @@ class PublisherBase(Owned):
         self._defaults = RowDefaults(exchange, shared, max(1, min(BATCH_ROWS, max_in_flight // 2)))
         if routing == "client" and self._read_ring is None:
             self._take(ring)
-        self._delivery = Delivery(
-            targets,
-            lambda frame_max: Encoder(name, shared.constant, mandatory=mandatory, frame_max=frame_max),
-            limits,
-            Retries(
-                reconnect_timeout_s=reconnect_timeout_s,
-                max_reconnects=max_reconnects,
-                retry_first_connection=retry_first_connection,
-                nack_retries=nack_retries,
-                backoff_s=backoff_s,
-                keep_order=keep_order,
-            ),
-            clock=time.monotonic,
-            chance=random.random,
-            progress=progress,
-            exchange=exchange,
+        self._limits = limits
+        self._retries = Retries(
+            reconnect_timeout_s=reconnect_timeout_s,
+            max_reconnects=max_reconnects,
+            retry_first_connection=retry_first_connection,
+            nack_retries=nack_retries,
+            backoff_s=backoff_s,
+            keep_order=keep_order,
         )
+        self._targets = targets
+        self._encoder_for = partial(_encoder, name, shared.constant, mandatory)
 
     def _take(self, ring: object) -> None:
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
+
+
+class PublisherBase(Arguments):
+    """Reports and errors of `Publisher` and `AsyncPublisher`."""
+
+    @same_arguments(Arguments.__init__)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        try:
+            super().__init__(*arguments, **options)
+        finally:
+            del arguments, options  # a traceback with local variables must not show the password
+        self._delivery = Delivery(
+            self._targets,
+            self._encoder_for,
+            self._limits,
+            self._retries,
+            clock=time.monotonic,
+            chance=random.random,
+            progress=self._progress,
+            exchange=self.exchange,
+        )
 
     def _compare(self, ring: object) -> None:
         assert self._defaults.routing is not None  # read before the first row
@@ -206,6 +221,10 @@ class PublisherBase(Owned):
     def _is_success(self, report: PublishReport) -> bool:
         successes = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
         return successes == report.rows
+
+
+def _encoder(exchange: bytes, properties: bytes, mandatory: bool, frame_max: int) -> Encoder:  # noqa: FBT001  # of `partial`
+    return Encoder(exchange, properties, mandatory=mandatory, frame_max=frame_max)
 
 
 def _in_client(routing: object, ring: object) -> bool:

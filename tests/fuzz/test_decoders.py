@@ -103,7 +103,7 @@ def test_returns(code: int, text: str, exchange: str, key: str) -> None:
     whole = frame.marshal(commands.Basic.Return(code, text, exchange, key), 1)
     found = next_frame(whole, 0, 4096)
     assert found is not None
-    assert parse_return(found.payload) == (code, text, key.encode())
+    assert parse_return(found.payload) == (code, text, key.encode(), exchange.encode())
 
 
 @shares()

@@ -1,0 +1,369 @@
+"""Messages between the threads that submit them and the thread that sends them: bounds, outcomes, counts. No I/O.
+
+A message is *waiting* while there is no room for it, then *queued*, then *sent*; it leaves the outbox with its outcome. Each method may be
+called from any thread. Outcomes are passed on outside of the lock: a callback of a future may submit again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.publishing.encoder import Rows
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+_FRAMES_BYTES = 60  # of a small message, around key, properties and body
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """A message and its future.
+
+    Attributes:
+        rows: the message as one row with its own properties and exchange.
+        size: bytes on the wire, about.
+        future: the future of the caller.
+        loop: the event loop of an asyncio future; None for a `concurrent.futures.Future`.
+        since: the time of its submission, in seconds of a monotonic clock.
+        number: its place in the order of submission.
+        is_sent: whether it was sent at least once.
+        has_room: released when a message that waited is queued.
+    """
+
+    rows: Rows
+    size: int
+    future: Future[None] | asyncio.Future[None]
+    since: float
+    loop: asyncio.AbstractEventLoop | None = None
+    number: int = -1
+    is_sent: bool = False
+    has_room: threading.Lock | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Rows,
+        future: Future[None] | asyncio.Future[None],
+        since: float,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Message:
+        """Return a message that was submitted at this time."""
+        properties = rows.properties[0] if rows.properties else b""
+        size = len(rows.keys[0]) + len(rows.bodies[0]) + len(properties) + _FRAMES_BYTES
+        return cls(rows, size, future, since, loop)
+
+
+#: Messages and their error; None for confirmed ones.
+Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
+#: Makes the error of a message.
+ErrorFor: TypeAlias = Callable[[Message], RabbitChxError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStats:
+    """Counts of messages since the start: ``confirmed + returned + nacked + failed + in_flight == submitted``.
+
+    Attributes:
+        submitted: messages that the publisher took on.
+        confirmed: messages that the broker acked and did not return.
+        returned: messages that no queue took (UnroutableError).
+        nacked: messages that the broker refused: with basic.nack, or by closing the channel or the connection.
+        failed: messages that got another error.
+        unknown: those of the failed messages that may be in a queue (UnknownOutcomeError).
+        in_flight: messages without an outcome.
+        in_flight_bytes: their bytes.
+        republished: messages sent again. Each may be a duplicate.
+        reconnects: connections opened in place of another one.
+        p50_s: the median time from submission to confirm, of the messages of the last minute, in seconds; None without a confirm.
+        p99_s: the same for 99 % of the messages.
+    """
+
+    submitted: int = 0
+    confirmed: int = 0
+    returned: int = 0
+    nacked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    in_flight: int = 0
+    in_flight_bytes: int = 0
+    republished: int = 0
+    reconnects: int = 0
+    p50_s: float | None = None
+    p99_s: float | None = None
+
+
+class Outbox:
+    """Unanswered messages, in the order of their submission.
+
+    Args:
+        most: the most messages.
+        most_bytes: the most bytes; a larger message is taken on alone.
+        longest_s: seconds within which each message has an outcome.
+        clock: returns seconds of a monotonic clock.
+
+    Attributes:
+        counts: outcomes by the names of `SharedStats`.
+        closed: why later submissions are refused; None while the outbox is open.
+        latencies: times from submission to confirm.
+    """
+
+    def __init__(self, most: int, most_bytes: int, longest_s: float, clock: Callable[[], float]) -> None:
+        self.closed: str | None = None
+        self.latencies = Latencies()
+        self.counts = dict.fromkeys(("submitted", "confirmed", "returned", "nacked", "failed", "unknown"), 0)
+        self._most = most
+        self._most_bytes = most_bytes
+        self._longest_s = longest_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[int, Message] = {}  # by number, in order: queued and sent
+        self._bytes = 0
+        self._queued: deque[Message] = deque()
+        self._waiting: deque[Message] = deque()
+        self._sleeps = False  # the sending thread
+
+    # -- for submitters
+
+    def submit(self, message: Message) -> tuple[bool, bool]:
+        """Queue a message, or let it wait for room; return whether it is queued, and whether the sending thread must be woken."""
+        with self._lock:
+            if self.closed is not None:
+                raise InputError(self.closed)
+            if self._waiting or not self._has_room(message):
+                message.has_room = threading.Lock()
+                message.has_room.acquire()
+                self._waiting.append(message)
+                return False, False
+            self._queue(message)
+            is_asleep, self._sleeps = self._sleeps, False
+            return True, is_asleep
+
+    def close(self, why: str) -> None:
+        """Refuse later submissions."""
+        with self._lock:
+            self.closed = self.closed or why
+
+    def withdraw(self, message: Message) -> bool:
+        """Take back a message that waits; return False if it waits no longer."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._waiting.remove(message)
+            return True
+        return False
+
+    def _has_room(self, message: Message) -> bool:
+        return not self._open or (
+            len(self._open) < self._most and self._bytes + message.size <= self._most_bytes
+        )
+
+    def _queue(self, message: Message) -> None:
+        message.number = self.counts["submitted"]
+        self.counts["submitted"] += 1
+        self._open[message.number] = message
+        self._bytes += message.size
+        self._queued.append(message)
+
+    # -- for the sending thread
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every message has its outcome."""
+        return not self._open and not self._waiting
+
+    @property
+    def open(self) -> int:
+        """The number of messages without an outcome."""
+        return len(self._open) + len(self._waiting)
+
+    def is_due(self, linger_s: float, rows: int) -> bool:
+        """Return whether a message is queued: the first since `linger_s` seconds, or this many of them."""
+        queued = len(self._queued)
+        if not (queued and linger_s) or queued >= rows or self.closed is not None:
+            return queued > 0
+        return self.linger_left_s(linger_s) <= 0.0
+
+    def linger_left_s(self, linger_s: float) -> float:
+        """Return the seconds until the first queued message is due; infinity without one."""
+        with self._lock:
+            return max(0.0, self._queued[0].since + linger_s - self._clock()) if self._queued else math.inf
+
+    def sleep(self) -> bool:
+        """Announce a wait, which the next submission ends; return False if a message is queued already."""
+        with self._lock:
+            self._sleeps = not self._queued
+            return self._sleeps
+
+    def take(self, rows: int, most_bytes: int) -> tuple[list[int], Rows] | None:
+        """Take the next queued messages, at least one; return their numbers and rows, or None without one."""
+        taken: list[Message] = []
+        size = 0
+        with self._lock:
+            while self._queued and len(taken) < rows and (not taken or size < most_bytes):
+                message = self._queued.popleft()
+                if message.number in self._open:  # it has not expired
+                    message.is_sent = True
+                    taken.append(message)
+                    size += message.size
+            self._sleeps = False
+        return ([message.number for message in taken], _joined(taken)) if taken else None
+
+    def is_open(self, number: int) -> bool:
+        """Return whether the message with this number has no outcome."""
+        return number in self._open
+
+    def rows_of(self, number: int) -> Rows | None:
+        """Return the row with this number; None if it has an outcome."""
+        message = self._open.get(number)
+        return message.rows if message is not None else None
+
+    def settle(
+        self, numbers: Iterable[int], kind: str = "confirmed", error_for: ErrorFor | None = None
+    ) -> None:
+        """Give messages their outcome, and queue those that wait for room.
+
+        Args:
+            numbers: the messages; those that have an outcome keep it.
+            kind: the count of `SharedStats`.
+            error_for: returns the error of each; None for confirmed messages.
+        """
+        with self._lock:
+            done = [message for number in numbers if (message := self._open.pop(number, None)) is not None]
+            self._bytes -= sum(message.size for message in done)
+            self.counts[kind] += len(done)
+            if kind == "failed":
+                self.counts["unknown"] += sum(message.is_sent for message in done)
+            while self._waiting and self._has_room(self._waiting[0]):
+                message = self._waiting.popleft()
+                self._queue(message)
+                if message.has_room is not None:
+                    message.has_room.release()
+        if error_for is None:
+            self.latencies.add(self._clock(), [message.since for message in done])
+        _pass_on([(message, error_for and error_for(message)) for message in done])
+
+    def fail(self, error_for: ErrorFor, *, waiting: bool = False) -> int:
+        """Give all messages an error, on request also those that wait for room; return their number."""
+        if waiting:
+            with self._lock:
+                left, self._waiting = self._waiting, deque()
+                for message in left:
+                    self._queue(message)
+                    if message.has_room is not None:
+                        message.has_room.release()
+        with self._lock:
+            numbers = list(self._open)
+            self._queued.clear()
+        self.settle(numbers, "failed", error_for)
+        return len(numbers)
+
+    def expire(self, error_for: ErrorFor) -> None:
+        """Give an error to messages that have waited for their outcome for too long."""
+        limit = self._clock() - self._longest_s
+        with self._lock:
+            first = next(iter(self._open.values()), None)
+            if first is None or first.since > limit:
+                return
+            late = [number for number, message in self._open.items() if message.since <= limit]
+        self.settle(late, "failed", error_for)
+
+    def stats(self, republished: int, reconnects: int) -> SharedStats:
+        """Return the current counts."""
+        with self._lock:
+            counts, open_, size = dict(self.counts), len(self._open), self._bytes
+        p50_s, p99_s = self.latencies.quantiles(self._clock(), (0.5, 0.99))
+        return SharedStats(
+            **counts,
+            in_flight=open_,
+            in_flight_bytes=size,
+            republished=republished,
+            reconnects=reconnects,
+            p50_s=p50_s,
+            p99_s=p99_s,
+        )
+
+
+def _joined(messages: Sequence[Message]) -> Rows:
+    rows = [message.rows for message in messages]
+    return Rows(
+        [row.keys[0] for row in rows],
+        [row.bodies[0] for row in rows],
+        [row.properties[0] for row in rows if row.properties],  # each has its own
+        [row.exchanges[0] for row in rows if row.exchanges],
+    )
+
+
+def _pass_on(outcomes: Sequence[Outcome]) -> None:
+    """Complete the futures; each event loop is woken once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for message, error in outcomes:
+        if message.loop is not None:
+            by_loop.setdefault(message.loop, []).append((message, error))
+        else:
+            _complete(message.future, error)
+    for loop, those in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
+            loop.call_soon_threadsafe(_complete_all, those)
+
+
+def _complete_all(outcomes: Sequence[Outcome]) -> None:
+    for message, error in outcomes:
+        if not message.future.done():  # the await was cancelled
+            _complete(message.future, error)
+
+
+def _complete(future: Future[None] | asyncio.Future[None], error: RabbitChxError | None) -> None:
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+_SLOTS, _SLOT_S = 6, 10.0
+_FINEST_S, _GROWTH = 1e-5, math.log(1.05)
+_BUCKETS = 400  # up to an hour
+
+
+class Latencies:
+    """Times of the last minute, in buckets of 5 %: about 20 kB, whatever the rate."""
+
+    def __init__(self) -> None:
+        self._slots: deque[tuple[float, list[int]]] = deque(maxlen=_SLOTS)
+
+    def add(self, now: float, since: Iterable[float]) -> None:
+        """Add the times from `since` until now; one thread at a time calls this."""
+        if not self._slots or now >= self._slots[-1][0] + _SLOT_S:
+            self._slots.append((now, [0] * _BUCKETS))
+        counts = self._slots[-1][1]
+        for began in since:
+            bucket = int(math.log(max(now - began, _FINEST_S) / _FINEST_S) / _GROWTH)
+            counts[min(bucket, _BUCKETS - 1)] += 1
+
+    def quantiles(self, now: float, shares: Sequence[float]) -> list[float | None]:
+        """Return the times in seconds below which these shares of the times are; None without a time."""
+        counts = [0] * _BUCKETS
+        for began, slot in list(self._slots):
+            if now - began < _SLOTS * _SLOT_S:
+                counts = list(map(add, counts, slot))
+        total = sum(counts)
+        if not total:
+            return [None] * len(shares)
+        return [_FINEST_S * math.exp(_GROWTH * (_place(counts, share * total) + 0.5)) for share in shares]
+
+
+def _place(counts: Sequence[int], rank: float) -> int:
+    """Return the bucket of this rank."""
+    reached = 0
+    for place, count in enumerate(counts):
+        reached += count
+        if reached >= rank:
+            return place
+    return len(counts) - 1

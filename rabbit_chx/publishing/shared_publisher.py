@@ -1,0 +1,559 @@
+"""The publisher that threads and event loops share: one connection, which a thread of its own serves.
+
+*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `SharedDelivery` over a
+blocking connection. The worker does not refer to the publisher, so that a publisher that nobody closes is collected.
+
+*Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
+without messages with pauses between its attempts, so that `healthy` recovers by itself.
+
+*Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from rabbit_chx.checks import check_seconds
+from rabbit_chx.connection.blocking_connection import Connection, Waker
+from rabbit_chx.connection.tokens import Credentials
+from rabbit_chx.errors import (
+    BufferFullError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    RabbitChxError,
+    UnknownOutcomeError,
+)
+from rabbit_chx.publishing.batches import named_columns
+from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
+from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.outbox import ErrorFor, Message, Outbox, SharedStats
+from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
+from rabbit_chx.publishing.shared_delivery import SharedDelivery
+from rabbit_chx.retry import Backoff
+from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
+
+_log = logging.getLogger(__name__)
+
+_EXIT_S = 5.0
+_LAST_S = 1.0  # for the thread to notice that it must end
+#: The pauses between attempts to connect while there is no message.
+_IDLE_PAUSES = Backoff(1.0, 30.0)
+
+
+class SharedPublisher(Arguments):
+    """Publishes single messages for any number of threads and event loops, over one connection that a thread of its own serves.
+
+    Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
+    written next, together. The messages of one thread, or of one event loop, are sent in the order of their submission. Delivery is at least
+    once, as of `Publisher`.
+
+    The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
+    replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
+    ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
+    counts the rest. In a forked process, `submit` and `publish` raise InputError. A publisher cannot be pickled.
+
+    Args:
+        url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
+        exchange: the exchange of messages without their own; it must exist.
+        routing: as of `Publisher`.
+        ring: as of `Publisher`; a function is called by the constructor, which then waits for it, and by `close`.
+        max_in_flight: the most messages without an outcome.
+        max_in_flight_bytes: the same in bytes. A single larger message is taken on alone.
+        block_s: seconds for which `submit` and `publish` wait for room; then they raise BufferFullError.
+        linger_s: seconds for which a message may wait for others, so that more are written together.
+        mandatory: as of `Publisher`; without it, unroutable messages are lost without notice.
+        persistent: as of `Publisher`.
+        content_type: as of `Publisher`.
+        properties: as of `Publisher`.
+        confirm_timeout_s: as of `Publisher`. Each message has its outcome within ``reconnect_timeout_s + confirm_timeout_s +
+            blocked_timeout_s``.
+        blocked_timeout_s: as of `Publisher`.
+        reconnect_timeout_s: seconds of an outage after which the open messages get an error. The first connection is retried as long.
+        nack_retries: how often a refused message is sent again. Later messages then overtake it.
+        backoff_s: as of `Publisher`.
+        connection_name: as of `Publisher`.
+        credentials: as of `Publisher`.
+
+    Attributes:
+        exchange: the exchange's name.
+
+    Raises:
+        InputError: an argument is invalid.
+
+    Example::
+
+        publisher = SharedPublisher("amqp://localhost", exchange="orders")
+        publisher.submit("customer-42", body).result()  # in any thread
+        await publisher.publish("customer-42", body)  # in any event loop
+        publisher.close()
+    """
+
+    def __init__(
+        self,
+        url: Target | Sequence[Target],
+        exchange: str,
+        *,
+        routing: Literal["exchange", "client"] = "exchange",
+        ring: GivenRing | Callable[[], GivenRing] | None = None,
+        max_in_flight: int = Limits.max_in_flight,
+        max_in_flight_bytes: int = Limits.max_in_flight_bytes,
+        block_s: float = 10.0,
+        linger_s: float = 0.0,
+        mandatory: bool = True,
+        persistent: bool = True,
+        content_type: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        confirm_timeout_s: float = Limits.confirm_timeout_s,
+        blocked_timeout_s: float = Limits.blocked_timeout_s,
+        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
+        nack_retries: int = 0,
+        backoff_s: float = Retries.backoff_s,
+        connection_name: str | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        try:
+            super().__init__(
+                url,
+                exchange,
+                routing=routing,
+                ring=ring,
+                max_in_flight=max_in_flight,
+                max_in_flight_bytes=max_in_flight_bytes,
+                mandatory=mandatory,
+                persistent=persistent,
+                content_type=content_type,
+                properties=properties,
+                confirm_timeout_s=confirm_timeout_s,
+                blocked_timeout_s=blocked_timeout_s,
+                reconnect_timeout_s=reconnect_timeout_s,
+                retry_first_connection=True,
+                nack_retries=nack_retries,
+                backoff_s=backoff_s,
+                connection_name=connection_name,
+                credentials=credentials,
+            )
+        finally:
+            del url  # a traceback with local variables must not show the password
+        check_seconds("block_s", block_s)
+        check_seconds("linger_s", linger_s)
+        if self._read_ring is not None:
+            self._take(self._read_ring())
+        self._block_s = block_s
+        self._constant = self._defaults.properties.constant
+        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else exchange.encode()
+        longest_s = reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s
+        self._outbox = Outbox(max_in_flight, max_in_flight_bytes, longest_s, time.monotonic)
+        make = partial(SharedDelivery, self._outbox, self._defaults.batch_rows, linger_s)
+        self._worker = _Worker(
+            self._owner.name,
+            self._outbox,
+            partial(
+                make,
+                self._targets,
+                self._encoder_for,
+                self._limits,
+                clock=time.monotonic,
+                chance=random.random,
+                exchange=exchange,
+            ),
+            self._retries,
+        )
+        _WORKERS.add(self._worker)
+        self._worker.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def submit(
+        self, key: str | bytes, body: str | bytes, *, exchange: str | None = None, **properties: Any
+    ) -> Future[None]:
+        """Submit a message, and return at once. If there is no room, wait for it for at most `block_s` seconds.
+
+        The future is done when the broker has confirmed the message. It cannot be cancelled. Its callbacks run in the publisher's thread:
+        a callback that waits delays all messages.
+
+        Args:
+            key: the routing key, as str (UTF-8) or bytes.
+            body: the body, likewise.
+            exchange: the message's exchange; None is that of the publisher.
+            properties: message properties by name (``message_id``, ``headers``, ...); None is the publisher's own value, if any.
+
+        Returns:
+            A future with the result None, or with the error of this message:
+
+            - UnroutableError: no queue takes it.
+            - NackedError: the broker refuses it (basic.nack).
+            - Another BrokerRefusedError: the broker closes the channel or the connection over it, or refuses the login.
+            - RowError, InputError: it cannot be sent.
+            - UnknownOutcomeError: it was sent and not answered in time. It may be in a queue.
+            - UnreachableError: there was no connection in time. It was not sent.
+
+        Raises:
+            BufferFullError: there was no room in time.
+            InputError: the publisher is closed, or belongs to another process.
+        """
+        self._owner.check()
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # nobody can recall a message
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+            try:
+                message = Message.of(
+                    self._rows(key, body, exchange, properties, trace), future, time.monotonic()
+                )
+            except InputError as cause:
+                future.set_exception(_without_number(cause))
+                return future
+            if not self._submit(message):
+                self._wait_for_room(message)
+        return future
+
+    async def publish(
+        self, key: str | bytes, body: str | bytes, *, exchange: str | None = None, **properties: Any
+    ) -> None:
+        """Publish a message, and wait until the broker has confirmed it. `key`, `body`, `exchange` and `properties` are as in `submit`.
+
+        A cancelled call does not cancel the message, unless it still waits for room.
+
+        Raises:
+            RabbitChxError: as of the future that `submit` returns, or of `submit`.
+        """
+        self._owner.check()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+            try:
+                rows = self._rows(key, body, exchange, properties, trace)
+            except InputError as cause:
+                raise _without_number(cause) from None
+            message = Message.of(rows, future, time.monotonic(), loop)
+            if self._submit(message):
+                await future
+                return
+            timer = loop.call_later(self._block_s, self._give_up, message)
+            try:
+                await future
+            finally:
+                timer.cancel()
+                self._outbox.withdraw(message)
+
+    def _rows(
+        self,
+        key: str | bytes,
+        body: str | bytes,
+        exchange: str | None,
+        properties: Mapping[str, Any],
+        trace: Mapping[str, str],
+    ) -> Rows:
+        columns = named_columns(
+            [key],
+            [body],
+            {name: [value] for name, value in properties.items()},
+            None if exchange is None else [exchange],
+        )
+        rows = self._defaults.traced(trace).rows(columns, 0)
+        return replace(
+            rows,
+            properties=rows.properties or [self._constant],
+            exchanges=rows.exchanges or [self._own_exchange],
+        )
+
+    def _submit(self, message: Message) -> bool:
+        is_queued, is_asleep = self._outbox.submit(message)
+        if is_asleep:
+            self._worker.wake()
+        return is_queued
+
+    def _wait_for_room(self, message: Message) -> None:
+        assert message.has_room is not None  # set by the outbox for a message that waits
+        # A callback of a future must not wait for the thread that runs it.
+        wait_s = 0.0 if threading.current_thread() is self._worker.thread else self._block_s
+        try:
+            has_room = message.has_room.acquire(timeout=wait_s)
+        except BaseException:  # Ctrl-C
+            self._outbox.withdraw(message)
+            raise
+        if not has_room and self._outbox.withdraw(message):
+            raise self._full()
+
+    def _give_up(self, message: Message) -> None:
+        if self._outbox.withdraw(message) and not message.future.done():
+            message.future.set_exception(self._full())
+
+    def _full(self) -> BufferFullError:
+        stats = self.stats()
+        return BufferFullError(
+            f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, and there was no room "
+            f"within {self._block_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
+            exchange=self.exchange,
+        )
+
+    def healthy(self) -> bool:
+        """Return True if there is a connection, and the broker does not block it."""
+        return self._owner.is_this_process and self._worker.is_healthy
+
+    def stats(self) -> SharedStats:
+        """Return the counts of messages since the start, and the latencies of the last minute."""
+        return self._worker.stats()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Wait until every message has its outcome, for at most `timeout_s` seconds, and close the connection.
+
+        Messages without an outcome then get an UnknownOutcomeError, or a ConnectionLostError if they were not sent. Later calls of `submit`
+        raise InputError. In a forked process it does nothing.
+
+        Raises:
+            MismatchError: with ``routing="client"`` and a function for the ring, the ring has changed.
+        """
+        check_seconds("timeout_s", timeout_s)
+        if not self._owner.is_this_process:
+            return
+        is_first = self._outbox.closed is None
+        self._worker.close(timeout_s)
+        if is_first and self._read_ring is not None and self._defaults.routing is not None:
+            problem = self._defaults.routing.compare(self._read_ring())
+            if problem is not None:
+                raise MismatchError(problem, exchange=self.exchange)
+
+    def __del__(self) -> None:
+        outbox = getattr(self, "_outbox", None)
+        worker = getattr(self, "_worker", None)
+        if outbox is None or worker is None or outbox.closed is not None or not self._owner.is_this_process:
+            return
+        # Without the lock of the outbox, which this thread may hold: nobody can submit any more.
+        outbox.closed = "the publisher was collected"
+        worker.wake()
+        what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed, and {outbox.open} messages are open"
+        warnings.warn(
+            f"{what}; call close(), or use it in a with block", ResourceWarning, stacklevel=2, source=self
+        )
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_worker"):  # an argument was refused
+            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
+        state = "closed" if self._outbox.closed else f"{self._outbox.open} messages are open"
+        return f"<{type(self).__name__} exchange={self.exchange!r} at {self._targets[0].masked_url}: {state}>"
+
+
+def _without_number(cause: InputError) -> InputError:
+    return type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange)
+
+
+_WORKERS: weakref.WeakSet[_Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    """Wait for the open messages of all publishers when the interpreter exits."""
+    workers = [worker for worker in _WORKERS if worker.process == os.getpid() and worker.thread.is_alive()]
+    for worker in workers:
+        worker.begin_to_close()
+    deadline = time.monotonic() + _EXIT_S
+    for worker in workers:
+        if left := worker.close(max(0.0, deadline - time.monotonic())):
+            _log.warning("%s: %d messages have no answer at the exit of the interpreter", worker.name, left)
+
+
+class _AbortedError(Exception):
+    """The publisher was closed, and its open messages are given up."""
+
+
+class _Worker:
+    """Serves the outbox in a thread of its own.
+
+    Args:
+        name: the publisher, for logs and errors.
+        outbox: the messages.
+        delivery: makes a delivery.
+        retries: those of a delivery for messages.
+    """
+
+    def __init__(
+        self, name: str, outbox: Outbox, delivery: Callable[[Retries], SharedDelivery], retries: Retries
+    ) -> None:
+        self.name = name
+        self.outbox = outbox
+        self.process = os.getpid()
+        self.is_ready = False
+        self._delivery_for = delivery
+        self._retries = retries
+        self._waker = Waker()
+        self._connection: Connection | None = None
+        self._delivery: SharedDelivery | None = None
+        self._republished = self._reconnects = 0  # of deliveries that have ended
+        self._connections = 0
+        self._aborted = threading.Event()
+        self._ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="rabbit_chx publisher", daemon=True)
+
+    # -- for other threads
+
+    def wake(self) -> None:
+        """End a wait of the thread."""
+        self._waker.wake()
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if messages can be sent now."""
+        connection = self._connection
+        return (
+            self.is_ready
+            and connection is not None
+            and connection.session.failure is None
+            and connection.session.blocked is None
+        )
+
+    def stats(self) -> SharedStats:
+        """Return the current counts."""
+        tally = self._delivery.tally if self._delivery is not None else None
+        return self.outbox.stats(
+            self._republished + (tally.republished if tally else 0), max(0, self._connections - 1)
+        )
+
+    def close(self, timeout_s: float) -> int:
+        """Send what is open, for a limited time; return the number of messages that are given up."""
+        self.begin_to_close()
+        if threading.current_thread() is self.thread or self._ended.wait(timeout_s):
+            return 0
+        self._aborted.set()
+        self.wake()
+        self._ended.wait(_LAST_S)
+        cause = ConnectionLostError(
+            f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
+        )
+        return self.outbox.fail(_failed(cause), waiting=True)
+
+    def begin_to_close(self) -> None:
+        """Refuse further messages, and end once there are none."""
+        self.outbox.close(f"{self.name} is closed: open another one")
+        self.wake()
+
+    # -- the thread
+
+    def run(self) -> None:
+        """Deliver until the outbox is closed and empty."""
+        failures = 0
+        try:
+            while not self._is_over():
+                has_messages = not self.outbox.is_empty
+                if self._deliver(has_messages=has_messages, is_repeated=failures > 0):
+                    failures = 0
+                elif not has_messages:
+                    self._rest(_IDLE_PAUSES.delay_s(failures, random.random()))  # noqa: S311  # no secret
+                    failures += 1
+        except _AbortedError:
+            pass
+        finally:
+            self._ended.set()
+            self._waker.close()
+
+    def _is_over(self) -> bool:
+        return self._aborted.is_set() or (self.outbox.closed is not None and self.outbox.is_empty)
+
+    def _deliver(self, *, has_messages: bool, is_repeated: bool) -> bool:
+        """Deliver until it fails or nothing is left; return whether it has connected."""
+        retries = self._retries if has_messages else replace(self._retries, retry_first_connection=False)
+        delivery = self._delivery = self._delivery_for(retries)
+        try:
+            drive(delivery.connect(), self._do)
+            self.is_ready = True
+            drive(delivery.serve(), self._do)
+        except _AbortedError:
+            raise
+        except RabbitChxError as cause:
+            left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
+            if left or not is_repeated:
+                _log.warning("%s: %s; %d messages have this error", self.name, cause, left)
+        except Exception as cause:  # noqa: BLE001  # the next messages must be served
+            _log.exception("%s: an error of the library", self.name)
+            self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))
+        finally:
+            was_ready, self.is_ready = self.is_ready, False
+            self._republished += delivery.tally.republished
+            self._delivery = None
+            self._close_connection()
+        return was_ready
+
+    def _do(self, step: Step) -> Connection | None:
+        self.outbox.expire(_EXPIRED)
+        if self._aborted.is_set():
+            raise _AbortedError
+        if isinstance(step, Poll):
+            assert self._connection is not None  # a delivery opens it first
+            self._connection.poll(step.wait_s, step.until_open)
+        elif isinstance(step, Open):
+            self._close_connection()
+            self._connection = Connection(step.settings, waker=self._waker)
+            self._connections += 1
+            return self._connection
+        elif isinstance(step, Close):
+            self._close_connection()
+        elif isinstance(step, Sleep) and self._aborted.wait(step.seconds):
+            raise _AbortedError
+        return None
+
+    def _rest(self, seconds: float) -> None:
+        """Wait without a connection until there is a message."""
+        if self.outbox.sleep():
+            self._waker.wait(seconds)
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _failed(cause: RabbitChxError) -> ErrorFor:
+    """Return the error of messages after a failure: of those that were not sent, it has the type of the failure."""
+
+    def error(message: Message) -> RabbitChxError:
+        about: dict[str, Any] = {"exchange": cause.exchange, "reply_code": cause.reply_code}
+        if not message.is_sent:
+            return type(cause)(f"the message was not sent: {cause}", **about)
+        unknown = UnknownOutcomeError(f"the message may be in a queue: {cause}", **about)
+        unknown.__cause__ = cause
+        return unknown
+
+    return error
+
+
+_EXPIRED = _failed(
+    ConnectionLostError(
+        "the broker has not answered it within reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s"
+    )
+)

@@ -1,0 +1,402 @@
+"""The publisher that threads and event loops share: outcomes, bounds, outages, exit. A scripted peer answers."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+from amqp_broker import ACK as ACK_METHOD
+from amqp_broker import Answer, Message, ack, confirm, hang_up, nack, nothing, unroutable
+from broker_frames import said
+from pamqp import commands
+from scripted_peer import Peer
+
+from rabbit_chx.errors import (
+    BufferFullError,
+    ConnectionLostError,
+    InputError,
+    NackedError,
+    NotFoundError,
+    RowError,
+    UnknownOutcomeError,
+    UnreachableError,
+    UnroutableError,
+)
+from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing.outbox import Latencies
+
+_SOON_S = 10.0
+
+
+def by_body(answers: dict[str, Answer], otherwise: Answer = ack) -> Answer:
+    """Answer each message by its body."""
+    return lambda message: answers.get(message.body.decode(), otherwise)(message)
+
+
+def close_channel(code: int, text: str) -> Answer:
+    """Close the channel over a message."""
+
+    def answer(_: Message) -> bytes:
+        return said(commands.Channel.Close(code, text, 60, 40))
+
+    return answer
+
+
+def error_of(future: Future[None]) -> BaseException | None:
+    return future.exception(_SOON_S)
+
+
+def test_each_message_has_its_own_outcome(peer: Peer) -> None:
+    peer.answer = by_body({"lost": unroutable, "full": nack})
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = {name: publisher.submit("k", name) for name in ("a", "lost", "b", "full", "c")}
+        errors = {name: error_of(future) for name, future in futures.items()}
+        stats = publisher.stats()
+    assert [name for name, error in errors.items() if error is None] == ["a", "b", "c"]
+    assert isinstance(errors["lost"], UnroutableError)
+    assert (errors["lost"].reply_code, errors["lost"].exchange) == (312, "orders")
+    assert "NO_ROUTE" in str(errors["lost"])
+    assert isinstance(errors["full"], NackedError)
+    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked, stats.in_flight) == (
+        5,
+        3,
+        1,
+        1,
+        0,
+    )
+    assert stats.in_flight_bytes == 0
+    assert stats.p50_s is not None
+    assert stats.p50_s < _SOON_S
+
+
+def test_messages_that_differ_only_in_a_property_are_told_apart(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.properties.message_id == "2" else ack)(message)
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", "", message_id=str(i)) for i in range(5)]
+        assert [type(error_of(future)) for future in futures] == [type(None)] * 2 + [UnroutableError] + [
+            type(None)
+        ] * 2
+
+
+def test_a_return_with_further_headers_is_recognized_by_its_body(peer: Peer) -> None:
+    peer.answer = by_body({"1": lambda message: unroutable(replace(message, content=b"\0\0"))})
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", str(i), message_id="m") for i in range(3)]
+        assert [error_of(future) is not None for future in futures] == [False, True, False]
+
+
+def test_what_cannot_be_sent_is_the_error_of_that_message(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        bad = {
+            "body": publisher.submit("k", None),  # type: ignore[arg-type]
+            "key": publisher.submit("k" * 256, "b"),
+            "priority": publisher.submit("k", "b", priority=256),
+        }
+        for what, future in bad.items():
+            error = error_of(future)
+            assert isinstance(error, RowError)
+            assert str(error).startswith(f"the {what}") or what == "key"
+            assert "row 0" not in str(error)
+        assert "did you mean 'headers'?" in str(error_of(publisher.submit("k", "b", header={})))
+        assert error_of(publisher.submit("k", "good")) is None
+    assert peer.bodies == ["good"]
+
+
+def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: Peer) -> None:
+    peer.answer = lambda message: (
+        close_channel(404, "NOT_FOUND - no exchange 'nope' in vhost '/'")
+        if message.exchange == "nope"
+        else ack
+    )(message)
+    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+        futures = [publisher.submit("k", str(i), exchange="nope" if i == 3 else None) for i in range(8)]
+        errors = [error_of(future) for future in futures]
+    assert [place for place, error in enumerate(errors) if error is not None] == [3]
+    assert isinstance(errors[3], NotFoundError)
+    assert (errors[3].reply_code, errors[3].exchange) == (404, "nope")
+
+
+def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", max_in_flight=2, block_s=0.05) as publisher:
+        for i in range(2):
+            publisher.submit("k", str(i))
+        with pytest.raises(BufferFullError, match="2 unanswered messages"):
+            publisher.submit("k", "2")
+        peer.until(lambda: len(peer.messages) == 2)
+        waiting = threading.Thread(target=publisher.submit, args=("k", "3"))
+        publisher._block_s = _SOON_S
+        waiting.start()
+        time.sleep(0.05)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        waiting.join(_SOON_S)
+        peer.say(confirm(ACK_METHOD, 2))
+    assert peer.bodies == ["0", "1", "3"]
+
+
+def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer) -> None:
+    peer.answer = by_body({"x" * 500: nothing})
+    with SharedPublisher(peer.settings, "orders", max_in_flight_bytes=300, block_s=0.0) as publisher:
+        publisher.submit("k", "x" * 500)
+        with pytest.raises(BufferFullError):
+            publisher.submit("k", "y")
+        peer.until(lambda: len(peer.messages) == 1)
+        peer.say(confirm(ACK_METHOD, 1))
+
+
+def test_publish_waits_for_room_and_then_raises(peer: Peer) -> None:
+    peer.answer = nothing
+
+    async def main() -> None:
+        async with SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=0.05) as publisher:
+            first = asyncio.create_task(publisher.publish("k", "0"))
+            await asyncio.sleep(0)
+            with pytest.raises(BufferFullError):
+                await publisher.publish("k", "1")
+            publisher._block_s = _SOON_S
+            second = asyncio.create_task(publisher.publish("k", "2"))
+            cancelled = asyncio.create_task(publisher.publish("k", "3"))
+            await asyncio.sleep(0.01)
+            cancelled.cancel()
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
+            peer.answer = ack
+            peer.say(confirm(ACK_METHOD, 1))
+            await asyncio.wait_for(asyncio.gather(first, second), _SOON_S)
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+
+    asyncio.run(main())
+    assert peer.bodies == ["0", "2"]
+
+
+def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer) -> None:
+    async def main() -> None:
+        async with SharedPublisher(peer.settings, "orders") as publisher:
+            task = asyncio.create_task(publisher.publish("k", "sent"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert peer.bodies == ["sent"]
+
+
+def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.body.endswith(b"7") else ack)(message)
+    lost: list[str] = []
+
+    async def publish(publisher: SharedPublisher, name: str) -> None:
+        async def one(i: int) -> None:
+            try:
+                await publisher.publish("k", f"{name}.{i}")
+            except UnroutableError:
+                lost.append(f"{name}.{i}")
+
+        await asyncio.gather(*(one(i) for i in range(20)))
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        threads = [
+            threading.Thread(target=lambda name=name: asyncio.run(publish(publisher, name))) for name in "abc"
+        ]
+        for thread in threads:
+            thread.start()
+        for i in range(20):
+            assert (error_of(publisher.submit("k", f"d.{i}")) is None) == (i % 10 != 7)
+        for thread in threads:
+            thread.join(_SOON_S)
+    assert sorted(lost) == sorted(f"{name}.{i}" for name in "abc" for i in (7, 17))
+    for name in "abcd":
+        assert [body for body in peer.bodies if body[0] == name] == [f"{name}.{i}" for i in range(20)]
+
+
+def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer) -> None:
+    peer.answer = lambda message: nothing(message) if message.body != b"4" else hang_up(message)
+    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(5)]
+        peer.until(lambda: len(peer.messages) == 5)
+        peer.answer = ack
+        assert [error_of(future) for future in futures] == [None] * 5
+        stats = publisher.stats()
+    assert peer.bodies[5:] == [str(i) for i in range(5)]
+    assert (stats.reconnects, stats.republished) == (1, 5)
+
+
+def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
+    peer.answer = hang_up
+    with SharedPublisher(peer.settings, "orders", reconnect_timeout_s=0.2, backoff_s=0.01) as publisher:
+        error = error_of(publisher.submit("k", "0"))
+        assert isinstance(error, UnknownOutcomeError)
+        assert isinstance(error.__cause__, ConnectionLostError)
+        peer.answer = ack
+        assert error_of(publisher.submit("k", "1")) is None
+        stats = publisher.stats()
+    assert (stats.failed, stats.unknown, stats.confirmed) == (1, 1, 1)
+
+
+def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
+    with SharedPublisher(
+        "amqp://localhost:1", "orders", reconnect_timeout_s=0.1, backoff_s=0.01
+    ) as publisher:
+        error = error_of(publisher.submit("k", "0"))
+        assert isinstance(error, UnreachableError)
+        assert "was not sent" in str(error)
+        assert not publisher.healthy()
+
+
+def test_every_future_is_done_within_the_three_limits(peer: Peer) -> None:
+    """Also that of a message that is never answered while others are."""
+    peer.answer = by_body({"stuck": nothing})
+    with SharedPublisher(
+        peer.settings, "orders", reconnect_timeout_s=0.1, confirm_timeout_s=0.3, blocked_timeout_s=0.1
+    ) as publisher:
+        stuck = publisher.submit("k", "stuck")
+        deadline = time.monotonic() + _SOON_S
+        while not stuck.done() and time.monotonic() < deadline:
+            assert error_of(publisher.submit("k", "fine")) is None
+            time.sleep(0.01)
+        assert isinstance(error_of(stuck), UnknownOutcomeError)
+
+
+def test_close_gives_up_after_its_time(peer: Peer) -> None:
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+    future = publisher.submit("k", "0")
+    peer.until(lambda: len(peer.messages) == 1)
+    publisher.close(timeout_s=0.05)
+    assert isinstance(error_of(future), UnknownOutcomeError)
+    with pytest.raises(InputError, match="is closed: open another one"):
+        publisher.submit("k", "1")
+    publisher.close()
+
+
+def test_a_callback_may_submit_again(peer: Peer) -> None:
+    again: list[Future[None]] = []
+    with SharedPublisher(peer.settings, "orders", max_in_flight=1) as publisher:
+        first = publisher.submit("k", "0")
+        first.add_done_callback(lambda _: again.append(publisher.submit("k", "1")))
+        assert error_of(first) is None
+    assert [error_of(future) for future in again] == [None]
+
+
+def test_health(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "0")) is None
+        assert publisher.healthy()
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        deadline = time.monotonic() + _SOON_S
+        while publisher.healthy() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert not publisher.healthy()
+        peer.say(said(commands.Connection.Unblocked(), 0))
+        assert error_of(publisher.submit("k", "1")) is None
+    assert not publisher.healthy()
+
+
+def test_linger_writes_messages_together(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders", linger_s=0.05) as publisher:
+        began = time.monotonic()
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        assert [error_of(future) for future in futures] == [None] * 3
+        assert time.monotonic() - began >= 0.05
+
+
+def test_it_cannot_be_pickled_or_copied(peer: Peer) -> None:
+    with (
+        SharedPublisher(peer.settings, "orders") as publisher,
+        pytest.raises(TypeError, match="cannot be pickled"),
+    ):
+        copy.copy(publisher)
+
+
+def test_a_collected_publisher_warns_and_sends_its_messages(peer: Peer) -> None:
+    publisher = SharedPublisher(peer.settings, "orders")
+    future = publisher.submit("k", "0")
+    thread = publisher._worker.thread
+    with pytest.warns(ResourceWarning, match="orders' was not closed, and . messages are open"):  # noqa: PT031
+        del publisher
+        gc.collect()
+    assert error_of(future) is None
+    thread.join(_SOON_S)
+    assert not thread.is_alive()
+
+
+_PROGRAM = """
+from rabbit_chx import SharedPublisher
+from rabbit_chx.amqp import ConnectionSettings
+publisher = SharedPublisher(ConnectionSettings(host={host!r}, port={port}), "orders")
+for i in range(10):
+    publisher.submit("k", str(i))
+"""
+
+
+def run_program(peer: Peer, more: str = "") -> subprocess.CompletedProcess[str]:
+    program = _PROGRAM.format(host=peer.settings.host, port=peer.settings.port) + more
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_at_exit_open_messages_are_sent(peer: Peer) -> None:
+    done = run_program(peer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert peer.bodies == [str(i) for i in range(10)]
+
+
+def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
+    peer.answer = by_body({"0": ack}, nothing)
+    done = run_program(peer, "from rabbit_chx.publishing import shared_publisher as s; s._EXIT_S = 0.2")
+    assert done.returncode == 0
+    assert "9 messages have no answer at the exit" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_after_a_fork_the_child_gets_an_error(peer: Peer) -> None:
+    done = run_program(
+        peer,
+        """
+import os, sys
+if not os.fork():
+    try:
+        publisher.submit("k", "child")
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    publisher.close()
+    sys.exit()
+os.wait()
+publisher.submit("k", "parent").result(10)
+publisher.close()
+""",
+    )
+    assert "InputError the SharedPublisher of exchange 'orders' was opened by process" in done.stdout
+    assert peer.bodies == [*(str(i) for i in range(10)), "parent"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("max_in_flight", 0)]
+)
+def test_an_invalid_argument(peer: Peer, argument: str, value: float) -> None:
+    with pytest.raises(InputError, match=argument):
+        SharedPublisher(peer.settings, "orders", **{argument: value})  # type: ignore[arg-type]
+
+
+def test_latencies_of_the_last_minute() -> None:
+    latencies = Latencies()
+    assert latencies.quantiles(0.0, (0.5,)) == [None]
+    latencies.add(100.0, [100.0 - milliseconds / 1000 for milliseconds in range(1, 101)])
+    p50_s, p99_s = latencies.quantiles(100.0, (0.5, 0.99))
+    assert p50_s == pytest.approx(0.050, rel=0.06)
+    assert p99_s == pytest.approx(0.099, rel=0.06)
+    latencies.add(150.0, [149.0] * 1000)
+    assert latencies.quantiles(150.0, (0.5,)) == [pytest.approx(1.0, rel=0.06)]
+    assert latencies.quantiles(250.0, (0.5,)) == [None]
