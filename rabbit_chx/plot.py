@@ -21,6 +21,7 @@ from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology import Plan
+from rabbit_chx.topology.planning.map_change import MapChange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,10 +158,12 @@ class _Way:
     limit: float | None
 
 
+def _moving(plan: Plan) -> list[MapChange]:
+    return [change for change in plan.rings.values() if change.moved_at_worst and change.before.bucket_count]
+
+
 def _ways(plan: Plan) -> Iterator[_Way]:
-    changes = [
-        change for change in plan.rings.values() if change.moved_at_worst and change.before.bucket_count
-    ]
+    changes = _moving(plan)
     for change in changes:
         prefix = "" if len(changes) == 1 else f"{change.exchange}: "
         if not change.proposals:
@@ -171,7 +174,9 @@ def _ways(plan: Plan) -> Iterator[_Way]:
 
 def _plan_on(ax: Axes | None, plan: Plan) -> Axes:
     ways, note = _most(list(_ways(plan)), lambda way: way.at_worst)
-    ax = _rows_on(ax, [way.name for way in ways], "Share of all keys that moves", note, "no key moves")
+    changes = _moving(plan)
+    keys = f"the keys of {changes[0].exchange:.60}" if len(changes) == 1 else "all keys"
+    ax = _rows_on(ax, [way.name for way in ways], f"Share of {keys} that moves", note, "no key moves")
     for row, way in enumerate(ways):
         ax.barh(row, way.at_worst, color=_GREY, label="at worst")
         ax.barh(row, way.moved, height=0.4, color="C0", label="in the end")
@@ -201,7 +206,7 @@ def _rows_on(ax: Axes | None, names: Sequence[Place], title: str, note: str, emp
     ax.set_yticks(range(len(short)), short, parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.set_title(f"{title}{note}")
+    ax.set_title(printable(title) + note, parse_math=False)
     if names:
         ax.set_ylim(len(names) - 0.4, -0.6)
     else:

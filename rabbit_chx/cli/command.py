@@ -66,6 +66,7 @@ class Outcome:
         finish: called after the output; raises an error if the result is not complete, and may return an exit code that replaces `code`.
         output: the form of the result, such as ``table``.
         plot: the function of `rabbit_chx.plot` that draws the result for ``--plot``, and its arguments; empty without a plot.
+        plotted: what the plot is of, such as the exchange and its vhost; it is written above.
     """
 
     report: Report | None = None
@@ -74,6 +75,7 @@ class Outcome:
     finish: Callable[[], int | None] | None = None
     output: str = "table"
     plot: tuple[Any, ...] = ()
+    plotted: str = ""
 
 
 class Text(click.types.StringParamType):
@@ -226,7 +228,7 @@ def command(
                 values["output"] = output
             outcome = replace(function(**values), output=output)
             if plot is not None and outcome.plot:
-                _save(outcome.plot, plot)
+                _save(outcome.plot, outcome.plotted, plot)
             return outcome
 
         output = CommandOption(
@@ -265,12 +267,15 @@ def command(
     return decorate
 
 
-def _save(drawing: tuple[Any, ...], name: str) -> None:
+def _save(drawing: tuple[Any, ...], title: str, name: str) -> None:
     from rabbit_chx import plot
 
     function, *arguments = drawing
+    ax = getattr(plot, function)(*arguments)
+    if title:
+        ax.set_title(f"{printable(title)}\n{ax.get_title()}", parse_math=False)
     try:
-        getattr(plot, function)(*arguments).figure.savefig(name, dpi=_PLOT_DPI)
+        ax.figure.savefig(name, dpi=_PLOT_DPI, bbox_inches="tight", pad_inches=0.1)
     except OSError as error:
         raise InputError(f"the plot cannot be written to {name}: {error.strerror}") from None
 

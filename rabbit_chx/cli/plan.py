@@ -375,7 +375,8 @@ def plan(
         if made.changes or made.parked_messages
         else ExitCode.DONE
     )
-    return Outcome(report, code, plot=("movement", made))
+    plotted = f"Plan of {'standard input' if file == STDIN else file}, vhost {at.settings.vhost}"
+    return Outcome(report, code, plot=("movement", made), plotted=plotted)
 
 
 def _arranging_moves_less(plan: Plan) -> bool:

@@ -100,7 +100,8 @@ def show(
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
 
-    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown))
+    plotted = f"Exchange {exchange}, vhost {vhost}"
+    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown), plotted=plotted)
 
 
 def _verdict(findings: tuple[str, ...] | None) -> str:

@@ -376,7 +376,8 @@ def show(
     table = LiveTable.read(live, exchange)
 
     report = SlotsReport(table, load.read(table) if load.sample.given else None)
-    return Outcome(report, plot=("slots", table.slots))
+    plotted = f"Exchange {exchange}, vhost {live.settings.vhost}"
+    return Outcome(report, plot=("slots", table.slots), plotted=plotted)
 
 
 @command(

@@ -118,6 +118,7 @@ def test_each_way_of_a_plan_is_compared_with_the_limit() -> None:
     made = plan(*next(SCENARIOS[name] for name in SCENARIOS if name.startswith("07")))
     (ring,) = made.rings.values()
     ax = drawn(plot.movement(made))
+    assert ax.get_title() == f"Share of the keys of {ring.exchange} that moves"
     assert len(ring.proposals) > 1
     assert names(ax) == [way.strategy for way in ring.proposals]
     assert bars(ax, "in the end") == [way.moved for way in ring.proposals]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import BIND
+from matplotlib.image import imread
 from modelled_commands import ModelledCommands
 
 from rabbit_chx import Topology
@@ -49,7 +50,21 @@ def test_a_refused_plan_is_drawn_too(
     code, out, _ = ran(*modelled.arguments("plan", wanted, "--plot", str(path)))
     assert code == 4
     assert "Refused" in out
-    assert {"as-written", "may move", "at worst"} <= {*svg_texts(path)}
+    texts = {*svg_texts(path)}
+    assert {"as-written", "may move", "at worst"} <= texts
+    assert any(text.startswith("Plan of ") and text.endswith(", vhost /") for text in texts)
+
+
+def test_no_text_is_cut_at_the_edge(
+    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    modelled.holds(Topology.from_toml(FILE + QUEUES))
+    wanted = f"max_share_moved = 0.05\n{FILE.replace('1..3', '2..3')}{QUEUES}"
+    path = tmp_path / "plan.png"
+    ran(*modelled.arguments("plan", wanted, "--plot", str(path)))
+    pixels = imread(path)[..., :3]
+    for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+        assert (edge == 1.0).all()
 
 
 def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -> None:
