@@ -32,7 +32,7 @@ RELEASES ?= 4.3 4.0 3.10 3.8
 # The PySpark versions of `make test-spark-matrix`, each in a separate environment.
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
 # The tests that it runs.
-SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
+SPARK_TESTS ?= tests/spark tests/docs/test_lone_blocks.py tests/docs/test_readme.py
 # The Python versions of `make test-python-matrix`, each in a separate environment. 3.14t is the free-threaded build.
 PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 # The tests that it runs.

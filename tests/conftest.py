@@ -71,9 +71,8 @@ SLOW_FILES = (
     "spark/test_notebook.py",
     "spark/test_connect.py",
     "spark/test_pushed_filters.py",
-    "docs/test_streams.py",
+    "docs/test_lone_blocks.py",
     "broker/test_canary.py",
-    "docs/test_publishing.py",
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -128,6 +128,9 @@ class StreamPublisher(Owned):
             are streams.
         name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
             the same in each run.
+        create: how many streams to create, with the defaults of the broker, if the target does not exist: 1 for a stream, the number of
+            partitions for a super stream (``NAME-0``, ``NAME-1`` and so on; RabbitMQ 3.13). An existing one stays as it is. Needs
+            configure permission.
         exchange: the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring. By default
             the super stream, or nothing.
         window: the most unconfirmed rows of a stream.
@@ -170,6 +173,7 @@ class StreamPublisher(Owned):
         super_stream: str | None = None,
         routing: StreamRouting | None = None,
         ring: KeyMap | None = None,
+        create: int = 0,
         name: str | None = None,
         exchange: str | None = None,
         window: int = 20_000,
@@ -196,6 +200,7 @@ class StreamPublisher(Owned):
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
         _check_target(stream, super_stream, ring, routing, exchange)
+        _check_create(create, stream, super_stream)
         _check_rows(name, filter_value, sub_entry_rows, compression)
         self._placement: KeyMap | None = None if ring is None else _check_ring(ring)
         self._exchange = (super_stream or "") if exchange is None else exchange
@@ -211,6 +216,8 @@ class StreamPublisher(Owned):
         }
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = confirm_timeout_s
+            if create:
+                _create_missing(connection, stream, super_stream, create)
             self.streams = self._found_streams(connection, stream, super_stream, routing)
         if name is not None and management is not None:
             for destination in self.streams:
@@ -556,6 +563,31 @@ def _check_target(
     check_super_stream(super_stream, routing)
     if ring is not None and exchange is None:
         raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
+
+
+def _check_create(create: int, stream: str | None, super_stream: str | None) -> None:
+    check_whole("create", create, 0)
+    if create and super_stream is None and (stream is None or create > 1):
+        raise InputError(
+            f"create is {create}: give 1 for a stream, or super_stream= and its number of partitions; `Broker.declare` creates those of a ring"
+        )
+
+
+def _create_missing(
+    connection: StreamConnection, stream: str | None, super_stream: str | None, count: int
+) -> None:
+    """Create the stream or super stream if it does not exist. Another client may create it at the same time."""
+    try:
+        if stream is not None:
+            connection.metadata([stream])
+        elif super_stream is not None:
+            connection.queues_of(super_stream)
+    except NotFoundError:
+        with suppress(MismatchError):
+            if stream is not None:
+                connection.create_stream(stream)
+            elif super_stream is not None:
+                connection.create_super_stream(super_stream, [f"{super_stream}-{n}" for n in range(count)])
 
 
 def _super_stream(connection: StreamConnection, name: str, routing: StreamRouting | None) -> SuperStream:

@@ -17,7 +17,7 @@ from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import InputError, NotFoundError, PublishError
+from rabbit_chx.errors import InputError, NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, frame
@@ -147,6 +147,33 @@ def test_a_line_that_is_cut(vhost: RunningBroker, proxy: Proxy, name: str | None
         found = stored(vhost)["value"]
         assert set(found) == set(map(str.encode, bodies))
         assert 0 <= len(found) - ROWS <= report.resent
+
+
+def test_a_missing_stream_is_created_with_the_defaults_of_the_broker(vhost: RunningBroker) -> None:
+    with pytest.raises(NotFoundError):
+        StreamPublisher(vhost.stream_url, stream="made")
+    for rows in (1, 2):  # the second time it exists, and keeps its row
+        with StreamPublisher(vhost.stream_url, stream="made", create=1) as publisher:
+            publisher.publish_many(["k"], ["b"])
+        assert len(stored(vhost, "made")["key"]) == rows
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
+        channel = amqp.channel()
+        channel.queue_declare("made", durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_declare("queue")
+    with pytest.raises(RabbitChxError, match="'queue'"):
+        StreamPublisher(vhost.stream_url, stream="queue", create=1)
+
+
+def test_a_missing_super_stream_is_created_with_its_partitions(vhost: RunningBroker) -> None:
+    if not release_is_in(vhost.version, ">=3.13"):
+        with pytest.raises(InputError, match=r"needs 3\.13 or newer"):
+            StreamPublisher(vhost.stream_url, super_stream="made", create=3)
+        return
+    for create in (3, 5):  # the second time it exists, and keeps its partitions
+        with StreamPublisher(vhost.stream_url, super_stream="made", create=create) as publisher:
+            assert publisher.streams == ("made-0", "made-1", "made-2")
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
+        assert connection.binding_keys("made", publisher.streams) == ("0", "1", "2")
 
 
 def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroker) -> None:

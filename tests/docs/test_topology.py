@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from blocks import ROOT, console_examples, page, run_blocks, run_command, run_doctest
 
-from rabbit_chx import Topology
+from rabbit_chx import Broker, StreamPublisher, Topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import plan
 
 PAGE = "docs/topology.md"
 DEFINITIONS = ROOT / "tests/unit/topology/definitions/whole-4.3.6.json"
@@ -40,7 +41,7 @@ def test_the_answers_are_those_of_the_library(tmp_path: Path, monkeypatch: pytes
 
 def test_the_files_are_read() -> None:
     whole, mistakes, orders, values, *others = files()
-    assert len(others) == 3
+    assert len(others) == 4
     Topology.from_toml(orders, variables=tomllib.loads(values))
     for text in (whole, *others):
         Topology.from_toml(text)
@@ -63,6 +64,18 @@ def test_the_ranges_expand_as_on_the_page() -> None:
 
 
 @pytest.mark.broker
+def test_a_super_stream_has_its_partitions_in_their_order(vhost: RunningBroker) -> None:
+    """Of twelve partitions, whose order by name is another one."""
+    (text,) = (text for text in files() if "x-super-stream" in text)
+    topology = Topology.from_toml(text.replace("{0..2}", "{0..11}"))
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.apply(plan(topology, broker.topology()))
+        assert plan(topology, broker.topology()).changes == ()
+    with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
+        assert publisher.streams == tuple(f"orders-{number}" for number in range(12))
+
+
+@pytest.mark.broker
 def test_a_plan_is_applied(
     vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,7 +89,7 @@ def test_a_plan_is_applied(
         {
             "amqp://guest:guest@localhost": vhost.url,
             "http://guest:guest@localhost:15672": vhost.management_url,
-            "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
+            "docker exec rabbitmq": shlex.join(vhost.ring_via),
         },
     )
     said = capsys.readouterr().out

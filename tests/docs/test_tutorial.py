@@ -21,7 +21,7 @@ def test_it_runs_from_top_to_bottom(broker: RunningBroker, vhost: RunningBroker,
     words = {
         "amqp://localhost": vhost.url,
         "http://localhost:15672": vhost.management_url,
-        "docker compose exec -T rabbitmq": shlex.join(quick_prefix(vhost)),
+        "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
     }
     of_the_users_tests = {
         "RABBIT_CHX_TEST_URL": broker.url,

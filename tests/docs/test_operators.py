@@ -1,4 +1,4 @@
-"""docs/which-way.md and docs/slots.md: the shares on them are those of the library."""
+"""docs/operators.md and docs/slots.md: the shares on them are those of the library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rabbit_chx import Topology
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.topology import plan
 
-PAGE = "docs/which-way.md"
+PAGE = "docs/operators.md"
 
 
 def test_the_ways_of_a_change() -> None:

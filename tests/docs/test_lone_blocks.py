@@ -1,0 +1,122 @@
+"""Each block of Python or of a console runs alone: in an empty folder, on an empty broker, as written but for addresses.
+
+It prints what the page says. Pages that are typed from top to bottom (the README, the tutorial, managed-brokers.md) have tests of their own,
+and the `>>>` blocks of a page are one session.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blocks import check_output, console_examples, page, python_blocks, run_command
+
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+#: Pages whose blocks are all run here.
+PAGES = [
+    "docs/consuming.md",
+    "docs/dataframes.md",
+    "docs/deduplication.md",
+    "docs/placement.md",
+    "docs/publishing.md",
+    "docs/spark.md",
+    "docs/stream-groups.md",
+    "docs/streams.md",
+]
+#: Paths that Spark resolves in the folder of its JVM, not in ours.
+SPARK_PATHS = ("checkpoint", "orders.parquet", "reports", "drained")
+#: The PySpark that the first of these texts in a block needs.
+NEEDS_PYSPARK = {
+    'readStream.format("rabbitmq")': "4.2",
+    'writeStream.format("rabbitmq")': "4.1",
+    "pushFilters": "4.1",
+    'format("rabbitmq")': "4.0",
+}
+
+
+CONSOLES = [
+    pytest.param(block, id=f"{Path(name).stem}-{number}")
+    for name in ("docs/alternatives.md", "docs/operators.md")
+    for number, block in enumerate(
+        re.findall(r"^```console\n.*?^```$", page(name), re.DOTALL | re.MULTILINE), 1
+    )
+]
+
+
+def blocks(*, on_spark: bool) -> list[Any]:
+    """The blocks of the pages, with the PySpark that they need."""
+    found = []
+    for name in PAGES:
+        for number, block in enumerate(python_blocks(name), 1):
+            if on_spark is ("pyspark" in block):
+                needs = next(
+                    ((newest, text) for text, newest in NEEDS_PYSPARK.items() if text in block), None
+                )
+                marks = [pytest.mark.pyspark(*needs)] if needs else []
+                found.append(pytest.param(block, id=f"{Path(name).stem}-{number}", marks=marks))
+    return found
+
+
+def addressed(block: str, vhost: RunningBroker) -> str:
+    """Return a block with the addresses of a vhost."""
+    assert vhost.management_url is not None
+    assert vhost.ring_via is not None
+    here = re.sub(r"rabbitmq-stream://(guest:guest@)?localhost(:5552)?(?=\")", vhost.stream_url, block)
+    here = re.sub(r"amqp://(guest:guest@)?localhost(?=[\" ])", vhost.url, here)
+    here = re.sub(r"http://(guest:guest@)?localhost:15672", vhost.management_url, here)
+    return here.replace("docker exec rabbitmq", shlex.join(vhost.ring_via))
+
+
+def run(block: str, vhost: RunningBroker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a block, and compare what it prints with the comments of its calls of print."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    here = addressed(block, vhost)
+    for name in SPARK_PATHS:
+        here = here.replace(f'"{name}"', repr(str(folder / name)))
+    capsys.readouterr()
+    exec(compile(here, "block", "exec"), names)  # noqa: S102  # that is what is tested
+    printed = capsys.readouterr().out.splitlines()
+    promised = re.findall(r"print\(.*\)  # (.*)", block)
+    if len(promised) == block.count("print("):
+        assert printed == promised
+    else:
+        check_output("\n".join(printed), "\n".join(["...", *promised]) + "\n")
+
+
+@pytest.mark.parametrize("block", blocks(on_spark=False))
+def test_the_block_runs_alone(
+    vhost: RunningBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    block: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(block, vhost, tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("block", blocks(on_spark=True))
+def test_the_block_runs_alone_on_spark(
+    vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], block: str
+) -> None:
+    run(block, vhost, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("block", CONSOLES)
+def test_the_console_runs_alone(vhost: RunningBroker, tmp_path: Path, block: str) -> None:
+    typed = ""
+    for command, shown in console_examples(addressed(block, vhost) + "\n"):
+        if command.startswith("export "):
+            typed += f"{command}\n"
+        else:
+            ran = run_command(f"{typed}{command}", 60, tmp_path)
+            assert ran.returncode == 0, ran.stderr.decode()
+            check_output(ran.stdout.decode(), shown)
