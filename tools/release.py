@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -86,6 +89,21 @@ def first_example(readme: str, wheel: Path) -> tuple[str, str]:
     return script, "".join(line for line in lines if not line.startswith("$ "))
 
 
+def pack(folder: Path, name: str) -> bytes:
+    """Return the files of a folder as the folder `name` of a tar.gz: the same bytes for the same files."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for path in sorted(folder.iterdir()):
+            entry = tarfile.TarInfo(f"{name}/{path.name}")
+            content = path.read_bytes()
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
 def checksums(files: Iterable[Path]) -> str:
     """Return the SHA-256 of each file, as ``sha256sum --check`` reads them."""
     return "".join(
@@ -155,7 +173,9 @@ def make_release(*, only_check: bool) -> None:
     _run("check_wheel_contents", str(wheel))
     _try_example((_ROOT / "README.md").read_text(encoding="utf-8"), wheel)
     (_DIST / _NOTES).write_text(notes, encoding="utf-8")
-    (_DIST / _CHECKSUMS).write_text(checksums([wheel, source, bill]), encoding="utf-8")
+    vectors = _DIST / f"rabbit-chx-vectors-{version}.tar.gz"
+    vectors.write_bytes(pack(_ROOT / "tests" / "vectors", vectors.name.removesuffix(".tar.gz")))
+    (_DIST / _CHECKSUMS).write_text(checksums([wheel, source, vectors, bill]), encoding="utf-8")
     print((_DIST / _CHECKSUMS).read_text(encoding="utf-8"), end="")
 
 

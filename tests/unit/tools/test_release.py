@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from installed_wheels import installed_wheels
-from release import ReleaseError, check_source, checksums, first_example, release_notes
+from release import ReleaseError, check_source, checksums, first_example, pack, release_notes
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -107,6 +109,20 @@ def test_checksums_are_in_the_form_of_sha256sum(tmp_path: Path) -> None:
     assert checksums([tmp_path / "b", tmp_path / "a"]) == expected
 
 
+def test_the_same_files_are_packed_into_the_same_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    (folder / "b.json").write_text("two")
+    (folder / "a.json").write_text("one")
+    first = pack(folder, "vectors-1")
+    os.utime(folder / "a.json", (0, 0))
+    assert pack(folder, "vectors-1") == first
+    with tarfile.open(fileobj=BytesIO(first)) as tar:
+        assert tar.getnames() == ["vectors-1/a.json", "vectors-1/b.json"]
+        tar.extractall(tmp_path, filter="data")
+    assert (tmp_path / "vectors-1" / "b.json").read_text() == "two"
+
+
 class Clone:
     """A clone of this repository, and the environment of a machine without a network."""
 
@@ -158,6 +174,7 @@ def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in dist.iterdir()) == [
         "SHA256SUMS",
+        f"rabbit-chx-vectors-{VERSION}.tar.gz",
         "rabbit-chx.cdx.json",
         f"rabbit_chx-{VERSION}-py3-none-any.whl",
         f"rabbit_chx-{VERSION}.tar.gz",
