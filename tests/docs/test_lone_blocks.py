@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blocks import PAGES as ALL_PAGES
 from blocks import check_output, console_examples, page, python_blocks, run_command
 
 from rabbit_chx.testing import RunningBroker
@@ -29,6 +30,18 @@ PAGES = [
     "docs/stream-groups.md",
     "docs/streams.md",
 ]
+#: Pages with other blocks, and what runs or reads those.
+OTHERS = {
+    "docs/balancing.md": "test_balancing.py gives it slots and a sample of keys",
+    "docs/frameworks.md": "Airflow is not installed",
+    "docs/managed-brokers.md": "typed from top to bottom",
+    "docs/other-languages.md": "test_other_languages.py compares it with the vectors",
+    "docs/security.md": "a provider of tokens",
+    "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
+    "docs/testing.md": "a test file of a user",
+    "docs/topology.md": "test_topology.py saves the files of the page first",
+    "docs/tutorial.md": "typed from top to bottom",
+}
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
 SPARK_PATHS = ("checkpoint", "orders.parquet", "reports", "drained")
 #: The PySpark that the first of these texts in a block needs.
@@ -87,6 +100,10 @@ def run(block: str, vhost: RunningBroker, folder: Path, capsys: pytest.CaptureFi
         assert printed == promised
     else:
         check_output("\n".join(printed), "\n".join(["...", *promised]) + "\n")
+
+
+def test_each_page_with_python_is_run() -> None:
+    assert sorted([*PAGES, *OTHERS]) == [name for name in ALL_PAGES if python_blocks(name)]
 
 
 @pytest.mark.parametrize("block", blocks(on_spark=False))
