@@ -12,9 +12,10 @@ publisher with `drive_async`. So both make the same decisions.
   sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits the time for
   attempts. An error that ends it is kept as `failure`, and every later operation raises it.
 - **Rows that close the connection.** The broker closes a channel or a connection over some rows: an exchange is missing, a body is too large,
-  a header makes it fail (541). After such a close, or after two losses without a confirm in between, the open rows are sent one by one, and
-  new rows wait. A row that is alone at a close is refused: it is counted, named by `Tally.closes`, and not sent again. A loss without a
-  close of the broker never refuses a row; if the outage ends in a failure, the error names the row that was alone.
+  a header makes it fail (541). Such a row is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
+  not name the row, and after two losses without a confirm in between, the open rows are sent one by one, and new rows wait; a row that is
+  alone at a close is refused. A loss without a close of the broker never refuses a row; if the outage ends in a failure, the error names
+  the row that was alone.
 - **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
   from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
 """
@@ -201,8 +202,22 @@ def closing_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefu
     """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more."""
     is_telling = isinstance(cause, BrokerRefusedError) and type(cause) is not BrokerRefusedError
     kind = type(cause) if is_telling else ChannelClosedError
-    message = f"{what}, sent alone to exchange {exchange!r:.80}: {cause}"
+    message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
+
+
+def _names(cause: RabbitChxError, row: Rows) -> bool:
+    """Return whether the text of a close names this row: its exchange and key, or the size of its body.
+
+    rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.
+    """
+    text = str(cause)
+    if cause.reply_code == 406:
+        return f"message size {len(row.bodies[0])} is larger" in text
+    if row.exchanges is None or cause.reply_code not in (403, 404):
+        return False
+    exchange, key = (names[0].decode(errors="replace") for names in (row.exchanges, row.keys))
+    return f"exchange '{exchange}' " in text and (is_of_exchange(cause) or f"topic '{key}' " in text)
 
 
 def _is_close(cause: RabbitChxError) -> bool:
@@ -500,7 +515,7 @@ class Delivery:
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,
         )
-        yield from self._reconnect(self._outage or outage)
+        yield from self._reconnect(self._outage or outage, at_once=is_over_a_row)
 
     def _take_back(self, connection: OpenConnection, in_doubt: list[RowBatch]) -> None:
         """Move the open rows of the lost connection to `_unsent`, before those that wait."""
@@ -520,6 +535,7 @@ class Delivery:
         """Refuse the row that closed the connection, or send the rows one by one to find it."""
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in in_doubt)
+        was_one_by_one = self._one_by_one
         if by_broker and not any(batch.closes for batch in in_doubt):
             self._acked_at_close = self._acked
         if by_broker or (lost and self._outage.losses >= 2):
@@ -529,8 +545,15 @@ class Delivery:
             self._unsent[place] = replace(
                 batch, closes=batch.closes + by_broker, losses=batch.losses + (lost == 1)
             )
-        if by_broker and lost == 1 and self._is_refused(cause, self._unsent[0]):
-            self._refuse_closing(cause, self._unsent.pop(0))
+        if not by_broker:
+            return
+        named = next((place for place in range(lost) if _names(cause, self._unsent[place].rows)), None)
+        if named is not None:
+            self._one_by_one = was_one_by_one
+        elif lost == 1 and self._is_refused(cause, self._unsent[0]):
+            named = 0
+        if named is not None:
+            self._refuse_closing(cause, self._unsent.pop(named))
             self._outage = Outage(self._retries, cause, self._clock())
 
     def _is_refused(self, cause: RabbitChxError, alone: RowBatch) -> bool:
@@ -558,9 +581,12 @@ class Delivery:
             self.tally.republished += 1
             self._publish(connection, batch)
 
-    def _reconnect(self, outage: Outage) -> Steps:
-        while (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
-            yield Sleep(wait_s)
+    def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
+        """Connect again; `at_once`, after a close over a row, the first time without a pause: the broker works."""
+        wait_s: float | None = 0.0
+        while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
+            at_once = False
+            yield Sleep(wait_s or 0.0)
             outage.retry.attempts += 1
             try:
                 yield from self._connect_to_any(self._target + 1)

@@ -265,6 +265,12 @@ class Outbox:
         self.settle(numbers, "failed", error_for)
         return len(numbers)
 
+    def left_s(self) -> float:
+        """Return the seconds until the first message expires, or one that is submitted now."""
+        with self._lock:
+            first = next(iter(self._open.values()), None)
+        return self._longest_s if first is None else first.since + self._longest_s - self._clock()
+
     def expire(self, error_for: ErrorFor) -> None:
         """Give an error to messages that have waited for their outcome for too long."""
         limit = self._clock() - self._longest_s

@@ -38,6 +38,7 @@ from rabbit_chx.errors import (
     MismatchError,
     RabbitChxError,
     UnknownOutcomeError,
+    UnreachableError,
 )
 from rabbit_chx.publishing.batches import named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
@@ -54,6 +55,7 @@ _log = logging.getLogger(__name__)
 
 _EXIT_S = 5.0
 _LAST_S = 1.0  # for the thread to notice that it must end
+_SHORTEST_S = 0.25  # for an attempt to connect, and between two looks for messages that have expired
 #: The pauses between attempts to connect while there is no message.
 _IDLE_PAUSES = Backoff(1.0, 30.0)
 
@@ -143,7 +145,8 @@ class SharedPublisher(Arguments):
                 properties=properties,
                 confirm_timeout_s=confirm_timeout_s,
                 blocked_timeout_s=blocked_timeout_s,
-                reconnect_timeout_s=reconnect_timeout_s,
+                # After a close over a message there is another connection in any case.
+                reconnect_timeout_s=reconnect_timeout_s or sys.float_info.min,
                 retry_first_connection=True,
                 nack_retries=nack_retries,
                 backoff_s=backoff_s,
@@ -442,9 +445,8 @@ class _Worker:
     def stats(self) -> SharedStats:
         """Return the current counts."""
         tally = self._delivery.tally if self._delivery is not None else None
-        return self.outbox.stats(
-            self._republished + (tally.republished if tally else 0), max(0, self._connections - 1)
-        )
+        again = tally.republished + tally.retried if tally is not None else 0
+        return self.outbox.stats(self._republished + again, max(0, self._connections - 1))
 
     def close(self, timeout_s: float) -> int:
         """Send what is open, for a limited time; return the number of messages that are given up."""
@@ -497,6 +499,8 @@ class _Worker:
         except _AbortedError:
             raise
         except RabbitChxError as cause:
+            if self.is_ready and not isinstance(cause, UnreachableError):  # of a message that was sent
+                cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
             left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
             if left or not is_repeated:
                 _log.warning("%s: %s; %d messages have this error", self.name, cause, left)
@@ -505,7 +509,7 @@ class _Worker:
             self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))
         finally:
             was_ready, self.is_ready = self.is_ready, False
-            self._republished += delivery.tally.republished
+            self._republished += delivery.tally.republished + delivery.tally.retried
             self._delivery = None
             self._close_connection()
         return was_ready
@@ -519,14 +523,25 @@ class _Worker:
             self._connection.poll(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             self._close_connection()
-            self._connection = Connection(step.settings, waker=self._waker)
+            # No attempt outlasts the limits of a message.
+            timeout_s = min(step.settings.connection_timeout_s, max(self.outbox.left_s(), _SHORTEST_S))
+            settings = replace(step.settings, connection_timeout_s=timeout_s)
+            self._connection = Connection(settings, waker=self._waker)
             self._connections += 1
             return self._connection
         elif isinstance(step, Close):
             self._close_connection()
-        elif isinstance(step, Sleep) and self._aborted.wait(step.seconds):
-            raise _AbortedError
+        elif isinstance(step, Sleep):
+            self._sleep(step.seconds)
         return None
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait without a connection, and let messages expire in time."""
+        end = time.monotonic() + seconds
+        while (left_s := end - time.monotonic()) > 0:
+            if self._aborted.wait(min(left_s, _SHORTEST_S)):
+                raise _AbortedError
+            self.outbox.expire(_EXPIRED)
 
     def _rest(self, seconds: float) -> None:
         """Wait without a connection until there is a message."""

@@ -391,6 +391,10 @@ class SimulatedTransport:
         """Wait as the real one."""
         self._world.run(lambda: self._is_readable() or self._line.up.room > 0, self._world.now + timeout_s)
 
+    def wait_for_input(self, timeout_s: float, waker: SimulatedWaker) -> None:
+        """Wait as the real one."""
+        waker.wait(timeout_s, self._is_readable)
+
     def receive(self, wait_s: float = 0.0) -> bytes:
         """Receive as the real one."""
         network, world, inbox = self._network, self._world, self._inbox
@@ -439,6 +443,26 @@ class SimulatedTransport:
         """Close as the real one."""
         self._counts = False
         self._line.close_by_client()
+
+
+class SimulatedWaker:
+    """Replaces `rabbit_chx.connection.blocking_connection.Waker`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Wake as the real one."""
+        self._is_woken = True
+
+    def wait(self, timeout_s: float, watched: Callable[[], bool] = lambda: False) -> None:
+        """Wait as the real one."""
+        self._world.run(lambda: self._is_woken or watched(), self._world.now + timeout_s)
+        self._is_woken = False
+
+    def close(self) -> None:
+        """Close as the real one."""
 
 
 class _ElsewhereEvent:

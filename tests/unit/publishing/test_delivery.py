@@ -128,13 +128,18 @@ def test_which_ends_may_pass(cause: RabbitChxError, *, again: bool) -> None:
 
 
 def closing(*poison: str, code: int = 541, text: str = "INTERNAL_ERROR") -> Iterator[Event]:
-    """The broker closes over these rows, without an answer for the rows before them; it acks all other rows."""
+    """The broker closes over these rows, without an answer for the rows before them; it acks all other rows.
+
+    A text with the exchange 'xc' names that of the row.
+    """
 
     def serve(connection: ScriptedConnection) -> None:
-        if set(poison).isdisjoint(connection.bodies):
+        first = next((body for body in connection.bodies if body in poison), None)
+        if first is None:
             ack()(connection)
         else:
-            lost(error_for(code, text, where="amqp://broker"))(connection)
+            words = text.replace("'xc'", f"'x{first}'")
+            lost(error_for(code, words, where="amqp://broker"))(connection)
 
     return repeat(serve)
 
@@ -192,6 +197,23 @@ def test_neighbours_are_sent_twice_at_most_if_the_broker_says_that_it_closes() -
     assert [len(connection.bodies) for connection in broker.connections] == [10, 10, 0]
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (404, "NOT_FOUND - no exchange 'xc' in vhost '/'"),
+        (403, "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'"),
+        (406, "PRECONDITION_FAILED - message size 1 is larger than configured max size 0"),
+    ],
+)
+def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, text: str) -> None:
+    broker = Broker(closing("a", code=code, text=text))
+    broker.hand_over("a b c", ["xa", "xb", "xb"])
+    report = broker.drain()
+    assert (report.confirmed, report.nacked, report.republished) == (2, 1, 2)
+    assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"], ["b", "c"]]
+    assert broker.slept == [0.0]
+
+
 def test_no_row_is_blamed_while_nothing_is_confirmed() -> None:
     internal = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
     report = Broker(iter([lost(internal), lost(internal), *[ack()] * 4])).publish("a b c")
@@ -206,7 +228,7 @@ def test_rows_to_an_exchange_that_is_missing_are_refused_without_a_further_close
     broker.hand_over("b", ["gone"])
     report = broker.drain()
     assert (report.rows, report.confirmed, report.nacked) == (8, 3, 5)
-    assert len(broker.connections) == 3
+    assert len(broker.connections) == 2
     assert len(broker.delivery.tally.closes) == 1
     assert not broker.delivery.finish().refused_exchanges.isdisjoint({b"gone"})
     assert not broker.delivery.tally.refused_exchanges  # somebody may declare it

@@ -1,0 +1,114 @@
+"""Seeds for SharedPublisher: whatever goes wrong, each message has its own outcome in time, and a confirmed one is in its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+from simulated_shared import shared_scenario, simulate_shared
+
+from rabbit_chx.connection.ledger import RowLedger
+from rabbit_chx.connection.session import Session
+from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.outbox import Outbox
+from rabbit_chx.publishing.shared_delivery import SharedDelivery
+
+_AT_ONCE = 50
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.extended] * (first >= 100))
+        for first in range(0, 2000, _AT_ONCE)
+    ],
+)
+def test_each_message_has_its_own_outcome(first: int) -> None:
+    for seed in range(first, first + _AT_ONCE):
+        course = simulate_shared(shared_scenario(seed))
+        assert not course.faults, (
+            f"{course}\nagain: simulated_shared.simulate_shared(shared_scenario({seed}))"
+        )
+
+
+def confirm_what_is_refused(nack: Any, ledger: Any, tag: int, *, multiple: bool) -> None:
+    """Take a refusal for a confirm."""
+    nack(ledger, tag, multiple=multiple)
+    ledger.confirmed += [
+        number for part in ledger.take_refused() for number in part.batch.pick(part.places).numbers
+    ]
+
+
+def confirm_the_next_one(ack_each: Any, ledger: Any, tags: list[int]) -> None:
+    """Confirm the neighbour of an acked message."""
+    ack_each(ledger, tags)
+    if tags and ledger.number(max(tags) + 1) is not None:
+        ledger._confirm([max(tags) + 1])
+
+
+def return_the_oldest(_: Any, delivery: Any, returned: Any, *__: Any) -> None:
+    """Take the oldest open message for the returned one."""
+    delivery._returned[min(delivery._ledger._numbers.values())] = returned
+
+
+def drop_the_content(_: Any, session: Session, __: bytes) -> None:
+    """Do not look at a message that comes back."""
+
+
+def blame_all(refuse: Any, delivery: Any, cause: Any, alone: Any) -> None:
+    """Give the error of a row that closes the connection to all open rows."""
+    refuse(delivery, cause, alone)
+    for batch in delivery._unsent:
+        refuse(delivery, cause, batch)
+    delivery._unsent = []
+
+
+def resend_newest_first(take_back: Any, delivery: Any, *given: Any) -> None:
+    """Send what was open in another order."""
+    take_back(delivery, *given)
+    delivery._unsent.reverse()
+
+
+def forget_what_was_sent(take: Any, outbox: Any, *given: Any) -> Any:
+    """Take sent messages for unsent ones."""
+    taken = take(outbox, *given)
+    for number in taken[0] if taken else ():
+        outbox._open[number].is_sent = False
+    return taken
+
+
+def never_expire(_: Any, __: Outbox, ___: Any) -> None:
+    """Wait for an outcome for ever."""
+
+
+@pytest.mark.parametrize(
+    ("replacement", "owner", "method", "breaks"),
+    [
+        (confirm_what_is_refused, RowLedger, "nack", "lost"),
+        (confirm_the_next_one, RowLedger, "ack_each", "lost"),
+        (return_the_oldest, SharedDelivery, "_on_returned", "blamed"),
+        (drop_the_content, Session, "_on_return", "lost"),
+        (blame_all, SharedDelivery, "_refuse_closing", "blamed"),
+        (resend_newest_first, Delivery, "_take_back", "out of order"),
+        (forget_what_was_sent, Outbox, "take", "blamed"),
+        (never_expire, Outbox, "expire", "late"),
+    ],
+)
+def test_a_deliberate_bug_is_found(
+    replacement: Callable[..., Any], owner: type, method: str, breaks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, method)
+
+    @wraps(original)
+    def buggy(*given: Any, **named: Any) -> Any:
+        return replacement(original, *given, **named)
+
+    monkeypatch.setattr(owner, method, buggy)
+    found: set[str] = set()
+    for seed in range(300):
+        found |= simulate_shared(shared_scenario(seed, most=150)).kinds
+        if breaks in found:
+            return
+    pytest.fail(f"the seeds show {sorted(found) or 'nothing'}, not {breaks!r}")
