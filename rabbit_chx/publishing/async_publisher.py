@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import sys
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,8 +23,9 @@ class AsyncPublisher(PublisherBase):
     """`Publisher` on asyncio. It has the same arguments and guarantees; `ring` may be an async function.
 
     The constructor does not connect; ``async with`` or the first use does. Several tasks may use one publisher. They share one event loop;
-    in another event loop or a forked process, a call raises InputError. Their batches alternate. `report` and `flush` cover the rows of all
-    tasks. `publish_many` returns the report that counts the last of its rows, whichever task flushed them.
+    in another event loop or a forked process, a call raises InputError. Calls of `publish_many` take turns: each has the report and the error
+    of its own rows. Rows of `send` and of cancelled calls are reported by `flush`, whichever task calls it. For single messages,
+    `SharedPublisher` is faster.
 
     A cancelled call leaves the publisher usable and its counts correct: ``report.rows`` is the number of rows submitted before. These rows
     are still delivered, and the next `flush` waits for them.
@@ -50,6 +51,10 @@ class AsyncPublisher(PublisherBase):
         self._connection: AsyncConnection | None = None  # current or last
         self._lock = asyncio.Lock()  # one operation at a time
         self._reading = asyncio.Lock()  # the first task reads the ring for all tasks
+        self._turns = asyncio.Lock()  # one report at a time
+        self._in_turn: asyncio.Task[Any] | None = None
+        self._senders: set[asyncio.Task[Any] | None] = set()  # whose rows the current report has
+        self._aside: list[Tally] = []  # reports for the next `flush`
 
     def _check_loop(self) -> None:
         self._owner.check(asyncio.get_running_loop())
@@ -71,7 +76,7 @@ class AsyncPublisher(PublisherBase):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if exc is None and self.report.rows:
+            if exc is None and (self.report.rows or self._aside):
                 await self.flush()
         finally:
             await self.close()
@@ -87,22 +92,17 @@ class AsyncPublisher(PublisherBase):
         """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`; columns may be async iterables.
 
         Returns:
-            The counts of these rows, and of rows that `send` or other tasks submitted before without a flush.
+            The counts of these rows, and of rows that `send` submitted before in this task without a flush.
 
         Raises:
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
         with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
-            tallies = await self._submit(keys, bodies, properties, exchanges, trace)
-            report = await self.flush()
-        for tally in tallies:  # another task may have flushed these rows and got their error
-            error, report = tally.error, tally.final or report
-            if error is not None and (self._ring_changed is not None or not self._is_success(report)):
-                raise PublishError(
-                    str(error), report, exchange=error.exchange, reply_code=error.reply_code
-                ) from error
-        return report
+            async with self._turn():
+                await self._set_aside()
+                await self._submit(keys, bodies, properties, exchanges, trace)
+                return self._finish(await self._drained())
 
     async def send(
         self,
@@ -128,38 +128,78 @@ class AsyncPublisher(PublisherBase):
         properties: AnyProperties | None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None,
         trace: Mapping[str, str],
-    ) -> list[Tally]:
-        """Send the rows, and return their tallies, oldest first: several if other tasks flush between two batches."""
-        tallies: list[Tally] = []
+    ) -> None:
         try:
             await self._take_ring()
             columns = named_columns(keys, bodies, properties, exchanges)
             coming = self._defaults.traced(trace).async_batches_of(columns, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
-                    await self._run(self._delivery.submit(rows))
-                    if self._delivery.tally not in tallies[-1:]:
-                        tallies.append(self._delivery.tally)
+                    async with self._turn():
+                        self._senders.add(asyncio.current_task())
+                        await self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
                 await self._run(self._delivery.drain())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return tallies
 
     async def flush(self) -> PublishReport:
-        """Wait until every row sent so far is answered, and report on those since the last flush.
+        """Wait until every row sent so far is answered, and report on those since the last flush, except rows of `publish_many`.
 
         Raises:
             PublishError: a row is not confirmed.
         """
         self._check_loop()
+        async with self._turn():
+            tallies = [*self._aside, await self._drained()]
+            self._aside = []
+        if len(tallies) == 1:
+            return self._finish(tallies[0])
+        return self._finish_all(tallies)
+
+    def _finish_all(self, tallies: list[Tally]) -> PublishReport:
+        """Return the sum of the reports; raise the first error with it."""
+        report, error = PublishReport(), None
+        for tally in tallies:
+            try:
+                report += self._finish(tally)
+            except PublishError as cause:
+                report, error = report + cause.report, error or cause
+        if error is not None:
+            raise PublishError(
+                str(error), report, exchange=error.exchange, reply_code=error.reply_code
+            ) from error
+        return report
+
+    async def _drained(self) -> Tally:
+        """Wait until every row is answered, and end the current report."""
         try:
             await self._run(self._delivery.drain(), then=self._compare_ring)
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finish(self._delivery.finish())
+        self._senders.clear()
+        return self._delivery.finish()
+
+    async def _set_aside(self) -> None:
+        """End the current report, if it has rows of other tasks, and keep it for the next `flush`."""
+        if self._delivery.tally.rows and self._senders - {asyncio.current_task()}:
+            self._aside.append(await self._drained())
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until no other task has its turn. An iterator of columns may call the publisher again."""
+        task = asyncio.current_task()
+        if self._in_turn is task:
+            yield
+            return
+        async with self._turns:
+            self._in_turn = task
+            try:
+                yield
+            finally:
+                self._in_turn = None
 
     async def _compare_ring(self) -> None:
         if self._read_ring is not None and self.report.rows:

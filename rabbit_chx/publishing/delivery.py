@@ -515,7 +515,8 @@ class Delivery:
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,
         )
-        yield from self._reconnect(self._outage or outage, at_once=is_over_a_row)
+        outage = self._outage or outage
+        yield from self._reconnect(outage, at_once=is_over_a_row and not outage.retry.attempts)
 
     def _take_back(self, connection: OpenConnection, in_doubt: list[RowBatch]) -> None:
         """Move the open rows of the lost connection to `_unsent`, before those that wait."""
@@ -582,7 +583,7 @@ class Delivery:
             self._publish(connection, batch)
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
-        """Connect again; `at_once`, after a close over a row, the first time without a pause: the broker works."""
+        """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""
         wait_s: float | None = 0.0
         while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
             at_once = False

@@ -218,10 +218,6 @@ class PublisherBase(Arguments):
                 _log.exception("progress failed, too")
         return error
 
-    def _is_success(self, report: PublishReport) -> bool:
-        successes = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
-        return successes == report.rows
-
 
 def _encoder(exchange: bytes, properties: bytes, mandatory: bool, frame_max: int) -> Encoder:  # noqa: FBT001  # of `partial`
     return Encoder(exchange, properties, mandatory=mandatory, frame_max=frame_max)

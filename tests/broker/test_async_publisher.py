@@ -56,7 +56,7 @@ def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[li
     )
 
 
-def test_a_loss_reaches_every_task_whose_rows_it_concerns(channel: BlockingChannel, vhost_url: str) -> None:
+def test_each_task_has_the_error_of_its_own_rows(channel: BlockingChannel, vhost_url: str) -> None:
     """Whichever task has its turn first flushes the rows of all."""
     channel.exchange_declare("unbound", CHX)
 
@@ -67,7 +67,7 @@ def test_a_loss_reaches_every_task_whose_rows_it_concerns(channel: BlockingChann
 
     outcomes = asyncio.run(run())
     assert [type(outcome) for outcome in outcomes] == [PublishError] * 3
-    assert {outcome.report.returned for outcome in outcomes if isinstance(outcome, PublishError)} == {60}
+    assert {outcome.report.returned for outcome in outcomes if isinstance(outcome, PublishError)} == {20}
 
 
 def test_the_loop_goes_on_meanwhile(consumed: Consumed, vhost_url: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
-from amqp_broker import ACK, ack, confirm, nothing
+from amqp_broker import ACK, ack, confirm, nothing, unroutable
 from scripted_peer import Peer
 
 from rabbit_chx.errors import InputError, PublishError
-from rabbit_chx.publishing import AsyncPublisher
+from rabbit_chx.publishing import AsyncPublisher, PublishReport
 
 
 async def test_a_cancelled_call_leaves_its_rows_on_their_way(peer: Peer) -> None:
@@ -24,7 +25,9 @@ async def test_a_cancelled_call_leaves_its_rows_on_their_way(peer: Peer) -> None
         peer.say(confirm(ACK, 2, multiple=True))
         peer.answer = ack
         report = await publisher.publish_many(["k"], ["after"])
-        assert (report.rows, report.confirmed) == (3, 3)
+        assert (report.rows, report.confirmed) == (1, 1)
+        report = await publisher.flush()
+        assert (report.rows, report.confirmed) == (2, 2)
     assert peer.bodies == ["cancelled", "cancelled", "after"]
 
 
@@ -36,6 +39,40 @@ async def test_tasks_share_one_connection(peer: Peer) -> None:
     assert all(report.complete for report in reports)
     assert sorted(peer.bodies) == sorted(f"{task}" for task in range(5) for _ in range(10))
     assert peer.connections == 1
+
+
+async def test_each_task_has_the_report_and_the_error_of_its_own_rows(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.body == b"3" else ack)(message)
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        calls = (publisher.publish_many(["k"] * 2, [f"{task}"] * 2) for task in range(6))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    reports = [outcome.report if isinstance(outcome, PublishError) else outcome for outcome in outcomes]
+    assert [report.rows for report in reports if isinstance(report, PublishReport)] == [2] * 6
+    assert [task for task, outcome in enumerate(outcomes) if isinstance(outcome, PublishError)] == [3]
+
+
+async def test_rows_of_send_are_reported_by_flush_and_not_by_a_call_of_another_task(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.body == b"sent" else ack)(message)
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        await asyncio.create_task(publisher.send(["k"] * 3, ["sent"] * 3))
+        assert (await publisher.publish_many(["k"], ["own"])).rows == 1
+        await publisher.send(["k"], ["later"])
+        with pytest.raises(PublishError) as caught:
+            await publisher.flush()
+        assert (caught.value.report.rows, caught.value.report.returned) == (4, 3)
+        assert (await publisher.flush()).rows == 0
+
+
+async def test_an_iterator_of_columns_may_flush(peer: Peer) -> None:
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+
+        async def keys() -> AsyncIterator[str]:
+            for _ in range(3):
+                yield "k"
+                await publisher.flush()
+
+        report = await asyncio.wait_for(publisher.publish_many(keys(), ["b"] * 3), 10)
+    assert report.complete
 
 
 async def test_a_closed_publisher_is_refused(peer: Peer) -> None:
