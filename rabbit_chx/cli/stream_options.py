@@ -24,7 +24,7 @@ from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.streams.nodes import node_addresses, stream_settings
 
 if TYPE_CHECKING:
     from rabbit_chx.streams import StreamReader
@@ -34,7 +34,6 @@ _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 #: A day with a time zone, for which Python takes the zone for a time.
 _DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
-_ADDRESS = re.compile(r".+:\d+=.+:\d+")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 _MOST_KEYS = 5
 
@@ -195,10 +194,14 @@ def time_text(moment: datetime) -> str:
 
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     """Return the address to connect to for each advertised address."""
+    addresses: dict[str, str] = {}
     for text in texts:
-        if not _ADDRESS.fullmatch(text):
-            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
-    return dict(text.split("=", 1) for text in texts)
+        advertised, _, reachable = text.partition("=")
+        try:
+            addresses |= node_addresses({advertised: reachable})
+        except InputError:
+            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552") from None
+    return addresses
 
 
 def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> StreamMap:

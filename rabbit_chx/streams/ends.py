@@ -8,6 +8,7 @@ consumer offsets in chunks of their own, which take offsets too: an end that cou
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +41,7 @@ from rabbit_chx.streams.frames import (
     StreamMetadata,
     milliseconds,
 )
-from rabbit_chx.streams.nodes import at_node, open_any
+from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_any, open_at
 from rabbit_chx.streams.progress import NEVER
 
 _T = TypeVar("_T")
@@ -263,6 +264,7 @@ class LogEnds:
         self._finders: dict[Node | None, ChunkFinder] = {}
         self._leaders: dict[str, Node] = {}  # of each stream
         self._cached_ends: dict[str, _CachedEnd] = {}
+        self._deadline = math.inf  # of the present call
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
@@ -353,8 +355,16 @@ class LogEnds:
             self._leaders[stream] = self._leader_of(stream, connection.metadata([stream])[stream])
         node = self._leaders[stream]
         if node not in self._finders:
-            connection = StreamConnection(at_node(self._settings[0], node, self._addresses))
-            self._finders[node] = ChunkFinder(connection, self._timeout_s)
+            # A node behind a load balancer is found by connecting again, and may not be the leader any more.
+            remaining_s = max(MIN_ATTEMPT_S, self._deadline - time.monotonic())
+            connection = open_at(
+                self._settings, stream, leader=True, addresses=self._addresses, timeout_s=remaining_s
+            )
+            node = self._leaders[stream] = connection.node or node
+            if node in self._finders:
+                connection.close()
+            else:
+                self._finders[node] = ChunkFinder(connection, self._timeout_s)
         return self._finders[node]
 
     def _retry(self, attempt: Callable[[], _T]) -> _T:
@@ -367,4 +377,5 @@ class LogEnds:
                 _log.warning("%s; trying again", cause)
             return may_succeed
 
+        self._deadline = time.monotonic() + self._timeout_s
         return Retry.within(self._timeout_s, _RETRY_PAUSE_S).call(attempt, may_retry)

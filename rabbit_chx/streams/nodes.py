@@ -135,9 +135,17 @@ def open_at(
         )
         for node in nodes:
             try:
-                return at(at_node(one, node, addresses or {}))
+                found = at(at_node(one, node, addresses or {}))
             except UnreachableError as cause:
                 problem = cause
+                continue
+            if found.node is None or found.node in nodes:  # before 3.11 a node does not say who it is
+                return found
+            found.close()  # `addresses` lead to a load balancer
+            problem = UnreachableError(
+                f"{found.where}: this is {found.node}, not {node}, where a member of stream {stream!r} is: look at addresses=",
+                queue=stream,
+            )
         raise problem
 
     return Retry.within(timeout_s - MIN_ATTEMPT_S, _RETRY_PAUSE_S).call(

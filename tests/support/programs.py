@@ -14,7 +14,7 @@ PROGRAMS = Path(sys.prefix, ".programs")
 
 def program(name: str) -> str:
     """Return the path of a program; without it the test is skipped, in CI it fails."""
-    found = shutil.which(name) or shutil.which(name, path=str(PROGRAMS / "usr" / "bin"))
+    found = shutil.which(name) or shutil.which(name, path=f"{PROGRAMS}/usr/bin:/usr/sbin")
     if found is None:
         skip_unless_ci(f"NOT TRIED: there is no {name} on this machine; as root on Debian .ci/run gets it")
     return found

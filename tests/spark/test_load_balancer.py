@@ -1,0 +1,243 @@
+"""Three nodes behind haproxy, whose address is the only one that the clients have; the node that leads a stream is killed.
+
+The addresses that the nodes advertise are the names of containers, which this machine cannot resolve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cluster import RunningCluster
+from fire_streams import COORDINATOR_S, addresses_of, bodies_of, leader_of, numbers_in, stored
+from group_stage import QUICK, eventually
+from load_balancer import haproxy
+from pyspark.sql import DataFrame, SparkSession
+from super_streams import create_super_stream
+
+import spark_connector
+from rabbit_chx import StreamGroup, StreamPublisher, StreamReader
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import open_at, settings_of, stream_settings
+from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
+from spark_connector import place_for_streams
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.docker,
+    pytest.mark.restarts,
+    pytest.mark.timeout(600),
+]
+
+STREAMS = ("orders-0", "orders-1", "orders-2")
+COPIES = ("copies-0", "copies-1", "copies-2")
+ROWS = 2_000  # of a call
+SPARK_ROWS = 60_000
+#: Longer than a node is down, so that batches begin while it is.
+PAUSE_S = 3.0
+DOWN_S = 5.0
+LIMIT_S = 180.0
+
+
+@dataclass
+class Site:
+    """A vhost with the super streams `orders` and `copies` on three nodes, behind a load balancer.
+
+    Attributes:
+        url: the only address that the clients have.
+        direct: the address of each node, for the test itself.
+    """
+
+    cluster: RunningCluster
+    url: str
+    direct: list[str]
+
+    def kill_leader(self, stream: str) -> None:
+        """Kill the node that leads a stream, and start it again."""
+        leader = leader_of(self.cluster, self.direct, stream)
+        leader.kill()
+        time.sleep(DOWN_S)
+        leader.start()
+        self.cluster.wait_until_together()
+
+    def stored(self, streams: Sequence[str]) -> dict[str, list[int]]:
+        """The numbers of the rows of each stream, read through the load balancer."""
+        return {stream: stored(self.url, stream) for stream in streams}
+
+    def count(self, streams: Sequence[str]) -> int:
+        """How many rows there are, read from the nodes themselves, which is quicker."""
+        addresses = addresses_of(self.cluster)
+        return sum(len(stored(self.direct, stream, addresses=addresses)) for stream in streams)
+
+
+@pytest.fixture
+def site(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[Site]:
+    chx_cluster.wait_until_together()
+    ports = [node.stream_port for node in chx_cluster.nodes]
+    with temporary_vhost(chx_cluster.nodes[0]) as home, haproxy(ports, tmp_path) as port:
+        direct = [in_vhost(node, home.url.rpartition("/")[2]).stream_url for node in chx_cluster.nodes]
+        with closing(StreamConnection(stream_settings(direct[0]))) as connection:
+            for name, streams in (("orders", STREAMS), ("copies", COPIES)):
+                create_super_stream(connection, name, streams, ["0", "1", "2"], {"initial-cluster-size": "3"})
+        yield Site(chx_cluster, direct[0].replace(f":{ports[0]}", f":{port}"), direct)
+
+
+@dataclass
+class Load:
+    """A publisher with a name that writes numbered rows until it is stopped."""
+
+    url: str
+    confirmed: int = 0
+    reconnects: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        with StreamPublisher(self.url, super_stream="orders", name="load") as publisher:
+            while not self.stop.is_set():
+                first = self.confirmed
+                numbers = range(first, first + ROWS)
+                report = publisher.publish_many(
+                    [f"key {number}" for number in numbers],
+                    bodies_of(first, ROWS),
+                    ids=[number + 1 for number in numbers],
+                )
+                self.confirmed += report.confirmed
+                self.reconnects += report.reconnects
+                time.sleep(0.05)
+
+
+def test_rows_are_stored_once_and_read_while_a_node_is_killed(site: Site) -> None:
+    load, followed = Load(site.url), list[int]()
+    handled: dict[str, Counter[int]] = {stream: Counter() for stream in STREAMS}
+    reader = StreamReader(site.url, "orders-0", name="follower", end="never")
+
+    def follow() -> None:
+        with reader:
+            for batch in reader:
+                followed.extend(numbers_in(batch))
+                reader.store_offset(batch)
+
+    async def handle(stream: str, batch: pa.RecordBatch) -> None:
+        handled[stream].update(numbers_in(batch))
+
+    async def story() -> None:
+        async with (
+            StreamGroup(
+                site.url, super_stream="orders", name="billing", member="a", start="first", pace=QUICK
+            ) as a,
+            StreamGroup(
+                site.url, super_stream="orders", name="billing", member="b", start="first", pace=QUICK
+            ) as b,
+        ):
+            running = [asyncio.create_task(member.run(handle)) for member in (a, b)]
+            working = [asyncio.create_task(asyncio.to_thread(each)) for each in (load.run, follow)]
+            await eventually(
+                lambda: len(a.held) + len(b.held) == 3 and a.held and b.held and followed, "all read"
+            )
+            await asyncio.sleep(COORDINATOR_S)
+            await asyncio.to_thread(site.kill_leader, "orders-0")
+            before = load.confirmed
+            await eventually(lambda: load.confirmed > before, "rows are confirmed again", LIMIT_S)
+            load.stop.set()
+            await working[0]
+            there = await asyncio.to_thread(site.stored, STREAMS)
+            await eventually(
+                lambda: len(followed) >= len(there["orders-0"]), "the follower has read all", LIMIT_S
+            )
+            await eventually(
+                lambda: all(set(handled[name]) >= set(rows) for name, rows in there.items()),
+                "the group has handled all",
+                LIMIT_S,
+            )
+            reader.stop()
+            await working[1]
+            for member in (a, b):
+                member.stop()
+            await asyncio.gather(*running)
+
+        assert sorted(chain(*there.values())) == list(range(load.confirmed)), "each is stored once"
+        assert followed == there["orders-0"], "each is read once, in order"
+        assert load.reconnects, "the publisher was at the node that was killed"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["not_mapped", "mapped_to_the_load_balancer"])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_leader_is_found(site: Site, stream: str, mapped: bool) -> None:  # noqa: FBT001
+    """Also if `addresses` leads each node to the load balancer, as where packets to the advertised addresses are dropped."""
+    balancer = site.url.rpartition("@")[2].partition("/")[0]
+    addresses = dict.fromkeys(addresses_of(site.cluster), balancer) if mapped else None
+    leader = leader_of(site.cluster, site.direct, stream)
+    for _ in range(5):
+        settings = settings_of(site.url)
+        with closing(open_at(settings, stream, leader=True, addresses=addresses, timeout_s=LIMIT_S)) as found:
+            assert found.node is not None
+            assert addresses_of(site.cluster)[str(found.node)] == f"127.0.0.1:{leader.stream_port}"
+
+
+def slow(frame: DataFrame) -> DataFrame:
+    """Let each task wait before each batch, so that the node is killed meanwhile."""
+    pause_s = PAUSE_S
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # pickled by value
+        for batch in batches:
+            time.sleep(pause_s)
+            yield batch
+
+    return frame.mapInArrow(wait, frame.schema)
+
+
+@contextmanager
+def killed_under_load(site: Site, streams: Sequence[str]) -> Iterator[None]:
+    """Kill the node that leads the first stream as soon as rows are stored; it is up again at the end of the block."""
+
+    def kill() -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not (rows := site.count(streams)):
+            assert time.monotonic() < deadline, "no row comes"
+        assert rows < SPARK_ROWS, "all rows are stored before a node is killed"
+        site.kill_leader(streams[0])
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        yield
+        killing.result()
+
+
+def test_spark_writes_and_reads_each_row_once_while_a_node_is_killed(
+    site: Site, spark: SparkSession, tmp_path: Path
+) -> None:
+    spark_connector.register(spark)
+    numbers = spark.range(0, SPARK_ROWS, 1, 2)
+    orders = numbers.selectExpr("concat('key ', id % 977) AS key", "lpad(string(id), 12, '0') AS value")
+    once = {"url": site.url, "delivery": "exactly-once", "appId": "load"}
+    time.sleep(COORDINATOR_S)
+    placed = place_for_streams(orders, SuperStream(STREAMS))
+    with killed_under_load(site, STREAMS):
+        written = slow(placed).write.format("rabbitmq")
+        written.options(**once, superStream="orders", version="1").mode("append").save()
+    assert sorted(chain(*site.stored(STREAMS).values())) == list(range(SPARK_ROWS))
+
+    source = spark.readStream.format("rabbitmq").options(url=site.url, superStream="orders")
+    source = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(SPARK_ROWS // 4))
+    copies = place_for_streams(source.load().select("key", "value"), SuperStream(COPIES))
+    with killed_under_load(site, COPIES):
+        writer = slow(copies).writeStream.format("rabbitmq")
+        writer = writer.options(**once, superStream="copies").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert sorted(chain(*site.stored(COPIES).values())) == list(range(SPARK_ROWS))
+    assert (
+        spark.read.format("rabbitmq").options(url=site.url, superStream="copies").load().count() == SPARK_ROWS
+    )
