@@ -21,6 +21,7 @@ pytestmark = pytest.mark.broker
 
 #: Pages whose blocks are all run here.
 PAGES = [
+    "docs/balancing.md",
     "docs/consuming.md",
     "docs/dataframes.md",
     "docs/deduplication.md",
@@ -32,11 +33,9 @@ PAGES = [
 ]
 #: Pages with other blocks, and what runs or reads those.
 OTHERS = {
-    "docs/balancing.md": "test_balancing.py gives it slots and a sample of keys",
     "docs/frameworks.md": "Airflow is not installed",
     "docs/managed-brokers.md": "typed from top to bottom",
     "docs/other-languages.md": "test_other_languages.py compares it with the vectors",
-    "docs/security.md": "a provider of tokens",
     "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
     "docs/topology.md": "test_topology.py saves the files of the page first",

@@ -7,7 +7,7 @@ import shlex
 
 import click
 import pytest
-from blocks import PAGES, ROOT, page
+from blocks import COMMAND_PAGES, PAGES, ROOT, page
 
 from rabbit_chx.cli.app import app
 
@@ -48,6 +48,21 @@ def test_links_lead_somewhere(document: str) -> None:
 def test_no_section_is_there_twice(document: str) -> None:
     headings = re.findall(r"^## .*", page(document), re.MULTILINE)
     assert len(set(headings)) == len(headings)
+
+
+def test_the_pages_have_few_words() -> None:
+    """Blocks of code are not counted: they are complete, which makes them longer."""
+    prose = {
+        path: re.sub(r"^```.*?^```$", "", page(path), flags=re.DOTALL | re.MULTILINE).split()
+        for path in (*PAGES, *COMMAND_PAGES)
+    }
+    assert sum(map(len, prose.values())) <= 43_500
+    assert max(map(len, prose.values())) <= 3_300
+
+
+def test_the_changelog_has_a_page_for_each_release() -> None:
+    releases = re.split(r"^## ", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000
 
 
 def test_the_index_names_every_page() -> None:

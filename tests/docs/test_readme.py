@@ -154,7 +154,7 @@ def test_its_rates_are_those_of_the_benchmark() -> None:
 
 
 def test_the_messages_that_were_compared_are_those_of_the_table() -> None:
-    said, right = re.findall(r"([\d,]+) of ([\d,]+) messages right", page(README))[0]
+    said, right = re.findall(r"right for\n\[([\d,]+) of ([\d,]+) messages\]", page(README))[0]
     assert said == right
     table = page("docs/how-it-routes.md").partition("## What is compared")[2]
     assert f"compared {said} messages" in table
@@ -173,7 +173,7 @@ def test_both_commands_start_the_container_of_the_ring_source_with_the_ports_of_
     assert "container_name: ${RABBITMQ_CONTAINER:-rabbitmq}" in service
     assert "--name rabbitmq " in run
     for port in ("5672", "15672", "5552"):
-        assert f"--publish 127.0.0.1:{port}:{port}" in run
+        assert f"-p 127.0.0.1:{port}:{port}" in run
         assert f':{port}"\n' in service
     assert "docker/enabled_plugins:/etc/rabbitmq/enabled_plugins:ro" in run
     assert f"RABBITMQ_IMAGE:-{run.split()[-1]}}}" in service
