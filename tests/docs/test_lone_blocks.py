@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ OTHERS = {
     "docs/tutorial.md": "typed from top to bottom",
 }
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
-SPARK_PATHS = ("checkpoint", "orders.parquet", "reports", "drained")
+SPARK_PATHS = ("checkpoint", "trips.parquet", "reports", "drained")
 #: The PySpark that the first of these texts in a block needs.
 NEEDS_PYSPARK = {
     'readStream.format("rabbitmq")': "4.2",
@@ -85,20 +86,27 @@ def addressed(block: str, vhost: RunningBroker) -> str:
     return here.replace("docker exec rabbitmq", shlex.join(vhost.ring_via))
 
 
-def run(block: str, vhost: RunningBroker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a block, and compare what it prints with the comments of its calls of print."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    here = addressed(block, vhost)
-    for name in SPARK_PATHS:
-        here = here.replace(f'"{name}"', repr(str(folder / name)))
-    capsys.readouterr()
-    exec(compile(here, "block", "exec"), names)  # noqa: S102  # that is what is tested
-    printed = capsys.readouterr().out.splitlines()
-    promised = re.findall(r"print\(.*\)  # (.*)", block)
-    if len(promised) == block.count("print("):
-        assert printed == promised
-    else:
-        check_output("\n".join(printed), "\n".join(["...", *promised]) + "\n")
+@pytest.fixture
+def run(
+    vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., None]:
+    """Runs a block, and compares what it prints with the comments of its calls of print."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_block(block: str, *, compare: bool = True) -> None:
+        here = addressed(block, vhost)
+        for name in SPARK_PATHS:
+            here = here.replace(f'"{name}"', repr(str(tmp_path / name)))
+        capsys.readouterr()
+        exec(compile(here, "block", "exec"), {"__name__": "__main__"})  # noqa: S102  # that is what is tested
+        printed = capsys.readouterr().out
+        promised = re.findall(r"print\(.*\)  # (.*)", block)
+        if compare and len(promised) == block.count("print("):
+            assert printed.splitlines() == promised
+        elif compare:
+            check_output(printed, "\n".join(["...", *promised, ""]))
+
+    return run_block
 
 
 def test_each_page_with_python_is_run() -> None:
@@ -106,24 +114,32 @@ def test_each_page_with_python_is_run() -> None:
 
 
 @pytest.mark.parametrize("block", blocks(on_spark=False))
-def test_the_block_runs_alone(
-    vhost: RunningBroker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    block: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run(block, vhost, tmp_path, capsys)
+def test_the_block_runs_alone(run: Callable[..., None], block: str) -> None:
+    run(block)
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("block", blocks(on_spark=True))
-def test_the_block_runs_alone_on_spark(
-    vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], block: str
-) -> None:
-    run(block, vhost, tmp_path, capsys)
+def test_the_block_runs_alone_on_spark(run: Callable[..., None], block: str) -> None:
+    run(block)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str) -> None:
+    """Those without Spark, since a reader does not empty the broker before each. They may print other numbers."""
+    for block in python_blocks(name):
+        if "pyspark" not in block:
+            run(block, compare=False)
+
+
+@pytest.mark.spark
+@pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
+@pytest.mark.usefixtures("spark")
+def test_the_blocks_of_spark_run_one_after_the_other(run: Callable[..., None]) -> None:
+    for block in python_blocks("docs/streams.md"):
+        if "pyspark" in block:
+            run(block)
 
 
 @pytest.mark.parametrize("block", CONSOLES)
