@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
-from blocks import ROOT, console_examples, page, run_blocks, run_command, run_doctest
+from blocks import ROOT, console_examples, page, run_command, run_doctest
 
 from rabbit_chx import Broker, StreamPublisher, Topology
 from rabbit_chx.errors import TopologyError
@@ -41,7 +40,7 @@ def test_the_answers_are_those_of_the_library(tmp_path: Path, monkeypatch: pytes
 
 def test_the_files_are_read() -> None:
     whole, mistakes, orders, values, *others = files()
-    assert len(others) == 4
+    assert len(others) == 3
     Topology.from_toml(orders, variables=tomllib.loads(values))
     for text in (whole, *others):
         Topology.from_toml(text)
@@ -73,24 +72,3 @@ def test_a_super_stream_has_its_partitions_in_their_order(vhost: RunningBroker) 
         assert plan(topology, broker.topology()).changes == ()
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         assert publisher.streams == tuple(f"orders-{number}" for number in range(12))
-
-
-@pytest.mark.broker
-def test_a_plan_is_applied(
-    vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert vhost.management_url is not None
-    assert vhost.ring_via is not None
-    (shop,) = (text for text in files() if 'name = "orders.{1..3}"' in text and "weight = 2" in text)
-    (tmp_path / "shop.toml").write_text(shop)
-    monkeypatch.chdir(tmp_path)
-    run_blocks(
-        PAGE,
-        {
-            "amqp://guest:guest@localhost": vhost.url,
-            "http://guest:guest@localhost:15672": vhost.management_url,
-            "docker exec rabbitmq": shlex.join(vhost.ring_via),
-        },
-    )
-    said = capsys.readouterr().out
-    assert "7 changes\nread ('orders.1', 'orders.2', 'orders.3')\n()\n" in said
