@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
@@ -30,17 +30,23 @@ from rabbit_chx.topology.live.reading import (
     read_sharded_exchange,
     read_topology,
 )
+from rabbit_chx.topology.live.recorded_rings import RecordedRings
 from rabbit_chx.topology.live.shards import ShardedExchange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+
+#: What tells the rings of a broker.
+Source: TypeAlias = RingSource | RecordedRings
 
 
 class _Connected:
     """The connections of a broker; implements :class:`~rabbit_chx.topology.live.live_broker.LiveBroker`."""
 
     def __init__(
-        self, settings: ConnectionSettings, management: Management | None, source: RingSource | None
+        self, settings: ConnectionSettings, management: Management | None, source: Source | None
     ) -> None:
         self.where, self.vhost = settings.masked_url, settings.vhost
+        self.record = source if isinstance(source, RecordedRings) else None
+        source = None if isinstance(source, RecordedRings) else source
         self.has_management, self.has_source = management is not None, source is not None
         self.amqp = PikaConnection(settings)
         self.carrier = PikaCarrier(settings)
@@ -105,7 +111,9 @@ class Broker:
         management_url: the management API, ``http[s]://user:password@host:15672``. It returns data that AMQP does not: bindings, the
             exchange's arguments, the metadata store.
         ring_source: the source of the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix of a
-            :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on this machine).
+            :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on this machine). Without
+            access to ``rabbitmqctl``: the :class:`Topology` that was applied last, as a
+            :class:`~rabbit_chx.broker.RecordedRings`; it needs the management URL.
         credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
             in the URL. It is called again, also in other threads, before the token expires; open connections get the new token. The management API gets it, too, unless its URL has a
             login.
@@ -122,7 +130,7 @@ class Broker:
         self,
         url: str | ConnectionSettings,
         management_url: str | ManagementUrl | None = None,
-        ring_source: RingSource | str | Sequence[str] | None = None,
+        ring_source: Source | Topology | str | Sequence[str] | None = None,
         *,
         credentials: Credentials | None = None,
     ) -> None:
@@ -247,7 +255,7 @@ class Broker:
         )
 
     def ring(self, exchange: str) -> HashRing:
-        """Return the ring of an exchange: read by the ring source, else assumed from the management API's bindings.
+        """Return the ring of an exchange: read by the ring source, or recorded, else assumed from the management API's bindings.
 
         Args:
             exchange: the exchange's name.
@@ -261,7 +269,7 @@ class Broker:
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         live = self._live
-        if not live.has_source and not live.has_management:
+        if not live.has_source and not live.has_management and live.record is None:
             raise ManagementNeededError(
                 f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
                 "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
@@ -344,7 +352,7 @@ class Broker:
     def topology(self) -> Topology:
         """Return the topology of the vhost: exchanges, queues, bindings, policies and rings. Read-only.
 
-        Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
+        Rings are read by the ring source, or recorded, else assumed from the bindings. The members of each ring are in its order.
 
         Raises:
             InputError: the broker is not open.
@@ -423,12 +431,14 @@ def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 
-def _as_ring_source(source: Any) -> RingSource | None:
+def _as_ring_source(source: Any) -> Source | None:
     if isinstance(source, str | list | tuple):
         return DiagnosticsRing(source)
-    if source is None or hasattr(source, "read"):
-        return cast("RingSource | None", source)
+    if isinstance(source, Topology):
+        return RecordedRings(source)
+    if source is None or isinstance(source, RecordedRings) or hasattr(source, "read"):
+        return cast("Source | None", source)
     raise InputError(
         f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
-        "or an object with a method read(vhost, exchange)"
+        "the Topology that was applied last, or an object with a method read(vhost, exchange)"
     )

@@ -195,7 +195,7 @@ def apply(
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(), given.expected()
+    at, expected = broker.live(variables=variables), given.expected()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
@@ -203,7 +203,7 @@ def apply(
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables)
-    with at.broker() as opened:
+    with at.broker(wanted.topology) as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
@@ -216,6 +216,8 @@ def apply(
                 "file or the broker has changed since, so review the new plan"
             )
         if not plan.changes and not refusals and not plan.parked_messages:
+            if live.live.reordering:
+                opened.apply(plan)  # an apply ended after its last change
             return Outcome(ApplyReport("unchanged", plan))
         report = live.report(refusals, whole=given.whole)
         if refusals:

@@ -18,6 +18,8 @@ from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.file.toml_file import rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
@@ -70,9 +72,9 @@ def arrange(
     broker, as far as the weights permit. Comments in a changed list of members are lost. stderr reports the
     keys that each ring moves, before and after.
 
-    FILE is a topology file; - is stdin. --ring-via is required.
+    FILE is a topology file; - is stdin. --ring-via or --ring-from is required.
     """
-    at = broker.live()
+    at = broker.live(variables=variables)
     if write and file == "-":
         raise InputError("stdin cannot be written: leave --write out, or give a file")
     vhost = at.settings.vhost
@@ -82,7 +84,7 @@ def arrange(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
             f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
         )
-    with at.broker() as opened:
+    with at.broker(given.topology) as opened:
         read = LivePlan.read(opened, given, vhost)
     plan = read.plan
     better = {
@@ -122,9 +124,9 @@ def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
         say(f"{written}, {_figures(order)} in this order")
-    elif ring.before.provenance != "read":
+    elif not is_certain(ring.before.provenance):
         say(
-            f"{ring.exchange}: the ring was not read, it is {ring.before.provenance}: give --ring-via to arrange it"
+            f"{ring.exchange}: the ring was not read, it is {uncertain_origin(ring.before)}: give --ring-via or --ring-from to arrange it"
         )
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")

@@ -27,8 +27,11 @@ from rabbit_chx.retry import Retry
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.settings import ManagementUrl
-    from rabbit_chx.broker import Broker, RingSource
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.broker.facade import Source
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.cli.inputs import VariableOptions
+    from rabbit_chx.topology import Topology
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _SIGNALS = tuple(
@@ -50,13 +53,13 @@ class BrokerAddresses:
         url: the AMQP URI.
         settings: the settings in the URI.
         management_url: the URL of the HTTP API; None if it is not given.
-        ring_source: the source of the true ring; None if it is not given.
+        ring_source: the source of the true ring, or the record of it; None if neither is given.
     """
 
     url: str
     settings: ConnectionSettings
     management_url: str | None
-    ring_source: RingSource | None
+    ring_source: Source | None
 
     def __repr__(self) -> str:
         return f"BrokerAddresses({self.settings.masked_url!r})"
@@ -76,16 +79,19 @@ class BrokerAddresses:
 
     def exchange(self, name: str, why: str) -> LiveExchange:
         """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
+        from rabbit_chx.broker import RecordedRings
         from rabbit_chx.broker.ring_source import rings_by
         from rabbit_chx.topology.live.reading import LiveExchange
 
-        vhost = self.settings.vhost
-        read_rings = None if self.ring_source is None else partial(rings_by, self.ring_source, vhost)
+        vhost, source = self.settings.vhost, self.ring_source
+        if isinstance(source, RecordedRings):
+            return LiveExchange(self.management(why), vhost, name, record=source)
+        read_rings = None if source is None else partial(rings_by, source, vhost)
         return LiveExchange(self.management(why), vhost, name, read_rings=read_rings)
 
-    def broker(self) -> Broker:
-        """Return a `Broker` with all options; it is not yet open."""
-        from rabbit_chx.broker import Broker
+    def broker(self, wanted: Topology | None = None) -> Broker:
+        """Return a `Broker` with all options; it is not yet open. `wanted` is the topology of an apply that may have ended early."""
+        from rabbit_chx.broker import Broker, RecordedRings
 
         if self.settings.protocol != "amqp":
             raise InputError(
@@ -93,7 +99,10 @@ class BrokerAddresses:
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
         address = None if self.management_url is None else self._management_address(self.management_url)
-        return Broker(self.settings, address, self.ring_source)
+        source = self.ring_source
+        if isinstance(source, RecordedRings):
+            source = replace(source, wanted=wanted)
+        return Broker(self.settings, address, source)
 
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
@@ -123,7 +132,7 @@ class BrokerAddresses:
         if self.ring_source is None:
             raise InputError(
                 "only the buckets of a ring show its order and its holes: give --ring-via PREFIX, such as "
-                "'docker exec NAME' or 'kubectl exec POD --', to read them"
+                "'docker exec NAME' or 'kubectl exec POD --', to read them, or --ring-from FILE, the topology file that was applied last"
             )
 
     def _management_address(self, url: str) -> ManagementUrl:
@@ -163,6 +172,12 @@ class BrokerOptions:
         help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
         "'kubectl exec POD --', or 'env' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
     )
+    ring_from: str | None = option(
+        envvar="RABBIT_CHX_RING_FROM",
+        metavar="FILE",
+        help="Instead of --ring-via: the topology file that was applied last, or the output of `ring show --output json`. Its ring counts "
+        "if the broker has its bindings.  [default: $RABBIT_CHX_RING_FROM]",
+    )
     wait: float = option(
         type=Number(0, 3_600),
         default=0.0,
@@ -170,18 +185,20 @@ class BrokerOptions:
         help="Wait up to this many seconds for a broker that is starting.  [default: 0]",
     )
 
-    def live(self, *, streams: bool = False) -> BrokerAddresses:
-        """Return the broker of the options when it answers. An option precedes the environment."""
-        broker = self._named(streams=streams)
+    def live(self, *, streams: bool = False, variables: VariableOptions | None = None) -> BrokerAddresses:
+        """Return the broker of the options when it answers. An option precedes the environment.
+
+        `variables` are those of the command, for the record of the rings.
+        """
+        broker = self._named(variables, streams=streams)
         _broker.set(broker)
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
 
-    def _named(self, *, streams: bool) -> BrokerAddresses:
+    def _named(self, variables: VariableOptions | None, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.amqp.settings import parse_stream_uri
-        from rabbit_chx.broker import DiagnosticsRing
 
         url = _with_passwords(self.url or None, "AMQP_URL")
         management_url = _with_passwords(self.management_url or None, "RABBIT_CHX_MANAGEMENT_URL")
@@ -199,10 +216,27 @@ class BrokerOptions:
             (settings,) = with_credentials(
                 [settings], token_command(command, _COMMAND_VARIABLE), _COMMAND_VARIABLE
             )
-        source = None if self.ring_via is None else DiagnosticsRing(self.ring_via)
+        source = self._source(variables)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return BrokerAddresses(url, settings, management_url, source).in_vhost(self.vhost)
         return BrokerAddresses(url, settings, management_url, source)
+
+    def _source(self, variables: VariableOptions | None) -> Source | None:
+        """Return the ring source; an option precedes the environment."""
+        from rabbit_chx.broker import DiagnosticsRing
+        from rabbit_chx.cli.inputs import read_record
+
+        given = {"--ring-via": self.ring_via, "--ring-from": self.ring_from}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) > 1:
+            names = [name for name in names if name in typed(BrokerOptions)] or names
+        if len(names) > 1:
+            raise InputError(
+                "the rings are given twice, by --ring-via and by --ring-from: leave one of them out"
+            )
+        if "--ring-via" in names:
+            return DiagnosticsRing(self.ring_via or "")
+        return read_record(self.ring_from or "", variables) if names else None
 
 
 def vhosts_hint(error: NotFoundError) -> str:

@@ -88,6 +88,7 @@ class CheckReport:
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none"),
+                *([("order", recorded)] if (recorded := self._recorded()) else ()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
@@ -110,6 +111,11 @@ class CheckReport:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
+    def _recorded(self) -> str:
+        """Return the exchanges whose order was not read."""
+        names = [name for check in self.ended.values() for name in check.recorded]
+        return f"recorded, not read: {listed(names)}" if names else ""
+
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
         names = [name for check in self.ended.values() for name in check.without_ring]
@@ -127,7 +133,13 @@ class CheckReport:
             | _as_json(replace(finding, fix=self._in_vhost(finding.fix, vhost)))
             for vhost, finding in self.findings
         ]
-        return document("check", findings=findings)
+        rings = [
+            ({"vhost": vhost} if self.all_vhosts else {})
+            | {"exchange": name, "provenance": "recorded" if name in check.recorded else "read"}
+            for vhost, check in self.ended.items()
+            for name in check.exchanges
+        ]
+        return document("check", findings=findings, rings=rings)
 
     def _in_vhost(self, fix: str, vhost: str) -> str:
         """Return a fix whose commands name the vhost of its finding, which may be another one than that of the command line."""
@@ -274,7 +286,8 @@ def check_topology(
     """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
-    requires --ring-via, because only the buckets show the order of a ring. A definitions file has no order.
+    requires --ring-via, because only the buckets show the order of a ring, or --ring-from. A definitions file
+    has no order.
 
     The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
     and the exit code is 2 if a file is invalid.
@@ -291,9 +304,10 @@ def check_topology(
         wanted = read_topology(file, live.settings.vhost, variables=variables).topology
         if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
             live.need_rings()
-        return check(_topology(live), wanted, file=file)
+        return check(_topology(live, wanted), wanted, file=file)
 
-    return _outcome(broker.live(), output, checked, file=file, ignored=ignored)
+    live = broker.live(variables=variables)
+    return _outcome(live, output, checked, file=file, ignored=ignored)
 
 
 def _validated(
@@ -367,8 +381,8 @@ def check_ring(
     )
 
 
-def _topology(live: BrokerAddresses) -> Topology:
-    with live.broker() as opened:
+def _topology(live: BrokerAddresses, wanted: Topology | None = None) -> Topology:
+    with live.broker(wanted) as opened:
         return opened.topology()
 
 

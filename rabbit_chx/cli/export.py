@@ -12,6 +12,7 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
@@ -61,13 +62,13 @@ def export(
 ) -> Outcome:
     """Write the live topology as a topology file, whose plan is empty.
 
-    --ring-via reads the true rings. Without it their order is assumed. stderr reports objects that a file
+    --ring-via reads the true rings. Without it and --ring-from their order is assumed. stderr reports objects that a file
     cannot contain, such as users, queues named by the broker, and shards of a policy.
 
     The exit code is 3 if a file cannot express an object, which is left out and named, or if the order of a
     ring of a definitions file is a guess.
     """
-    live = broker.live() if source is None else None
+    live = broker.live(variables=variables) if source is None else None
     if live:
         with live.broker() as opened, sign_of_life("reading the broker"):
             topology = _without_exclusive(opened.topology())
@@ -222,5 +223,6 @@ def _report_left_out(topology: Topology) -> None:
     ]:
         say(
             f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: give "
-            "--ring-via to read it"
+            "--ring-via to read it; until then the file is no record for --ring-from"
         )
+    say_doubts(topology.rings)

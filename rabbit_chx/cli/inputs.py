@@ -21,7 +21,7 @@ from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from rabbit_chx.analysis.key_routing import Hashing
+    from rabbit_chx.broker import RecordedRings
     from rabbit_chx.topology import Topology
 
 STDIN = "-"
@@ -125,6 +126,41 @@ def read_topology(
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, values)
+
+
+def read_record(path: str, variables: VariableOptions | None) -> RecordedRings:
+    """Read the file that tells rings: a topology file that was applied, or a ring that `ring show` wrote.
+
+    A variable that the file does not have yet is no mistake: the same command reads a newer file.
+    """
+    from rabbit_chx.broker import RecordedRings
+    from rabbit_chx.routing.key_map_json import key_map_from_json
+    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology.file.toml_file import parse
+    from rabbit_chx.topology.file.variables import TABLE
+
+    name = file_name(path)
+    text = _text_of(path, "ring record")
+    text = _toml_of_export(text) or text
+    if not text.lstrip("\ufeff \t\r\n").startswith("{"):
+        given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
+        declared = parse(text.removeprefix("\ufeff"), name).get(TABLE, {})
+        values = {variable: value for variable, value in given.read().items() if variable in declared}
+        return RecordedRings(Topology.from_toml(text, file=name, variables=values), name=name)
+    try:
+        document = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is neither a topology file nor JSON: {error}") from None
+    if str(document.get("format", "")).startswith("rabbit-chx/"):
+        ring = ring_beneath(key_map_from_json(text.removeprefix("\ufeff")))
+        if not isinstance(ring, HashRing):
+            raise InputError(f"{name} does not contain a ring: give what ring show --output json printed")
+        if not isinstance(document.get("exchange"), str):
+            raise InputError(
+                f"{name} does not contain the name of its exchange: write it again with ring show --output json"
+            )
+        return RecordedRings.of_ring(document["exchange"], ring, name)
+    return RecordedRings(Topology(is_import=True), name=name)  # refused, with the reason
 
 
 def _text_of(path: str, what: str, content: bytes | None = None) -> str:

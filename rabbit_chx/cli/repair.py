@@ -169,11 +169,11 @@ def repair(
     """
     if given.yes and not given.applies:
         raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")
-    at = broker.live()
+    at = broker.live(variables=variables)
     at.need_rings()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
-    with at.broker() as opened:
+    with at.broker(wanted) as opened:
         live = opened.topology()
         made = plan(repair_target(live, exchange, wanted), live)
         refusals = (

@@ -8,15 +8,20 @@ from typing import Any, TypeGuard
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import place_text, to_json
+from rabbit_chx.cli.command import say
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.slot_table import doubt_of
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: The provenance of a ring that is assumed from the bindings of a live broker, and the remedy.
-ASSUMED = "assumed from the bindings, which are listed without their order: give --ring-via to read it"
+ASSUMED = (
+    "assumed from the bindings, which are listed without their order: give --ring-via to read it, or --ring-from with the topology file that "
+    "was applied last"
+)
 #: The field in JSON of a key map without a ring.
 _WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 
@@ -74,7 +79,14 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
+    return [*facts, ("", doubt_of(ring) or ASSUMED)] if ring.provenance == "assumed" else facts
+
+
+def say_doubts(rings: Mapping[str, KeyMap]) -> None:
+    """Write to stderr why rings are not recorded ones."""
+    for exchange, ring in rings.items():
+        if doubt := doubt_of(ring):
+            say(f"the ring of {exchange} is {ring.provenance}: {doubt}")
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:

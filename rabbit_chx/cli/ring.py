@@ -11,12 +11,12 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
-from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, texts
+from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.key_map import plural
-from rabbit_chx.routing.ring_changes import Provenance
+from rabbit_chx.routing.ring_changes import Provenance, is_certain
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
@@ -64,8 +64,9 @@ class RingReport:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ring in the format of its `to_json`, with the exchange's arguments."""
-        return {**to_json(self.ring), "arguments": to_json(self.arguments)}
+        """Return the ring in the format of its `to_json`, with the exchange and its arguments."""
+        about = {"exchange": self.exchange, "vhost": self.vhost, "arguments": to_json(self.arguments)}
+        return {**to_json(self.ring), **about}
 
 
 @command(
@@ -79,8 +80,8 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring. Without it the ring is assumed from the bindings. If the ring has slots,
-    --management-url adds the queue of each slot and the share of each queue.
+    --ring-via reads the true ring. Without it and --ring-from the ring is assumed from the bindings. If the
+    ring has slots, --management-url adds the queue of each slot and the share of each queue.
 
     stderr reports holes, and with --management-url differences from the bindings.
     """
@@ -97,6 +98,7 @@ def show(
         shown = live.slots.key_map()
         for fault in live.slots.faults.values():
             say(fault)
+    say_doubts({exchange: shown})
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
 
@@ -184,7 +186,7 @@ def list_rings(
 ) -> Outcome:
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
-    Without --ring-via the rings are assumed from the bindings, and nothing is checked.
+    Without --ring-via and --ring-from the rings are assumed from the bindings. Assumed rings are not checked.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
@@ -193,7 +195,8 @@ def list_rings(
     for vhost in vhosts:
         with live.in_vhost(vhost).broker() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-            rings += _listed_rings(vhost, topology, is_read=live.ring_source is not None)
+            rings += _listed_rings(vhost, topology, has_source=live.ring_source is not None)
+            say_doubts(topology.rings)
             moduli += _listed_moduli(vhost, topology)
     return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
 
@@ -206,8 +209,16 @@ def _listed_moduli(vhost: str, topology: Topology) -> Iterator[ListedModulus]:
             yield ListedModulus(vhost, exchange.name, len(members), len(bound))
 
 
-def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[ListedRing]:
-    findings = check(topology).findings if is_read else ()
+def _listed_rings(vhost: str, topology: Topology, *, has_source: bool) -> Iterator[ListedRing]:
+    checked = [
+        exchange.name
+        for exchange in topology.exchanges
+        if has_source
+        and exchange.type == HASH_EXCHANGE
+        # A ring that is not there has a member that no client can name, which is a finding.
+        and (exchange.name not in topology.rings or is_certain(topology.rings[exchange.name].provenance))
+    ]
+    findings = check(topology, exchange=checked).findings if checked else ()
     for exchange in topology.exchanges:
         if exchange.type != HASH_EXCHANGE:
             continue
@@ -222,5 +233,5 @@ def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[
             len(ring.buckets),
             len(slots),
             ring.provenance,
-            kinds if is_read else None,
+            kinds if exchange.name in checked else None,
         )

@@ -48,6 +48,7 @@ from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.ring_changes import is_certain
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
@@ -256,8 +257,8 @@ class ScratchReport:
 
     @property
     def guess(self) -> str | None:
-        """The uncertainty of a ring that was not read; None if it was read."""
-        if self.ring.provenance == "read" or not has_ring(self.ring):
+        """The uncertainty of a ring; None if it was read or is recorded."""
+        if is_certain(self.ring.provenance) or not has_ring(self.ring):
             return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"
@@ -408,8 +409,9 @@ def _matching(names: Sequence[str], placement: StreamMap) -> list[str]:
 def _of_messages(
     at: BrokerAddresses, exchange: str | None, topology: str | None, sample: SampleOptions
 ) -> Outcome:
-    if topology is not None and "--ring-via" in typed(BrokerOptions):
-        raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
+    twice = [name for name in ("--ring-via", "--ring-from") if name in typed(BrokerOptions)]
+    if topology is not None and twice:
+        raise InputError(f"the ring is given twice, by --topology and by {twice[0]}: leave one of them out")
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
     live = at.exchange(name, "arguments and bindings are read over the management API")

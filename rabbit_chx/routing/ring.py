@@ -57,11 +57,12 @@ class HashRing:
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
         release: the release whose rules apply.
-        provenance: ``read`` from a broker, ``replayed`` from its bindings, or ``assumed``.
+        provenance: ``read`` from a broker, ``recorded`` in the file that was applied last, ``replayed`` from its bindings, or ``assumed``.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
             None if they are unknown.
         end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
             the end.
+        doubt: why an assumed ring is not a recorded one; empty without a record.
         destinations: the destinations that have buckets, in ring order.
     """
 
@@ -73,6 +74,7 @@ class HashRing:
     provenance: Provenance
     bindings: tuple[Binding, ...] | None = None
     end_known: bool = True
+    doubt: str = ""
     destinations: tuple[Destination, ...] = field(init=False)
     _bucket_count: int = field(init=False)
     _index_of_bucket: array[int] = field(init=False)
@@ -380,7 +382,7 @@ class HashRing:
               "format": "rabbit-chx/ring",
               "format_version": 1,
               "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
-              "provenance": "read",                                      read, replayed or assumed
+              "provenance": "read",                                      read, recorded, replayed or assumed
               "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
               "next_bucket": 3                                           if it was read with the ring; null if holes

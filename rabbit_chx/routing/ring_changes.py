@@ -48,12 +48,13 @@ from rabbit_chx.routing.rules import (
     UNSORTED_ENDS,
 )
 
-#: The origin of a ring: read from a broker, replayed from its bindings, or assumed.
-Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
+#: The origin of a ring: read from a broker, recorded in the file that was applied last, replayed from its bindings, or assumed.
+Provenance: TypeAlias = Literal["read", "recorded", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 #: The origins in words.
 ORIGINS = {
     "read": "read from a broker",
+    "recorded": "recorded in the file that was applied last",
     "replayed": "replayed from the bindings in order",
     "assumed": "assumed",
 }
@@ -249,9 +250,14 @@ def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Bindi
     )
 
 
+def is_certain(provenance: Provenance) -> bool:
+    """Return True if the map is that of a broker: it was read, or is recorded."""
+    return provenance in ("read", "recorded")
+
+
 def provenance_after_change(provenance: Provenance) -> Provenance:
-    """Return the origin of a map after a bind or an unbind: one that was read is then replayed."""
-    return "replayed" if provenance == "read" else provenance
+    """Return the origin of a map after a bind or an unbind: one that was read or recorded is then replayed."""
+    return "replayed" if is_certain(provenance) else provenance
 
 
 def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:

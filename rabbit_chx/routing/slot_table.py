@@ -386,6 +386,18 @@ def ring_beneath(key_map: KeyMap) -> KeyMap:
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
 
 
+def doubt_of(key_map: KeyMap) -> str:
+    """Return why the ring of a key map is not a recorded one; empty without a record."""
+    doubt: str = getattr(ring_beneath(key_map), "doubt", "")
+    return doubt
+
+
+def uncertain_origin(key_map: KeyMap) -> str:
+    """Return the provenance of a key map that is not certain, in words, with its doubt."""
+    doubt = doubt_of(key_map)
+    return f"{key_map.provenance} ({doubt})" if doubt else key_map.provenance
+
+
 def _document(text: str | bytes) -> dict[str, Any]:
     """Return the JSON object in a text; {} if it contains none."""
     try:

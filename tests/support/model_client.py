@@ -15,6 +15,7 @@ from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.hand_over import HandOverMarker
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
+from rabbit_chx.topology.live.recorded_rings import RecordedRings
 from rabbit_chx.topology.objects import plain
 
 
@@ -31,11 +32,14 @@ class ModelClient:
     """
 
     where, vhost = "amqp://model", "/"
-    has_management = has_source = True
+    has_management = True
     consumer_timeout_ms: int | None = None
 
-    def __init__(self, model: ModelBroker, dies_before: int | None = None) -> None:
-        self._model, self._left = model, dies_before
+    def __init__(
+        self, model: ModelBroker, dies_before: int | None = None, record: RecordedRings | None = None
+    ) -> None:
+        self._model, self._left, self.record = model, dies_before, record
+        self.has_source = record is None
         self.amqp = self.api = self.carrier = self
 
     def live(self) -> Topology:
@@ -61,7 +65,7 @@ class ModelClient:
             ClientKilledError: it dies before.
         """
         subject, model = operation.subject, self._model
-        if getattr(subject, "name", None) == APPLY_LOCK:
+        if isinstance(subject, QueueDefinition) and subject.name == APPLY_LOCK:
             return
         self._count()
         if isinstance(subject, BindingDefinition):

@@ -14,7 +14,9 @@ from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.ring_changes import is_certain
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.checking.check_queues import CheckedQueues, queue_findings
 from rabbit_chx.topology.checking.check_rings import (
@@ -40,6 +42,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.slots import numbered_slots
@@ -82,6 +85,7 @@ class TopologyCheck:
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
         without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
             topology, if there is one.
+        recorded: the exchanges whose rings were not read, but are recorded.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -92,6 +96,7 @@ class TopologyCheck:
     parked: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -111,7 +116,7 @@ def check(
 ) -> TopologyCheck:
     """Return the findings of a check of the live topology.
 
-    Only rings that were read are checked, because an assumed ring proves nothing.
+    Only rings that were read or recorded are checked, because an assumed ring proves nothing.
 
     Args:
         live: the live topology, with the rings that were read.
@@ -121,7 +126,7 @@ def check(
         file: the name of the topology's file, for the commands in the fixes.
 
     Raises:
-        InputError: the ring of an exchange was not read.
+        InputError: the ring of an exchange was neither read nor recorded.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
@@ -158,6 +163,7 @@ def check(
             if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
         },
         tuple(moduli),
+        tuple(ring.name for ring in rings if ring.ring.provenance == "recorded"),
     )
 
 
@@ -259,12 +265,10 @@ def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
 
 def _ring_read(live: Topology, name: str) -> HashRing:
     ring = live.rings.get(name)
-    if ring is None or ring.provenance != "read":
-        how = "is not known" if ring is None else f"was not read but is {ring.provenance}"
+    if ring is None or not is_certain(ring.provenance):
+        how = "is not known" if ring is None else f"was not read but is {uncertain_origin(ring)}"
         raise InputError(
-            f"the ring of {name!r} {how}, and a check of it would prove nothing: give --ring-via PREFIX, such as "
-            "'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
-            exchange=name,
+            f"the ring of {name!r} {how}, and a check of it would prove nothing: {KNOW_RINGS}", exchange=name
         )
     return ring
 

@@ -10,8 +10,9 @@ types. So a binding with arguments may remain after an unbind that reported no e
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rabbit_chx.analysis.findings import Finding
@@ -25,7 +26,8 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Binding, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -45,15 +47,18 @@ from rabbit_chx.topology.live.live_broker import (
     operations_of,
     try_count,
 )
-from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
+from rabbit_chx.topology.live.reading import APPLY_LOCK, read_bindings, read_topology
+from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, REORDERED
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
     BindingDefinition,
+    ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     plain,
 )
+from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
@@ -126,8 +131,8 @@ def apply_plan(
         )
     _lock(broker)
     try:
-        consumed = _check_plan(plan, broker, permission)
-        applied = _apply_checked(plan, broker, permission, progress, consumed)
+        live, consumed = _check_plan(plan, broker, permission)
+        applied = _apply_checked(plan, broker, permission, progress, live=live, consumed=consumed)
     except RabbitChxError:
         _unlock(plan, broker)
         raise
@@ -161,8 +166,11 @@ def _unlock(plan: Plan, broker: LiveBroker) -> None:
         broker.amqp.perform(Operation("delete", _LOCK))
 
 
-def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> frozenset[str]:
-    """Refuse a plan that is outdated or exceeds the permissions. Return the empty queues with consumers that it deletes."""
+def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple[Topology, frozenset[str]]:
+    """Refuse a plan that is outdated or exceeds the permissions.
+
+    Return the live topology, and the empty queues with consumers that the plan deletes.
+    """
     live = read_topology(broker)
     current = make_plan(plan.wanted, live, propose=False)
     if current.checksum != plan.checksum:
@@ -187,7 +195,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> froze
             refusals,
         )
     _check_sendable(plan.changes, broker)
-    return frozenset(consumed)
+    return live, frozenset(consumed)
 
 
 def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
@@ -254,6 +262,8 @@ def _apply_checked(
     broker: LiveBroker,
     permission: Permission,
     progress: Callable[[int, int], None],
+    *,
+    live: Topology,
     consumed: frozenset[str],
 ) -> Applied:
     done: list[PlannedChange] = []
@@ -264,9 +274,13 @@ def _apply_checked(
         progress(len(done), len(plan.changes))
 
     progress(0, len(plan.changes))
+    marked = live.reordering | _reordered(plan)
     try:
+        _change_mark(live.reordering, marked, broker)
         _apply_parts(plan, broker, permission, count, tally, consumed=consumed)
         rings = _verify_rings(plan, broker)
+        left = (marked - plan.rings.keys()) & {exchange.name for exchange in live.exchanges}
+        _change_mark(marked, left, broker)
     except RabbitChxError as error:
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not has_begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
@@ -417,8 +431,37 @@ def _check_deletion(
     return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
 
 
+def _reordered(plan: Plan) -> frozenset[str]:
+    """Return the exchanges whose bindings do not show how far the plan has come: new ones, and those that get a binding back."""
+
+    def is_unclear(change: MapChange) -> bool:
+        steps: dict[str, set[Binding]] = {"bind": set(), "unbind": set()}
+        for step in change.steps:
+            steps[step.action].add((step.binding.destination, step.binding.routing_key))
+        return bool(steps["bind"] & steps["unbind"]) or (not change.before.buckets and len(steps["bind"]) > 1)
+
+    return frozenset(
+        name
+        for name, change in plan.rings.items()
+        if isinstance(change.after, HashRing)
+        and change.after.release.follows(RESTART_KEEPS)
+        and is_unclear(change)
+    )
+
+
+def _change_mark(old: frozenset[str], new: frozenset[str], broker: LiveBroker) -> None:
+    """Let the exchange that `recorded_rings` describes name the `new` exchanges."""
+    if old == new:
+        return
+    mark = ExchangeDefinition(APPLY_MARK, "fanout", internal=True, arguments={REORDERED: sorted(new)})
+    if old:
+        broker.amqp.perform(Operation("delete", mark))
+    if new:
+        broker.amqp.perform(Operation("declare", mark))
+
+
 def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
-    """Read the changed rings and return them. Without a ring source, return those of the plan.
+    """Read the changed rings and return them. With a record, compare the bindings. Without both, return the rings of the plan.
 
     Raises:
         BrokerRefusedError: a ring differs from the plan.
@@ -428,6 +471,9 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
         for name, change in plan.rings.items()
         if change.steps and isinstance(change.after, HashRing)
     }
+    if broker.record is not None and planned:
+        planned = _verify_bindings(planned, broker)
+        broker.record = broker.record.after(planned)
     if not broker.has_source or not planned:
         return planned
     release: Release = next(iter(planned.values())).release
@@ -441,6 +487,19 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
                 exchange=name,
             )
     return rings
+
+
+def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> dict[str, HashRing]:
+    """Return the planned rings as recorded ones, after a comparison of their bindings with those of the broker."""
+    bound = read_bindings(broker)
+    for name, ring in planned.items():
+        if Counter(bound.get(name, ())) != Counter(ring.bindings or ()):
+            raise BrokerRefusedError(
+                f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
+                "what it answered; compare its bindings",
+                exchange=name,
+            )
+    return {name: replace(ring, provenance="recorded") for name, ring in planned.items()}
 
 
 def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:

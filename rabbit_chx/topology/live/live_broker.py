@@ -24,6 +24,7 @@ from rabbit_chx.topology.objects import (
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.live.hand_over import HandOverMarker
+    from rabbit_chx.topology.live.recorded_rings import RecordedRings
 
 _ACCESS_REFUSED = 403
 
@@ -208,13 +209,15 @@ class LiveBroker(Protocol):
     Attributes:
         where: its AMQP address without password, for errors.
         has_management: True if a management API is configured.
-        has_source: True if a ring source is configured.
+        has_source: True if a ring source is configured that reads rings.
+        record: the record of the rings; None if rings are read or assumed.
     """
 
     where: str
     vhost: str
     has_management: bool
     has_source: bool
+    record: RecordedRings | None
 
     @property
     def amqp(self) -> AmqpChannel:

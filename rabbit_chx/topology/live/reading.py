@@ -38,6 +38,7 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.file.definitions import topology_content
 from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
+from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, REORDERED, RecordedRings
 from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
@@ -89,7 +90,7 @@ RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing
 def read_topology(broker: LiveBroker) -> Topology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
-    Rings are read by the ring source. Without one they are assumed from the bindings as listed.
+    Rings are read by the ring source, or recorded. Without one they are assumed from the bindings as listed.
 
     Raises:
         NotFoundError: the vhost does not exist.
@@ -101,7 +102,9 @@ def read_topology(broker: LiveBroker) -> Topology:
     api, vhost = broker.api, broker.vhost
     release = read_release(api, str(overview["rabbitmq_version"]))
     objects = _LiveObjects()
-    exchanges = objects.read("exchange", _exchange, api.get_list("exchanges", vhost, fields=_EXCHANGE))
+    entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
+    marks = [entry for entry in entries if entry["name"] == APPLY_MARK]
+    exchanges = objects.read("exchange", _exchange, [entry for entry in entries if entry not in marks])
     queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields={})
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
     bindings = api.get_list("bindings", vhost, fields={})
@@ -132,6 +135,7 @@ def read_topology(broker: LiveBroker) -> Topology:
         oddities=tuple(objects.oddities),
         default_queue_type=_read_default_queue_type(api, vhost),
         cluster=overview.get("cluster_name"),
+        reordering=_reordering(marks[0]) if marks else frozenset(),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -145,10 +149,32 @@ def read_topology(broker: LiveBroker) -> Topology:
     )
     topology = _without_rings(topology, objects.sources_left_out)
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
+    if broker.record is not None:
+        return topology.with_rings({name: _recorded(broker.record, topology, name) for name in hashing})
     if not broker.has_source or not (hashing or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
     return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
+
+
+def _recorded(record: RecordedRings, topology: Topology, name: str) -> HashRing:
+    assumed = topology.rings[name]
+    return record.ring(name, assumed.bindings or (), assumed, is_unfinished=name in topology.reordering)
+
+
+def _reordering(mark: Mapping[str, Any]) -> frozenset[str]:
+    """Return the exchanges in the mark of an apply."""
+    names = _table(mark, "arguments").get(REORDERED)
+    return frozenset(names if isinstance(names, list) else ())
+
+
+def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
+    """Return the bindings of each exchange of a vhost."""
+    bindings: dict[str, list[Binding]] = {}
+    for entry in broker.api.get_list("bindings", broker.vhost, fields=_BINDING):
+        definition = _binding(entry)
+        bindings.setdefault(definition.source, []).append((definition.destination, definition.routing_key))
+    return bindings
 
 
 class _LiveObjects:
@@ -320,7 +346,8 @@ class LiveExchange:
         vhost: the exchange's vhost.
         name: the exchange's name.
         release: the broker's release; None: it is read.
-        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is assumed from the bindings.
+        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
+        record: tells the ring by its bindings.
 
     Attributes:
         type: the exchange's type.
@@ -338,10 +365,12 @@ class LiveExchange:
         name: str,
         release: Release | None = None,
         read_rings: RingReader | None = None,
+        *,
+        record: RecordedRings | None = None,
     ) -> None:
         check_declared_name(name, "exchange")
         self.vhost, self.name = vhost, name
-        self._api, self._release, self._read_rings = api, release, read_rings
+        self._api, self._release, self._read_rings, self._record = api, release, read_rings, record
         try:
             self._entry: dict[str, Any] = api.get(
                 "exchanges", vhost, name, fields={"type": str, "arguments": dict}
@@ -357,7 +386,8 @@ class LiveExchange:
     @classmethod
     def of(cls, broker: LiveBroker, name: str, release: Release) -> Self:
         """Return an exchange of a broker, whose ring source is used if it has one."""
-        return cls(broker.api, broker.vhost, name, release, broker.read_rings if broker.has_source else None)
+        read_rings = broker.read_rings if broker.has_source else None
+        return cls(broker.api, broker.vhost, name, release, read_rings, record=broker.record)
 
     @cached_property
     def release(self) -> Release:
@@ -420,11 +450,21 @@ class LiveExchange:
 
     @cached_property
     def ring(self) -> HashRing:
-        """The ring by the ring source, or else the ring that the bindings make in their listed order."""
+        """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
         self.check_type()
         if self._read_rings is None:
-            return HashRing.from_bindings(self.bindings, self.release, "assumed")
+            assumed = HashRing.from_bindings(self.bindings, self.release, "assumed")
+            if self._record is None:
+                return assumed
+            is_unfinished = self.name in self._reordering()
+            return self._record.ring(self.name, self.bindings, assumed, is_unfinished=is_unfinished)
         return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
+
+    def _reordering(self) -> frozenset[str]:
+        try:
+            return _reordering(self._api.get("exchanges", self.vhost, APPLY_MARK))
+        except NotFoundError:
+            return frozenset()
 
     @cached_property
     def slots(self) -> LiveSlots:

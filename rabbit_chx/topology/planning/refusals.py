@@ -13,6 +13,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -40,6 +41,11 @@ _ALLOW_LOSS = "--allow-loss"
 #: A share in a flag is rounded up to a multiple of one part.
 _PARTS = 10_000
 
+#: How to make rings certain.
+KNOW_RINGS = (
+    "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or --ring-from FILE, the topology file that was "
+    "applied last, or ring_source= in Python"
+)
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
     name: name.removeprefix("x-")
@@ -174,11 +180,11 @@ def unremovable_holes(exchange: str) -> Finding:
 
 
 def unknown_order(exchange: str, ring: HashRing) -> Finding:
-    """Return the refusal to change a ring that was not read."""
+    """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
-        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain",
-        "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
+        f"the ring of {exchange} was not read but is {uncertain_origin(ring)}, so its order is not certain",
+        KNOW_RINGS,
     )
 
 

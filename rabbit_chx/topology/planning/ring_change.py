@@ -16,6 +16,7 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.ring_changes import is_certain
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -120,11 +121,11 @@ class RingWork(NamedTuple):
 
     @property
     def _converts_to_slots(self) -> bool:
-        """True if the live ring was read and has no slots, and the wanted one has some."""
+        """True if the live ring is certain and has no slots, and the wanted one has some."""
         before, ownership = self.change.before, self.change.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
-        return before.bucket_count > 0 and before.provenance == "read"
+        return before.bucket_count > 0 and is_certain(before.provenance)
 
 
 def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingWork]:
@@ -216,7 +217,7 @@ def _plan_kept(
     name, ring, bound = live
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     if not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed):
-        is_order_needed = ownership is not None and ownership.handed_over and ring.provenance != "read"
+        is_order_needed = ownership is not None and ownership.handed_over and not is_certain(ring.provenance)
         change = MapChange(name, ring, ring, ownership=ownership)
         return RingWork(change, refusals=(unknown_order(name, ring),) if is_order_needed else ())
     before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
@@ -238,7 +239,7 @@ def _plan_kept(
         ownership=ownership,
     )
     work = RingWork(change, steps.early_step_count, counter=counter)
-    if ring.provenance != "read":
+    if not is_certain(ring.provenance):
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.

@@ -89,6 +89,10 @@ def test_programs_read_the_document_of_the_design() -> None:
                 "message": "a binding", "fix": "apply it",
             },
         ],
+        "rings": [
+            {"exchange": "orders", "provenance": "read"},
+            {"exchange": 'or"ders\\\n', "provenance": "read"},
+        ],
     }  # fmt: skip
 
 

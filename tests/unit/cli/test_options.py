@@ -13,7 +13,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.command import SECTIONS, CommandOption
 
 ROOT = Path(__file__).parents[3]
-MOST = 20
+MOST = 21
 _GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
 
 

@@ -21,6 +21,7 @@ from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topolo
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.live.reading import APPLY_LOCK
+from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, RecordedRings
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 WANTED = Topology.from_toml(
@@ -63,6 +64,7 @@ class Script:
     where, vhost = "amqp://guest:***@host:5672/%2F", "/"
     has_management = has_source = True
     consumer_timeout_ms: int | None = None
+    record: RecordedRings | None = None
 
     @property
     def amqp(self) -> Script:
@@ -153,7 +155,8 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    (together,) = script.operations()
+    mark, together, end = script.operations()
+    assert [mark.action, end.action, mark.subject.name] == ["declare", "delete", APPLY_MARK]
     assert [operation for operation in together if operation.action == "bind"] == [
         Operation("bind", BindingDefinition("orders", f"orders.{n}", "1")) for n in (1, 2, 3)
     ]
