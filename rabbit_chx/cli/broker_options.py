@@ -226,7 +226,7 @@ class BrokerOptions:
         from rabbit_chx.broker import DiagnosticsRing
         from rabbit_chx.cli.inputs import read_record
 
-        given = {"--ring-via": self.ring_via, "--ring-from": self.ring_from}
+        given = {"--ring-via": self.ring_via, "--ring-from": self.ring_from or None}
         names = [name for name, value in given.items() if value is not None]
         if len(names) > 1:
             names = [name for name in names if name in typed(BrokerOptions)] or names
