@@ -18,7 +18,7 @@ from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.file.toml_file import rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
@@ -124,7 +124,7 @@ def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
         say(f"{written}, {_figures(order)} in this order")
-    elif not is_certain(ring.before.provenance):
+    elif ring.before.provenance not in CERTAIN:
         say(
             f"{ring.exchange}: the ring was not read, it is {uncertain_origin(ring.before)}: give --ring-via or --ring-from to arrange it"
         )

@@ -38,7 +38,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.slot_table import doubt_of, uncertain_origin
 from rabbit_chx.routing.super_stream import super_stream_of
@@ -447,7 +447,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         ring,
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
-        is_live=is_certain(ring.provenance),
+        is_live=ring.provenance in CERTAIN,
     )
 
 

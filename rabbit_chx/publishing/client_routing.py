@@ -15,7 +15,7 @@ from rabbit_chx.checks import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.slot_table import uncertain_origin
 
 #: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
@@ -119,7 +119,7 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
             f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
             exchange=exchange,
         )
-    if not is_certain(ring.provenance):
+    if ring.provenance not in CERTAIN:
         raise InputError(
             f"{where} needs a ring that was read from the broker or recorded, and this one is {uncertain_origin(ring)}: give Broker a "
             "ring_source, which reads the true one; an x-modulus-hash exchange is read through the management API",

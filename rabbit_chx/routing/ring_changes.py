@@ -51,6 +51,8 @@ from rabbit_chx.routing.rules import (
 #: The origin of a ring: read from a broker, recorded in the file that was applied last, replayed from its bindings, or assumed.
 Provenance: TypeAlias = Literal["read", "recorded", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+#: The origins of a map that is that of a broker.
+CERTAIN: tuple[Provenance, ...] = ("read", "recorded")
 #: The origins in words.
 ORIGINS = {
     "read": "read from a broker",
@@ -250,14 +252,9 @@ def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Bindi
     )
 
 
-def is_certain(provenance: Provenance) -> bool:
-    """Return True if the map is that of a broker: it was read, or is recorded."""
-    return provenance in ("read", "recorded")
-
-
 def provenance_after_change(provenance: Provenance) -> Provenance:
     """Return the origin of a map after a bind or an unbind: one that was read or recorded is then replayed."""
-    return "replayed" if is_certain(provenance) else provenance
+    return "replayed" if provenance in CERTAIN else provenance
 
 
 def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:

@@ -27,7 +27,7 @@ from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
@@ -532,7 +532,7 @@ def _check_ring(ring: object) -> KeyMap:
         raise InputError(
             f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
-    if not is_certain(ring.provenance):
+    if ring.provenance not in CERTAIN:
         remedy = "give Broker a ring_source, which reads it"
         if ring.kind == "x-modulus-hash":
             remedy = "give that of Broker.exchange, on a release that orders its bindings"

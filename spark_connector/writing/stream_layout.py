@@ -15,7 +15,7 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.streams.keys import is_named, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -96,7 +96,7 @@ def _rule(placing: KeyMap) -> Any:  # JSON
 
 
 def _check_ring(ring: KeyMap) -> None:
-    if not is_certain(ring.provenance):
+    if ring.provenance not in CERTAIN:
         remedy = "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
         if ring.kind == "x-modulus-hash":
             remedy = "by Broker.exchange, on a release that orders its bindings"

@@ -24,7 +24,7 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import order_of_binding
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -83,7 +83,7 @@ class RecordedRings:
         Raises:
             InputError: the ring is replayed or assumed.
         """
-        if not is_certain(ring.provenance):
+        if ring.provenance not in CERTAIN:
             raise InputError(
                 f"{name} is {ring.provenance}, and so no record: give a ring that was read from the broker"
             )
@@ -91,7 +91,11 @@ class RecordedRings:
         return cls(Topology((definition,), rings={exchange: ring}), name=name)
 
     def after(self, rings: Mapping[str, HashRing]) -> RecordedRings:
-        """Return the record after a plan was applied that made these rings."""
+        """Return the record after a plan was applied.
+
+        Args:
+            rings: the rings that it made, by exchange.
+        """
         others = [exchange for exchange in self.applied.exchanges if exchange.name not in rings]
         changed = [
             ExchangeDefinition(name, HASH_EXCHANGE, ring=_members(_bindings_of(ring)))
@@ -152,9 +156,7 @@ class RecordedRings:
         """Return the ring of the record, or why it has none."""
         ring = self.applied.rings.get(exchange)
         if ring is not None:
-            return (
-                ring if is_certain(ring.provenance) else f"{self.name} has a ring that is {ring.provenance}"
-            )
+            return ring if ring.provenance in CERTAIN else f"{self.name} has a ring that is {ring.provenance}"
         definition = self._expanded.exchange(exchange)
         if definition is None or definition.type != HASH_EXCHANGE or definition.ring is None:
             return f"{self.name} does not contain its ring"

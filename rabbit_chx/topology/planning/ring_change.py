@@ -16,7 +16,7 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.ring_changes import is_certain
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -125,7 +125,7 @@ class RingWork(NamedTuple):
         before, ownership = self.change.before, self.change.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
-        return before.bucket_count > 0 and is_certain(before.provenance)
+        return before.bucket_count > 0 and before.provenance in CERTAIN
 
 
 def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingWork]:
@@ -217,7 +217,7 @@ def _plan_kept(
     name, ring, bound = live
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     if not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed):
-        is_order_needed = ownership is not None and ownership.handed_over and not is_certain(ring.provenance)
+        is_order_needed = ownership is not None and ownership.handed_over and ring.provenance not in CERTAIN
         change = MapChange(name, ring, ring, ownership=ownership)
         return RingWork(change, refusals=(unknown_order(name, ring),) if is_order_needed else ())
     before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
@@ -239,7 +239,7 @@ def _plan_kept(
         ownership=ownership,
     )
     work = RingWork(change, steps.early_step_count, counter=counter)
-    if not is_certain(ring.provenance):
+    if ring.provenance not in CERTAIN:
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
