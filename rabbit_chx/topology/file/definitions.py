@@ -379,7 +379,7 @@ class _File:
         found: dict[str, QueueDefinition] = {}
         first: dict[str, str] = {}
         untyped = set()
-        default, CERTAIN = self._default_queue_type()
+        default, is_certain = self._default_queue_type()
         for entry in self._entries("queues"):
             name, arguments = entry.text("name"), entry.table("arguments")
             flags = entry.flags(durable=True, auto_delete=False)
@@ -402,7 +402,7 @@ class _File:
                 entry.note("exclusive", "an import makes a queue for all connections", "remove the field")
             elif QUEUE_TYPE not in arguments:
                 queue = queue.with_default_type(default)
-                if not CERTAIN and name not in first:
+                if not is_certain and name not in first:
                     untyped.add(name)
             _keep_first(found, first, queue, entry)
         return list(found.values()), frozenset(untyped & found.keys())

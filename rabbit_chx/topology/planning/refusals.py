@@ -13,7 +13,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -183,7 +182,7 @@ def unknown_order(exchange: str, ring: HashRing) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
-        f"the ring of {exchange} was not read but is {uncertain_origin(ring)}, so its order is not certain",
+        f"the ring of {exchange} was not read but is {ring.provenance}{ring.doubt and f' ({ring.doubt})'}, so its order is not certain",
         KNOW_RINGS,
     )
 
