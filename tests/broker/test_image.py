@@ -121,6 +121,18 @@ def test_apply_plan_and_check(run: Run, release: RunningBroker) -> None:
     assert (checked.returncode, checked.stderr) == (0, ""), checked
 
 
+def test_a_file_of_values_in_the_environment(run: Run, vhost: RunningBroker, tmp_path: Path) -> None:
+    """As in the Job and the CronJob, whose folder has it from the ConfigMap."""
+    (name,) = re.findall(r"`RABBIT_CHX_VALUES=/topology/(\S+)`", page("docs/pipelines.md"))
+    (tmp_path / "topology.toml").write_text('[[queues]]\nname = "jobs.${env}"\n')
+    (tmp_path / name).write_text('env = "prod"\n')
+    assert run(vhost, "check", "topology.toml").returncode == 2, "without it the variable is not defined"
+    options = f"--env RABBIT_CHX_VALUES={name}"
+    applied = run(vhost, "apply", "topology.toml", "--yes", options=options)
+    assert (applied.returncode, "jobs.prod" in applied.stdout) == (0, True), applied
+    assert run(vhost, "check", "topology.toml", options=options).returncode == 0
+
+
 def test_a_difference_is_exit_code_1_and_no_broker_69(run: Run, vhost: RunningBroker) -> None:
     missing = run(vhost, "check", "topology.toml")
     assert (missing.returncode, "missing" in missing.stdout) == (1, True), missing

@@ -166,3 +166,15 @@ def test_pre_commit_runs_the_hook_of_the_page(wheels: Path, tmp_path: Path) -> N
     assert "other.toml" not in refused.stdout
     passed = run(*hook, "topology.toml", "other.toml")
     assert (passed.returncode, "Passed" in passed.stdout) == (0, True), passed
+
+    (tmp_path / "topology.toml").write_text('[[queues]]\nname = "jobs.${env}"\n')
+    undefined = run(*hook, "topology.toml")
+    assert (undefined.returncode, "the variable env is not defined" in undefined.stdout) == (1, True), (
+        undefined
+    )
+    (tmp_path / "prod.toml").write_text('env = "prod"\n')
+    (words,) = re.findall(r"`(args: .*?)`", PAGE)
+    (tmp_path / ".pre-commit-config.yaml").write_text(f"{config.rstrip()}\n        {words}\n")
+    run("git", "add", ".pre-commit-config.yaml")
+    with_values = run(*hook, "topology.toml")
+    assert (with_values.returncode, "Passed" in with_values.stdout) == (0, True), with_values
