@@ -1,4 +1,4 @@
-"""RabbitMQ brokers for tests and examples, and a check of the order of messages.
+"""RabbitMQ brokers for tests and examples, and checks of the routing and of the order of messages.
 
 `find_broker` takes the broker that the environment names, or starts one in Docker, as `docker_broker` does. What was started is removed
 when its block ends, and by testcontainers also when this process is killed. The names are loaded when they are first used, so that the
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.order_checker import OrderChecker as OrderChecker
     from rabbit_chx.testing.order_checker import OrderFault as OrderFault
     from rabbit_chx.testing.order_checker import OrderReport as OrderReport
+    from rabbit_chx.testing.parity import assert_parity as assert_parity
     from rabbit_chx.testing.running_broker import RunningBroker as RunningBroker
     from rabbit_chx.testing.running_broker import temporary_vhost as temporary_vhost
 
@@ -29,6 +30,7 @@ _NAMES = {
     "rabbit_chx.testing.broker_search": ["find_broker", "in_ci", "skip_unless_ci"],
     "rabbit_chx.testing.containers": ["docker_broker", "start_docker_broker"],
     "rabbit_chx.testing.order_checker": ["OrderChecker", "OrderFault", "OrderReport"],
+    "rabbit_chx.testing.parity": ["assert_parity"],
     "rabbit_chx.testing.running_broker": ["RunningBroker", "temporary_vhost"],
 }
 

@@ -49,11 +49,11 @@ def broker_is_named() -> bool:
 
 
 def named_broker_in_words() -> str:
-    """Return one line on the named broker: its release, or why it cannot be used; "" if none is named."""
+    """Return one line on the named broker, with its release if it can be used; "" if none is named. Tests report the errors."""
     try:
         broker = _named_broker()
-    except RabbitChxError as error:
-        return str(error)
+    except RabbitChxError:
+        return f"the broker of {_URL} cannot be used"
     return broker.origin if broker else ""
 
 

@@ -24,27 +24,41 @@ if TYPE_CHECKING:
 
 
 _OPTION = "--chx-broker"
+_IMAGE_OPTION = "--chx-image"
 _PREFIX = "rabbit_chx: "
+_NOT_RUN = f"{_PREFIX}not run, see the end"
+_FAILED_BEFORE = f"{_PREFIX}the error is the one above"
 _used = pytest.StashKey[list[str]]()
 _USED_BY_WORKER = "rabbit_chx_used"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--chx-broker``."""
+    """Add ``--chx-broker`` and ``--chx-image``."""
     group = parser.getgroup("rabbit_chx", "RabbitMQ brokers")
     group.addoption(
         _OPTION,
         action="append",
         default=[],
         metavar="SERIES",
-        help="run what uses a broker on this release series, such as 4.3, or image, in Docker; may be given more than once. "
-        "Without it: on the broker of RABBIT_CHX_TEST_URL, else on the newest series in Docker",
+        help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
+        "Without it and --chx-image: on the broker of RABBIT_CHX_TEST_URL, else on the newest series in Docker",
+    )
+    group.addoption(
+        _IMAGE_OPTION,
+        action="append",
+        default=[],
+        metavar="IMAGE",
+        help="run what uses a broker on this image of any registry, such as registry.example.com/rabbitmq:4.3-management, which behaves "
+        "as the official images do; may be given more than once, also together with --chx-broker",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker `chx_broker`."""
     config.stash[_used] = []
+    if not hasattr(config, "workerinput"):
+        config.stash[_reasons] = Reasons()
+        config.pluginmanager.register(config.stash[_reasons])
     config.addinivalue_line(
         "markers",
         "chx_broker(releases='', *, restartable=False): what the test needs of its broker: a range of releases such "
@@ -57,18 +71,28 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     from rabbit_chx.testing.broker_search import named_broker_in_words
     from rabbit_chx.testing.containers import image_version
 
-    if series := dict.fromkeys(config.getoption(_OPTION)):
-        versions = (image_version(name) or f"{name} (no image here yet)" for name in series)
-        return f"{_PREFIX}RabbitMQ {', '.join(versions)} in Docker, by {_OPTION}"
+    if named_in_docker := _named(config):
+        versions = (image_version(name) or f"{name} (no image here yet)" for name in named_in_docker)
+        options = (option for option in (_OPTION, _IMAGE_OPTION) if config.getoption(option))
+        return f"{_PREFIX}RabbitMQ {', '.join(versions)} in Docker, by {' and '.join(options)}"
     named = named_broker_in_words()
     return _PREFIX + named if named else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses a broker once for each named series."""
-    series = metafunc.config.getoption(_OPTION)
-    if series and "_chx_series" in metafunc.fixturenames:
-        metafunc.parametrize("_chx_series", list(dict.fromkeys(series)), indirect=True, scope="session")
+    """Run each test that uses a broker once for each named series and image."""
+    named = _named(metafunc.config)
+    if named and "_chx_series" in metafunc.fixturenames:
+        metafunc.parametrize("_chx_series", named, indirect=True, scope="session")
+
+
+def _named(config: pytest.Config) -> list[str]:
+    """Return the named series and images; an image without a tag gets one, which tells it from a series."""
+    images = (
+        image if ":" in image or "/" in image else f"{image}:latest"
+        for image in config.getoption(_IMAGE_OPTION)
+    )
+    return list(dict.fromkeys([*config.getoption(_OPTION), *images]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -96,10 +120,39 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+class Reasons:
+    """The reasons for which tests did not run. Their text appears once: an error with the first test, that of skipped tests at the end."""
+
+    def __init__(self) -> None:
+        self.not_run: Counter[str] = Counter()
+        self._said: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Replace a text of ours that would appear again."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            path, line, reason = report.longrepr
+            if _PREFIX in reason:
+                self.not_run[reason.partition(_PREFIX)[2]] += 1
+                report.longrepr = (path, line, f"Skipped: {_NOT_RUN}")
+        elif report.failed and _is_ours(text := str(report.longrepr)):
+            if text in self._said:
+                report.longrepr = _FAILED_BEFORE
+            elif crash := getattr(report.longrepr, "reprcrash", None):
+                crash.message = _FAILED_BEFORE  # in the short summary
+            self._said.add(text)
+
+
+def _is_ours(text: str) -> bool:
+    return text.removeprefix("in CI this must run: ").startswith(_PREFIX)
+
+
+_reasons = pytest.StashKey[Reasons]()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Write which brokers were used, and what did not run for lack of a broker."""
-    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
-    not_run = Counter(reason.partition(_PREFIX)[2] for reason in reasons if _PREFIX in reason)
+    not_run = config.stash[_reasons].not_run
     used = config.stash[_used]
     if used or not_run:
         terminalreporter.section("rabbit_chx")
@@ -111,11 +164,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def _chx_series(request: pytest.FixtureRequest) -> str | None:
-    """Return the series that the option names; None where it names none."""
-    named = request.config.getoption(_OPTION)
+    """Return the series or image that an option names; None where none is named."""
+    named = bool(_named(request.config))
     if named and not hasattr(request, "param"):
         pytest.fail(
-            f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
+            f"{_OPTION} and {_IMAGE_OPTION} reach only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
             "fixture that does, instead of request.getfixturevalue()",
             pytrace=False,
         )
@@ -136,17 +189,22 @@ def chx_broker(
     _chx_series: str | None,
     _chx_find: Callable[[], AbstractContextManager[RunningBroker]],
 ) -> Iterator[RunningBroker]:
-    """Provide a real broker: of a series that `--chx-broker` names, else the broker that `find_broker` finds."""
+    """Provide a real broker: of a series or an image that an option names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker
     from rabbit_chx.testing.broker_search import broker_is_named
 
     with ExitStack() as stack:
+        failure = ""
         try:
             start = docker_broker(_chx_series) if _chx_series else _chx_find()
             broker = stack.enter_context(start)
         except RabbitChxError as error:
-            _give_up(error, named=bool(_chx_series) or broker_is_named())
+            failure = str(error)
+        if (
+            failure
+        ):  # after the handler, so that pytest does not print the text of the error and of its causes, too
+            _give_up(failure, named=bool(_chx_series) or broker_is_named())
         request.config.stash[_used].append(broker.origin)
         yield broker
 
@@ -158,18 +216,29 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
     from rabbit_chx.testing import temporary_vhost
 
     with ExitStack() as stack:
+        failure = ""
         try:
             inside = stack.enter_context(temporary_vhost(chx_broker))
         except InputError as error:
-            _give_up(error, named=False)
+            failure = str(error)
+        if failure:
+            _give_up(failure, named=False)
         yield inside
 
 
 @pytest.fixture(autouse=True)
-def _chx_needs(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose marker needs what its broker does not have."""
+def _chx_needs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Skip a test whose marker needs what its broker does not have; give `assert_parity` the broker."""
     for marker in request.node.iter_markers("chx_broker"):
         _check(request, *marker.args, **marker.kwargs)
+    if "chx_broker" not in request.fixturenames:
+        yield
+        return
+    from rabbit_chx.testing import parity
+
+    parity.broker_of_test = request.getfixturevalue("chx_broker")
+    yield
+    parity.broker_of_test = None
 
 
 def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False) -> None:
@@ -200,10 +269,10 @@ def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
         yield f"log of {broker.origin}", log
 
 
-def _give_up(error: Exception, *, named: bool) -> NoReturn:
+def _give_up(failure: str, *, named: bool) -> NoReturn:
     """Skip the test; fail it in CI, and where the broker was named."""
     from rabbit_chx.testing import skip_unless_ci
 
     if named:
-        pytest.fail(f"{_PREFIX}{error}", pytrace=False)
-    skip_unless_ci(f"{_PREFIX}{error}")
+        pytest.fail(f"{_PREFIX}{failure}", pytrace=False)
+    skip_unless_ci(f"{_PREFIX}{failure}")
