@@ -7,7 +7,7 @@ fanout with one queue, which gets every message of its buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, ChannelClosedError, InputError
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology import Topology, plan
 from rabbit_chx.topology.objects import (
@@ -67,6 +68,10 @@ class Trial:
         """The names of the exchanges that hash."""
         return tuple(self._hashing)
 
+    def hashing_of(self, exchange: str) -> tuple[Hashing, KeyMap]:
+        """Return what an exchange hashes, and where its keys go."""
+        return self._hashing[exchange], self._maps[exchange]
+
     def predicted(self, exchange: str, values: Sequence[Any]) -> list[Place | Refused]:
         """Return the destination of each value by the mirror; None if its message is unroutable.
 
@@ -95,12 +100,15 @@ class Trial:
                 return Refused(str(error))
         return place
 
-    def routed(self, exchange: str, values: Sequence[Any]) -> list[tuple[Place, ...]]:
+    def routed(
+        self, exchange: str, values: Sequence[Any], seen: Callable[[int], None] = lambda _: None
+    ) -> list[tuple[Place, ...]]:
         """Publish a message for each value, and return the destinations at which it is found; none for one that is unroutable.
 
         Args:
             exchange: the exchange to which the messages are published.
             values: routing keys, or values of the header or the property that the exchange hashes.
+            seen: called after each queue with the number of messages that were found so far.
 
         Raises:
             BrokerTimeoutError: a queue has a message that it does not deliver within 30 s.
@@ -108,6 +116,7 @@ class Trial:
         """
         hashing = self._hashing[exchange]
         found: list[tuple[Place, ...]] = [()] * len(values)
+        arrived = 0
         with closing(PikaConnection(self._settings)) as connection, connection.channel() as channel:
             for number, value in enumerate(values):
                 key, properties = _message(hashing, value)
@@ -115,6 +124,8 @@ class Trial:
             for queue, place in self._places.items():
                 for body in _contents(channel, queue):
                     found[int.from_bytes(body)] += (place,)
+                    arrived += 1
+                seen(arrived)
         return found
 
 

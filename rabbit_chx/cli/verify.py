@@ -42,7 +42,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Facts, Line, table_of
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
@@ -244,6 +244,7 @@ class ScratchReport:
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
         differences: the messages with another destination.
+        is_applied: True if the exchange of a file was applied, because the broker does not have it; False for a copy.
     """
 
     exchange: str
@@ -254,11 +255,12 @@ class ScratchReport:
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
     differences: Sequence[Difference]
+    is_applied: bool = False
 
     @property
     def guess(self) -> str | None:
-        """The uncertainty of a ring; None if it was read or is recorded."""
-        if self.ring.provenance in CERTAIN or not has_ring(self.ring):
+        """The uncertainty of a ring; None if it was read or is recorded, or if the file was applied."""
+        if self.is_applied or self.ring.provenance in CERTAIN or not has_ring(self.ring):
             return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"
@@ -291,7 +293,8 @@ class ScratchReport:
     def blocks(self) -> Iterator[Block]:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared = sum(self.found.values())
-        copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
+        made = "the file, applied" if self.is_applied else "a copy"
+        copied = f"{plural(compared, 'message')} with {made} in a vhost of its own, now removed"
         yield Facts(
             [
                 *self.facts,
@@ -311,7 +314,7 @@ class ScratchReport:
         """Return the JSON document of this command."""
         return document(
             "verify",
-            way="scratch",
+            way="applied" if self.is_applied else "scratch",
             exchange=self.exchange,
             vhost=self.vhost,
             arguments=self.arguments,
@@ -341,7 +344,8 @@ def verify(
     exchange: str | None = argument(required=False),
     topology: str | None = option(
         metavar="FILE",
-        help="Use the ring of this topology file instead of the live ring. If it has one exchange, EXCHANGE may be omitted.",
+        help="Use the ring of this topology file instead of the live ring; the broker need not have it. If it has one exchange, "
+        "EXCHANGE may be omitted.",
     ),
     broker: BrokerOptions = options(BrokerOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
@@ -361,7 +365,9 @@ def verify(
     The command copies EXCHANGE, bucket for bucket, to a temporary vhost. It publishes a sample there (by
     default 10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. Without
     --ring-via, or with --topology, this verifies the rules of the broker but not the order of the live ring
-    (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
+    (exit code 3). Differences between the ring and the bindings are findings (exit code 1). If the broker does
+    not have the exchange of --topology, the hash exchanges of the file are applied to the temporary vhost, with
+    classic queues.
 
     With --stream or --super-stream nothing is published: the command reads the rows of streams, and compares
     the stream of each row with its routing key. Without EXCHANGE, most of the first rows determine it. Rows
@@ -414,7 +420,16 @@ def _of_messages(
         raise InputError(f"the ring is given twice, by --topology and by {twice[0]}: leave one of them out")
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
-    live = at.exchange(name, "arguments and bindings are read over the management API")
+    try:
+        live = at.exchange(name, "arguments and bindings are read over the management API")
+    except NotFoundError:
+        if wanted is None:
+            raise
+        say(
+            f"vhost {at.settings.vhost} has no exchange {name}, so {wanted.name} is applied in a temporary vhost"
+        )
+        report = _of_trial(at, wanted, name, sample)
+        return Outcome(report, code=report.code)
     if live.type == MODULUS_EXCHANGE:
         report = _of_modulus(at, live, wanted, sample)
         return Outcome(report, code=report.code)
@@ -437,6 +452,42 @@ def _of_messages(
         )
         say(f"the ring of {name!r} is {origin}: {report.guess}")
     return Outcome(report, code=report.code)
+
+
+def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: SampleOptions) -> ScratchReport:
+    """Apply the exchanges of a file that hash in a temporary vhost, and compare one of them."""
+    from rabbit_chx.broker.trial import Trial
+
+    with (
+        unwound_by_signals(),
+        scratch_vhost(at.management(""), at.settings.username) as vhost,
+        replace(inside := at.in_vhost(vhost), ring_source=None).broker() as broker,
+    ):
+        trial = Trial(broker, inside.settings, wanted.topology)
+        if name not in trial.exchanges:
+            raise InputError(
+                f"exchange {name!r} of {wanted.name} has no destination: nothing can be compared"
+            )
+        hashing, ring = trial.hashing_of(name)
+        keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
+        with keys.values(hashing, ring) as values:
+            predicted = trial.predicted(name, values)
+        with counted("compared", len(values)) as seen:
+            found = trial.routed(name, values, seen)
+    differences = [
+        Difference(key, place, next((each for each in places if each != place), None))
+        for key, place, places in zip(keys.keys, predicted, found, strict=True)
+        if places != (() if place is None else (place,))
+    ]
+    expected = Counter(place for place in predicted if not isinstance(place, Refused))
+    arrived = Counter(place for places in found for place in places or (None,))
+    return ScratchReport(
+        name, at.settings.vhost, hashing.arguments, ring, [], arrived, expected, differences, is_applied=True
+    )
+
+
+def _pattern(hashing: Hashing) -> str:
+    return "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
 
 
 def _of_modulus(
@@ -484,8 +535,7 @@ def _on_copy(
 ) -> ScratchReport:
     arguments = live.hash_arguments
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
-    pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
-    keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
+    keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
     with keys.values(hashing, ring) as values:
         predicted = hashing.route_all(values, ring)
     messages = [_message(hashing, value) for value in values]

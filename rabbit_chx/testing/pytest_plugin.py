@@ -168,7 +168,7 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
     named = bool(_named(request.config))
     if named and not hasattr(request, "param"):
         pytest.fail(
-            f"{_OPTION} and {_IMAGE_OPTION} reach only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
+            f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
             "fixture that does, instead of request.getfixturevalue()",
             pytrace=False,
         )

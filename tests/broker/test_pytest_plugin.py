@@ -71,10 +71,12 @@ def test_in_ci_only_the_release_may_be_another(run_pytest: RunPytest, named: dic
     assert "in CI this must run: rabbit_chx: needs a broker that may be restarted" in said
 
 
-def test_a_failed_test_shows_the_log_of_its_broker(run_pytest: RunPytest) -> None:
+def test_a_failed_test_shows_the_log_of_its_broker_of_an_image(run_pytest: RunPytest) -> None:
     need("docker")
     said = run_pytest(
-        "def test_one(chx_vhost): chx_vhost.kill(); assert not chx_vhost", "--chx-broker", "4.3"
+        "def test_one(chx_vhost): chx_vhost.kill(); assert not chx_vhost",
+        "--chx-image",
+        "rabbitmq:4.3-management",
     )
     assert "1 failed" in said
     log = said.partition("- log of container rabbitmq:4.3-management")[2]

@@ -53,11 +53,50 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+NEW = """
+[[exchanges]]
+name = "new"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant" }
+slots = 8
+members = [{ queue = "new.{1..3}", weight = 1 }]
+[[queues]]
+name = "new.{1..3}"
+type = "quorum"
+"""
+
+
+def test_a_file_that_the_broker_does_not_have_is_applied_in_a_temporary_vhost(
+    shop: Shop, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "new.toml"
+    file.write_text(NEW)
+    document = answer("verify", "--topology", str(file), *shop.live, "--count", "500")
+    assert (document["way"], document["compared"], document["mismatches"]) == ("applied", 500, 0)
+    assert all(row["messages"] == row["predicted"] > 0 for row in document["destinations"])
+    assert shop.scratch_vhosts() == set()
+    exchanges = shop.management.request("GET", "exchanges", shop.settings.vhost)
+    assert "new" not in {exchange["name"] for exchange in exchanges}
+
+
+def test_it_says_that_a_temporary_vhost_needs_the_management_api(
+    shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "new.toml"
+    file.write_text(NEW)
+    assert main(["verify", "--topology", str(file), "--url", shop.broker.url]) == 2
+    assert "--management-url" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize(("number", "wait_s"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3)])
 def test_the_scratch_vhost_is_deleted_after_a_signal(
-    shop: Shop, number: signal.Signals, wait_s: float
+    shop: Shop, tmp_path: Path, number: signal.Signals, wait_s: float, *, applied: bool
 ) -> None:
-    command = [PROGRAM, "verify", "orders", *shop.live, "--pattern", "{n}", "--count", "1000000"]
+    file = tmp_path / "new.toml"
+    file.write_text(NEW)
+    compared = ["--topology", str(file)] if applied else ["orders"]
+    command = [PROGRAM, "verify", *compared, *shop.live, "--pattern", "{n}", "--count", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: bool(shop.scratch_vhosts()))
         time.sleep(wait_s)

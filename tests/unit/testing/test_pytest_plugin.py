@@ -52,8 +52,9 @@ def test_a_run_without_brokers_does_not_hear_of_it(run_pytest: RunPytest, nothin
 def test_tests_without_a_broker_are_skipped_and_reported_at_the_end(
     run_pytest: RunPytest, nothing: str
 ) -> None:
-    said = run_pytest(TWO_THAT_USE_A_BROKER, PATH=nothing)
+    said = run_pytest(TWO_THAT_USE_A_BROKER, "-ra", PATH=nothing)
     assert "2 skipped" in said
+    assert said.count("no broker for tests") == 1
     assert "NOT RUN, 2 tests: no broker for tests. Tried:" in said
     assert "Docker: no Docker daemon answers: cannot run docker" in said
     assert "or set RABBIT_CHX_TEST_URL=" in said
@@ -78,8 +79,9 @@ def test_nothing_is_installed(run_pytest: RunPytest, nothing: str, tmp_path: Pat
 
 
 def test_in_ci_it_fails(run_pytest: RunPytest, nothing: str) -> None:
-    said = run_pytest(TWO_THAT_USE_A_BROKER, PATH=nothing, CI="true")
+    said = run_pytest(TWO_THAT_USE_A_BROKER, "-ra", "-n", "2", PATH=nothing, CI="true")
     assert "2 errors" in said
+    assert said.count("no broker for tests") == 1
     assert "in CI this must run: rabbit_chx: no broker for tests" in said
 
 
@@ -103,8 +105,12 @@ def test_a_named_broker_that_cannot_be_used_fails_and_its_password_is_not_shown(
     run_pytest: RunPytest,
 ) -> None:
     url = "amqp://me:s3cret@127.0.0.1:1/%2F"
-    said = run_pytest(TWO_THAT_USE_A_BROKER, RABBIT_CHX_TEST_URL=url)
-    assert said.count("rabbit_chx: RABBIT_CHX_TEST_URL names a broker that cannot be used") >= 3
+    said = run_pytest(TWO_THAT_USE_A_BROKER, "-ra", RABBIT_CHX_TEST_URL=url)
+    assert said.count("no server answers there") == 1
+    assert "rabbit_chx: RABBIT_CHX_TEST_URL names a broker that cannot be used" in said
+    assert (
+        said.count("rabbit_chx: the error is the one above") == 3
+    )  # of the second test, and in the short summary
     assert "2 errors" in said
     assert "s3cret" not in said
 
