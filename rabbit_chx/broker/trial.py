@@ -118,6 +118,7 @@ class Trial:
         found: list[tuple[Place, ...]] = [()] * len(values)
         arrived = 0
         with closing(PikaConnection(self._settings)) as connection, connection.channel() as channel:
+            channel.confirm_delivery()  # a queue may answer a count before it handles earlier messages, but a confirmed one is there
             for number, value in enumerate(values):
                 key, properties = _message(hashing, value)
                 channel.basic_publish(exchange, key, number.to_bytes(_NUMBER_BYTES), properties)
@@ -138,10 +139,7 @@ def _message(hashing: Hashing, value: Any) -> tuple[str, pika.BasicProperties | 
 
 
 def _contents(channel: Any, queue: str) -> Iterator[bytes]:
-    """Take all messages out of a classic queue.
-
-    The count includes everything that this channel has published before, since a queue handles the requests of a channel in their order.
-    """
+    """Take all messages out of a classic queue whose publisher has ended."""
     count = channel.queue_declare(queue, passive=True).method.message_count
     if not count:
         return
