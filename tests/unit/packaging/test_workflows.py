@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from rabbit_chx.routing.release import NEWEST_PATCHES
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -34,7 +37,7 @@ def test_the_versions_of_python_are_those_of_the_matrix() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     classified = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    (tested,) = re.findall(r"^        python: \[(.*)\]$", workflow, re.MULTILINE)
+    (tested,) = re.findall(r"\|\| '\[(.*)\]'\) \}\}$", workflow, re.MULTILINE)
     (matrix,) = re.findall(r"^PYTHONS \?= (.*)$", MAKEFILE, re.MULTILINE)
     assert tested.replace('"', "").split(", ") == classified
     assert matrix.split() == [*classified, "3.14t"]
@@ -45,3 +48,13 @@ def test_the_ci_run_begins_with_what_fails_soonest() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     steps = re.findall(r"^run make ([a-z-]+)", script, re.MULTILINE)
     assert steps == ["check", "test-unit", "test-live", "test-rest", "parity"]
+
+
+def test_ci_runs_parity_on_the_official_images_and_spark_on_all_versions() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    matrices = {name: job.get("strategy", {}).get("matrix", {}) for name, job in workflow["jobs"].items()}
+    known = {".".join(version.split(".")[:2]) for version in NEWEST_PATCHES}
+    assert matrices["parity"]["series"] == ["3.13", "4.0", "4.1", "4.2", "4.3", "4.4"]
+    assert set(matrices["parity"]["series"]) <= known
+    (sparks,) = re.findall(r"^SPARKS \?= (.*)$", MAKEFILE, re.MULTILINE)
+    assert matrices["spark"]["pyspark"] == sparks.split()
