@@ -216,7 +216,7 @@ def apply(
                 "file or the broker has changed since, so review the new plan"
             )
         if not plan.changes and not refusals and not plan.parked_messages:
-            if live.live.reordering:
+            if live.live.unfinished:
                 opened.apply(plan)  # an apply ended after its last change
             return Outcome(ApplyReport("unchanged", plan))
         report = live.report(refusals, whole=given.whole)

@@ -74,7 +74,7 @@ class Topology(ObjectSet):
         untyped_queues: the queues of a file that do not have a type. In a definitions file they get the default type of the vhost, in a
             topology file they are classic.
         is_import: True for a definitions file: what it leaves out is what an import makes of it, and it has no order of rings.
-        reordering: of a live topology, the exchanges whose rings an apply reorders that has not ended.
+        unfinished: of a live topology, the exchanges whose rings an apply changes that has not ended, each with its mark.
         oddities: of a definitions file, what RabbitMQ imports otherwise than written, or so that no client can name it; of a live
             topology, the objects that no client can name. They are left out.
     """
@@ -95,7 +95,7 @@ class Topology(ObjectSet):
     default_queue_type: str | None = field(default=None, compare=False)
     untyped_queues: frozenset[str] = field(default=frozenset(), compare=False)
     is_import: bool = field(default=False, compare=False)
-    reordering: frozenset[str] = field(default=frozenset(), compare=False)
+    unfinished: Mapping[str, str] = field(default_factory=dict, compare=False)
     oddities: tuple[Finding, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,8 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.routing import Binding, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
@@ -48,7 +49,7 @@ from rabbit_chx.topology.live.live_broker import (
     try_count,
 )
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_bindings, read_topology
-from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, REORDERED
+from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, UNCLEAR, arguments_of, is_same_ring, mark_of
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
@@ -58,7 +59,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     plain,
 )
-from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
@@ -274,13 +274,13 @@ def _apply_checked(
         progress(len(done), len(plan.changes))
 
     progress(0, len(plan.changes))
-    marked = live.reordering | _reordered(plan)
+    marks = _marks_during(plan, live.unfinished)
     try:
-        _change_mark(live.reordering, marked, broker)
+        _change_marks(live.unfinished, marks, broker)
         _apply_parts(plan, broker, permission, count, tally, consumed=consumed)
         rings = _verify_rings(plan, broker)
-        left = (marked - plan.rings.keys()) & {exchange.name for exchange in live.exchanges}
-        _change_mark(marked, left, broker)
+        others = {exchange.name for exchange in live.exchanges} - plan.rings.keys()
+        _change_marks(marks, {name: mark for name, mark in marks.items() if name in others}, broker)
     except RabbitChxError as error:
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not has_begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
@@ -431,29 +431,25 @@ def _check_deletion(
     return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
 
 
-def _reordered(plan: Plan) -> frozenset[str]:
-    """Return the exchanges whose bindings do not show how far the plan has come: new ones, and those that get a binding back."""
-
-    def is_unclear(change: MapChange) -> bool:
-        steps: dict[str, set[Binding]] = {"bind": set(), "unbind": set()}
-        for step in change.steps:
-            steps[step.action].add((step.binding.destination, step.binding.routing_key))
-        return bool(steps["bind"] & steps["unbind"]) or (not change.before.buckets and len(steps["bind"]) > 1)
-
-    return frozenset(
-        name
-        for name, change in plan.rings.items()
-        if isinstance(change.after, HashRing)
-        and change.after.release.follows(RESTART_KEEPS)
-        and is_unclear(change)
-    )
+def _marks_during(plan: Plan, unfinished: Mapping[str, str]) -> dict[str, str]:
+    """Return the marks of the rings while a plan is applied, with those of an apply that ended early."""
+    marks = dict(unfinished)
+    for name, change in plan.rings.items():
+        after = change.after
+        if not isinstance(after, HashRing) or not change.steps or not after.release.follows(RESTART_KEEPS):
+            continue
+        mark = mark_of(after, is_new=not change.before.buckets)
+        if name in marks and not is_same_ring(marks[name], mark):
+            marks[name] = UNCLEAR
+        elif len(change.steps) > 1:
+            marks.setdefault(name, mark)
+    return marks
 
 
-def _change_mark(old: frozenset[str], new: frozenset[str], broker: LiveBroker) -> None:
-    """Let the exchange that `recorded_rings` describes name the `new` exchanges."""
+def _change_marks(old: Mapping[str, str], new: Mapping[str, str], broker: LiveBroker) -> None:
     if old == new:
         return
-    mark = ExchangeDefinition(APPLY_MARK, "fanout", internal=True, arguments={REORDERED: sorted(new)})
+    mark = ExchangeDefinition(APPLY_MARK, "fanout", internal=True, arguments=arguments_of(new))
     if old:
         broker.amqp.perform(Operation("delete", mark))
     if new:
@@ -473,7 +469,14 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     }
     if broker.record is not None and planned:
         planned = _verify_bindings(planned, broker)
-        broker.record = broker.record.after(planned)
+        unchanged = {
+            name: change.before
+            for name, change in plan.rings.items()
+            if not change.steps
+            and isinstance(change.before, HashRing)
+            and change.before.provenance in CERTAIN
+        }
+        broker.record = broker.record.after({**unchanged, **planned})
     if not broker.has_source or not planned:
         return planned
     release: Release = next(iter(planned.values())).release

@@ -38,7 +38,7 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.file.definitions import topology_content
 from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
-from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, REORDERED, RecordedRings
+from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, RecordedRings, marks_in
 from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
@@ -135,7 +135,7 @@ def read_topology(broker: LiveBroker) -> Topology:
         oddities=tuple(objects.oddities),
         default_queue_type=_read_default_queue_type(api, vhost),
         cluster=overview.get("cluster_name"),
-        reordering=_reordering(marks[0]) if marks else frozenset(),
+        unfinished=marks_in(_table(marks[0], "arguments")) if marks else {},
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -159,13 +159,7 @@ def read_topology(broker: LiveBroker) -> Topology:
 
 def _recorded(record: RecordedRings, topology: Topology, name: str) -> HashRing:
     assumed = topology.rings[name]
-    return record.ring(name, assumed.bindings or (), assumed, is_unfinished=name in topology.reordering)
-
-
-def _reordering(mark: Mapping[str, Any]) -> frozenset[str]:
-    """Return the exchanges in the mark of an apply."""
-    names = _table(mark, "arguments").get(REORDERED)
-    return frozenset(names if isinstance(names, list) else ())
+    return record.ring(name, assumed.bindings or (), assumed, mark=topology.unfinished.get(name))
 
 
 def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
@@ -456,15 +450,15 @@ class LiveExchange:
             assumed = HashRing.from_bindings(self.bindings, self.release, "assumed")
             if self._record is None:
                 return assumed
-            is_unfinished = self.name in self._reordering()
-            return self._record.ring(self.name, self.bindings, assumed, is_unfinished=is_unfinished)
+            return self._record.ring(self.name, self.bindings, assumed, mark=self._read_mark())
         return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
 
-    def _reordering(self) -> frozenset[str]:
+    def _read_mark(self) -> str | None:
         try:
-            return _reordering(self._api.get("exchanges", self.vhost, APPLY_MARK))
+            mark = self._api.get("exchanges", self.vhost, APPLY_MARK, fields={})
         except NotFoundError:
-            return frozenset()
+            return None
+        return marks_in(_table(mark, "arguments")).get(self.name)
 
     @cached_property
     def slots(self) -> LiveSlots:

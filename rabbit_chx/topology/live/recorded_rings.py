@@ -9,16 +9,20 @@ several such applies, the ring consists of members of the old ring in their old 
 first that does not stay up to the one that was bound last. Only that last one is unknown, and the bindings show it, unless a member was
 unbound and bound again with the same key. Then several rings fit, and none is taken for the true one.
 
-An apply that binds members again, or makes a ring, declares the exchange `APPLY_MARK` before its first change, and deletes it after its
-last one. While it is there, the bindings of the file before do not prove its order.
+An apply of several binds and unbinds declares the exchange `APPLY_MARK` before its first change, and deletes it after its last one. It
+names the rings that change, and has a digest of each wanted one. While it is there, the bindings of the file before do not prove its order,
+and another wanted file does not either.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError
@@ -32,10 +36,13 @@ from rabbit_chx.topology.planning.comparison import Comparison, compare
 from rabbit_chx.topology.planning.ring_steps import LiveRing, count_kept_members, make_members, make_ring
 from rabbit_chx.topology.slots import expanded
 
-#: The exchange that exists while an apply reorders rings.
+#: The exchange that exists while an apply changes rings.
 APPLY_MARK = "rabbit-chx.apply"
-#: Its argument, the names of the exchanges of these rings.
-REORDERED = "rings"
+#: Its argument, a table: the mark of each ring by its exchange.
+_MARKS = "rings"
+#: The mark of a ring that two applies with different wanted rings have changed.
+UNCLEAR = "unclear"
+_NEW, _CHANGED = "new", "changed"
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +114,7 @@ class RecordedRings:
         )
 
     def ring(
-        self, exchange: str, bindings: Iterable[Binding], assumed: HashRing, *, is_unfinished: bool
+        self, exchange: str, bindings: Iterable[Binding], assumed: HashRing, *, mark: str | None
     ) -> HashRing:
         """Return the recorded ring of an exchange; or the assumed one, with a doubt.
 
@@ -115,36 +122,39 @@ class RecordedRings:
             exchange: the exchange's name.
             bindings: its live bindings, in any order.
             assumed: the ring that the listed bindings make, under the rules of the broker.
-            is_unfinished: True if an apply that reorders this ring has begun and not ended.
+            mark: the mark of an apply that changes this ring and has not ended; None without one.
 
         Raises:
             InputError: the broker's store changes the order of rings at a restart.
         """
         _check_store(assumed.release)
-        found = self._find(exchange, Counter(bindings), assumed.release, is_unfinished=is_unfinished)
+        found = self._find(exchange, Counter(bindings), assumed.release, mark)
         if isinstance(found, str):
             return replace(assumed, doubt=found)
         return found if found.doubt else replace(found, release=assumed.release, provenance="recorded")
 
     def _find(
-        self, exchange: str, bound: Counter[Binding], release: Release, *, is_unfinished: bool
+        self, exchange: str, bound: Counter[Binding], release: Release, mark: str | None
     ) -> HashRing | str:
         """Return the true ring, or an assumed one with a doubt, or only a doubt."""
         recorded = self._recorded(exchange, release)
         if isinstance(recorded, str):
-            if not (is_unfinished and self._is_new(exchange)):
+            if mark is None or not mark.startswith(_NEW):
                 return recorded
             recorded = make_ring((), release)
         old = _bindings_of(recorded)
         is_equal = Counter(old) == bound
-        if is_equal and not is_unfinished:
+        if is_equal and mark is None:
             return recorded
         states = self._states(exchange, recorded)
         if states is None:
-            ended = f"an apply that changes its order has not ended: exchange {APPLY_MARK!r} stays until the apply is repeated"
+            ended = f"an apply that changes it has not ended: exchange {APPLY_MARK!r} stays until the apply is repeated"
             return ended if is_equal else self._difference(old, bound)
-        if Counter(states.new) == bound and not is_unfinished:
-            return states.ring(states.new)
+        wanted = states.ring(states.new)
+        if mark is None and Counter(states.new) == bound:
+            return wanted
+        if mark is not None and not is_same_ring(mark, mark_of(wanted)):
+            return f"an apply of another file changed it and ended early: repeat that apply, or delete exchange {APPLY_MARK!r} after you read the ring"
         rings = states.rings(bound)
         if len(rings) > 1:
             # Not the wanted ring, so that a plan does not end here.
@@ -163,10 +173,6 @@ class RecordedRings:
         if definition.owner == "external":
             return f"it is external in {self.name}, so an apply of that does not make its ring"
         return make_ring(definition.ring, release)
-
-    def _is_new(self, exchange: str) -> bool:
-        definition = self.applied.exchange(exchange)
-        return definition is None or (definition.type != HASH_EXCHANGE and definition.owner == "ours")
 
     @cached_property
     def _expanded(self) -> Topology:
@@ -250,6 +256,28 @@ class _States:
                     ring = self.ring((*(binding for binding in self.old if binding in rest), *rebound))
                     rings.setdefault(ring, frozenset(rebound))
         return rings
+
+
+def mark_of(wanted: HashRing, *, is_new: bool = False) -> str:
+    """Return the mark of a ring while an apply makes the wanted one. `is_new`: it has no bindings before."""
+    buckets = json.dumps([str(place) for place in wanted.buckets])
+    return f"{_NEW if is_new else _CHANGED} {hashlib.sha256(buckets.encode()).hexdigest()[:16]}"
+
+
+def is_same_ring(mark: str, other: str) -> bool:
+    """Return True if two marks have the same wanted ring."""
+    return mark.partition(" ")[2] == other.partition(" ")[2] != ""
+
+
+def arguments_of(marks: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the arguments of the exchange with these marks."""
+    return {_MARKS: dict(marks)}
+
+
+def marks_in(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the marks in the arguments of the exchange."""
+    marks = arguments.get(_MARKS)
+    return {str(name): str(mark) for name, mark in marks.items()} if isinstance(marks, Mapping) else {}
 
 
 def _ambiguity(exchange: str, rings: Mapping[HashRing, frozenset[Binding]]) -> str:

@@ -35,12 +35,12 @@ def ring_file(*members: str, slots: str = "") -> Topology:
 
 
 def recorded(
-    record: RecordedRings, *bound: str, release: Release = NEWEST, is_unfinished: bool = False
+    record: RecordedRings, *bound: str, release: Release = NEWEST, mark: str | None = None
 ) -> HashRing:
     """Return the ring of x by a record, if the broker has these bindings."""
     bindings = [(name, weight or "1") for name, _, weight in (member.partition("=") for member in bound)]
     assumed = HashRing.from_bindings(bindings, release, "assumed")
-    return record.ring("x", bindings, assumed, is_unfinished=is_unfinished)
+    return record.ring("x", bindings, assumed, mark=mark)
 
 
 @st.composite
@@ -128,7 +128,7 @@ def test_the_ring_of_the_file_counts_if_its_bindings_are_those_of_the_broker() -
     assert ring.doubt == (
         "the bindings are not those of applied.toml: only applied.toml has a=2, and only the broker has a=1, e=1"
     )
-    ring = recorded(record, "a=2", "b", "c", is_unfinished=True)
+    ring = recorded(record, "a=2", "b", "c", mark="changed 0")
     assert ring.provenance == "assumed"
     assert APPLY_MARK in ring.doubt
 
@@ -159,7 +159,7 @@ def test_a_ring_that_was_read_is_a_record() -> None:
     record = RecordedRings.of_ring("x", HashRing.from_buckets(["b", "a", "a"], NEWEST))
     ring = recorded(record, "a=2", "b")
     assert (ring.provenance, ring.buckets) == ("recorded", ("b", "a", "a"))
-    other = record.ring("y", [], HashRing.from_bindings([], NEWEST, "assumed"), is_unfinished=False)
+    other = record.ring("y", [], HashRing.from_bindings([], NEWEST, "assumed"), mark=None)
     assert (other.provenance, other.doubt) == ("assumed", "the recorded ring does not contain its ring")
 
 
