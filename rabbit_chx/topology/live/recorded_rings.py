@@ -150,17 +150,7 @@ class RecordedRings:
         if states is None:
             ended = f"an apply that changes it has not ended: exchange {APPLY_MARK!r} stays until the apply is repeated"
             return ended if is_equal else self._difference(old, bound)
-        wanted = states.ring(states.new)
-        if mark is None and Counter(states.new) == bound:
-            return wanted
-        if mark is not None and not is_same_ring(mark, mark_of(wanted)):
-            return f"an apply of another file changed it and ended early: repeat that apply, or delete exchange {APPLY_MARK!r} after you read the ring"
-        rings = states.rings(bound)
-        if len(rings) > 1:
-            # Not the wanted ring, so that a plan does not end here.
-            other = next(ring for ring in rings if ring.bindings != states.new)
-            return replace(other, provenance="assumed", doubt=_ambiguity(exchange, rings))
-        return next(iter(rings), None) or self._difference(old, bound)
+        return _ring_during(exchange, states, bound, mark) or self._difference(old, bound)
 
     def _recorded(self, exchange: str, release: Release) -> HashRing | str:
         """Return the ring of the record, or why it has none."""
@@ -256,6 +246,23 @@ class _States:
                     ring = self.ring((*(binding for binding in self.old if binding in rest), *rebound))
                     rings.setdefault(ring, frozenset(rebound))
         return rings
+
+
+def _ring_during(
+    exchange: str, states: _States, bound: Counter[Binding], mark: str | None
+) -> HashRing | str | None:
+    """Return the ring that one or several applies of the wanted topology have made, or a doubt; None if none has these bindings."""
+    wanted = states.ring(states.new)
+    if mark is None and Counter(states.new) == bound:
+        return wanted
+    if mark is not None and not is_same_ring(mark, mark_of(wanted)):
+        return f"an apply of another file changed it and ended early: repeat that apply, or delete exchange {APPLY_MARK!r} after you read the ring"
+    rings = states.rings(bound)
+    if len(rings) > 1:
+        # Not the wanted ring, so that a plan does not end here.
+        other = next(ring for ring in rings if ring.bindings != states.new)
+        return replace(other, provenance="assumed", doubt=_ambiguity(exchange, rings))
+    return next(iter(rings), None)
 
 
 def mark_of(wanted: HashRing, *, is_new: bool = False) -> str:
