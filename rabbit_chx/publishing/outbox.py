@@ -7,11 +7,13 @@ called from any thread. Outcomes are passed on outside of the lock: a callback o
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count as numbers
 from operator import add
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +23,8 @@ from rabbit_chx.publishing.encoder import Rows
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
+
+_log = logging.getLogger(__name__)
 
 _FRAMES_BYTES = 60  # of a small message, around key, properties and body
 
@@ -36,6 +40,7 @@ class Message:
         loop: the event loop of an asyncio future; None for a `concurrent.futures.Future`.
         since: the time of its submission, in seconds of a monotonic clock.
         number: its place in the order of submission.
+        expires_at: the time at which it gets an error.
         is_sent: whether it was sent at least once.
         has_room: released when a message that waited is queued.
     """
@@ -46,6 +51,7 @@ class Message:
     since: float
     loop: asyncio.AbstractEventLoop | None = None
     number: int = -1
+    expires_at: float = math.inf
     is_sent: bool = False
     has_room: threading.Lock | None = None
 
@@ -125,7 +131,8 @@ class Outbox:
         self._most_bytes = most_bytes
         self._longest_s = longest_s
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may submit in the same thread
+        self._numbers = numbers()
         self._open: dict[int, Message] = {}  # by number, in order: queued and sent
         self._bytes = 0
         self._queued: deque[Message] = deque()
@@ -166,7 +173,8 @@ class Outbox:
         )
 
     def _queue(self, message: Message) -> None:
-        message.number = self.counts["submitted"]
+        message.number = next(self._numbers)
+        message.expires_at = self._clock() + self._longest_s
         self.counts["submitted"] += 1
         self._open[message.number] = message
         self._bytes += message.size
@@ -237,7 +245,8 @@ class Outbox:
         """
         with self._lock:
             done = [message for number in numbers if (message := self._open.pop(number, None)) is not None]
-            self._bytes -= sum(message.size for message in done)
+            size = sum(message.size for message in done)
+            self._bytes -= size
             self.counts[kind] += len(done)
             if kind == "failed":
                 self.counts["unknown"] += sum(message.is_sent for message in done)
@@ -269,16 +278,16 @@ class Outbox:
         """Return the seconds until the first message expires, or one that is submitted now."""
         with self._lock:
             first = next(iter(self._open.values()), None)
-        return self._longest_s if first is None else first.since + self._longest_s - self._clock()
+        return self._longest_s if first is None else first.expires_at - self._clock()
 
     def expire(self, error_for: ErrorFor) -> None:
         """Give an error to messages that have waited for their outcome for too long."""
-        limit = self._clock() - self._longest_s
+        now = self._clock()
         with self._lock:
             first = next(iter(self._open.values()), None)
-            if first is None or first.since > limit:
+            if first is None or first.expires_at > now:
                 return
-            late = [number for number, message in self._open.items() if message.since <= limit]
+            late = [number for number, message in self._open.items() if message.expires_at <= now]
         self.settle(late, "failed", error_for)
 
     def stats(self, republished: int, reconnects: int) -> SharedStats:
@@ -311,10 +320,10 @@ def _pass_on(outcomes: Sequence[Outcome]) -> None:
     """Complete the futures; each event loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
     for message, error in outcomes:
-        if message.loop is not None:
-            by_loop.setdefault(message.loop, []).append((message, error))
-        else:
+        if message.loop is None:
             _complete(message.future, error)
+        else:
+            by_loop.setdefault(message.loop, []).append((message, error))
     for loop, those in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
             loop.call_soon_threadsafe(_complete_all, those)
@@ -327,10 +336,13 @@ def _complete_all(outcomes: Sequence[Outcome]) -> None:
 
 
 def _complete(future: Future[None] | asyncio.Future[None], error: RabbitChxError | None) -> None:
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+    try:
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+    except BaseException:  # noqa: BLE001  # SystemExit of a callback: its future is done, and the others must be, too
+        _log.exception("a callback of a future raised an exception")
 
 
 _SLOTS, _SLOT_S = 6, 10.0

@@ -332,7 +332,12 @@ class SharedPublisher(Arguments):
         return self._owner.is_this_process and self._worker.is_healthy
 
     def stats(self) -> SharedStats:
-        """Return the counts of messages since the start, and the latencies of the last minute."""
+        """Return the counts of messages since the start, and the latencies of the last minute.
+
+        Raises:
+            InputError: the publisher belongs to another process.
+        """
+        self._owner.check()
         return self._worker.stats()
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -451,15 +456,20 @@ class _Worker:
     def close(self, timeout_s: float) -> int:
         """Send what is open, for a limited time; return the number of messages that are given up."""
         self.begin_to_close()
-        if threading.current_thread() is self.thread or self._ended.wait(timeout_s):
+        if threading.current_thread() is self.thread:
             return 0
-        self._aborted.set()
-        self.wake()
-        self._ended.wait(_LAST_S)
+        if self.outbox.is_empty and not self.is_ready:  # it connects for nothing
+            timeout_s = 0.0
+        if self._ended.wait(timeout_s):
+            return 0
         cause = ConnectionLostError(
             f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
         )
-        return self.outbox.fail(_failed(cause), waiting=True)
+        left = self.outbox.fail(_failed(cause), waiting=True)
+        self._aborted.set()
+        self.wake()
+        self._ended.wait(_LAST_S if left else _SHORTEST_S)
+        return left
 
     def begin_to_close(self) -> None:
         """Refuse further messages, and end once there are none."""
@@ -482,6 +492,8 @@ class _Worker:
         except _AbortedError:
             pass
         finally:
+            self.begin_to_close()
+            self.outbox.fail(_failed(ConnectionLostError(f"{self.name} was closed")), waiting=True)
             self._ended.set()
             self._waker.close()
 

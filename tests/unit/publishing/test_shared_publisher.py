@@ -6,11 +6,14 @@ import asyncio
 import copy
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,11 +22,13 @@ from amqp_broker import Answer, Message, ack, confirm, hang_up, nack, nothing, u
 from broker_frames import said
 from pamqp import commands
 from scripted_peer import Peer
+from tcp_proxy import black_hole
 
 from rabbit_chx.errors import (
     BufferFullError,
     ConnectionLostError,
     InputError,
+    MismatchError,
     NackedError,
     NotFoundError,
     RowError,
@@ -31,8 +36,9 @@ from rabbit_chx.errors import (
     UnreachableError,
     UnroutableError,
 )
-from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing import SharedPublisher, shared_publisher
 from rabbit_chx.publishing.outbox import Latencies
+from rabbit_chx.routing import HashRing
 
 _SOON_S = 10.0
 
@@ -400,3 +406,66 @@ def test_latencies_of_the_last_minute() -> None:
     latencies.add(150.0, [149.0] * 1000)
     assert latencies.quantiles(150.0, (0.5,)) == [pytest.approx(1.0, rel=0.06)]
     assert latencies.quantiles(250.0, (0.5,)) == [None]
+
+
+def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer) -> None:
+    def leave(_: Future[None]) -> None:
+        raise SystemExit
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        futures[0].add_done_callback(leave)
+        peer.until(lambda: len(peer.messages) == 3)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 3, multiple=True))
+        assert [error_of(future) for future in futures] == [None] * 3
+        assert error_of(publisher.submit("k", "after")) is None
+
+
+def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
+    with black_hole() as port:
+        publisher = SharedPublisher(f"amqp://127.0.0.1:{port}", "orders")
+        began = time.monotonic()
+        publisher.close()
+        assert time.monotonic() - began < _SOON_S / 2
+
+
+def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def span(_: str) -> Iterator[dict[str, str]]:
+        yield {"traceparent": "00-1-2-01"}
+
+    monkeypatch.setattr(shared_publisher, "publisher_span", span)
+    monkeypatch.setattr(shared_publisher, "TRACED_BY", "sys")
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "b", headers={"a": "1"})) is None
+        asyncio.run(publisher.publish("k", "b"))
+    headers = [message.properties.headers for message in peer.messages]
+    assert headers == [{"traceparent": "00-1-2-01", "a": "1"}, {"traceparent": "00-1-2-01"}]
+
+
+def test_client_routing_compares_the_ring_at_the_end(peer: Peer) -> None:
+    rings = [HashRing.from_buckets(["q1", "q2"]), HashRing.from_buckets(["q2", "q1"])]
+    publisher = SharedPublisher(peer.settings, "orders", routing="client", ring=lambda: rings.pop(0))
+    assert error_of(publisher.submit("k", "b")) is None
+    with pytest.raises(MismatchError, match="the ring has changed"):
+        publisher.close()
+    assert {(message.exchange, message.routing_key) for message in peer.messages} <= {("", "q1"), ("", "q2")}
+
+
+def test_a_signal_handler_may_submit(peer: Peer) -> None:
+    """It interrupts the thread anywhere, also in `submit`."""
+    extra: list[Future[None]] = []
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        before = signal.signal(signal.SIGALRM, lambda *_: extra.append(publisher.submit("k", "signal")))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+            futures = [publisher.submit("k", str(i)) for i in range(2000)]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert {error_of(future) for future in futures + extra} == {None}
+        stats = publisher.stats()
+    assert extra
+    assert (stats.in_flight, stats.in_flight_bytes, stats.submitted) == (0, 0, len(futures) + len(extra))
