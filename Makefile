@@ -174,6 +174,7 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/slot_hop.py
 	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
+	$(BIN)/python bench/service.py
 	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
 	$(BIN)/python bench/stream_follow.py
