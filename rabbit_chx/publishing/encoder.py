@@ -394,3 +394,8 @@ class Encoder:
             properties,
             map(self._body_head.__getitem__, body_lengths),
         )
+
+
+def make_encoder(exchange: bytes, properties: bytes, mandatory: bool, frame_max: int) -> Encoder:  # noqa: FBT001  # of `partial`
+    """Return an encoder; the first arguments are given before the connection is known."""
+    return Encoder(exchange, properties, mandatory=mandatory, frame_max=frame_max)

@@ -19,7 +19,7 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChx
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery, refusal_error
-from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
+from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 from rabbit_chx.routing import ConsistentHashExchange
@@ -119,7 +119,7 @@ class Arguments(Owned):
             keep_order=keep_order,
         )
         self._targets = targets
-        self._encoder_for = partial(_encoder, name, shared.constant, mandatory)
+        self._encoder_for = partial(make_encoder, name, shared.constant, mandatory)
 
     def _take(self, ring: object) -> None:
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
@@ -217,10 +217,6 @@ class PublisherBase(Arguments):
             except Exception:  # noqa: BLE001  # raised, it would hide the error
                 _log.exception("progress failed, too")
         return error
-
-
-def _encoder(exchange: bytes, properties: bytes, mandatory: bool, frame_max: int) -> Encoder:  # noqa: FBT001  # of `partial`
-    return Encoder(exchange, properties, mandatory=mandatory, frame_max=frame_max)
 
 
 def _in_client(routing: object, ring: object) -> bool:
