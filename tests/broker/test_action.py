@@ -27,7 +27,9 @@ from shop import Shop
 pytestmark = [pytest.mark.broker, pytest.mark.extended]
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = ACTION["runs"]["steps"]
+DEFAULTS = {name: given["default"] for name, given in ACTION["inputs"].items() if "default" in given}
 TOKEN = secrets.token_hex()
 LOGIN = "github-actions[bot]"
 MARKER = "<!-- rabbit-chx plan of topology.toml topology.toml -->"
@@ -149,7 +151,7 @@ class Runner:
         return done.returncode
 
     def _evaluated(self, text: str) -> str:
-        given = {"name": "", "values": ""} | self.inputs
+        given = DEFAULTS | self.inputs
         values = {f"inputs.{name}": value for name, value in given.items()} | {
             "github.action_path": str(ROOT),
             "github.repository": "shop/topology",
@@ -184,7 +186,7 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         )
         file.write_text(FILE.format(limit=0.01))
         assert runner.run() == 1, "refused: the step `Fail` ends with 1"
-        assert runner.outputs == {"exit-code": "4"}, runner.printed
+        assert runner.outputs["exit-code"] == "4", runner.printed
         assert len(comments) == 4
         assert comments[3]["body"].splitlines()[0] == MARKER
         assert "--allow-moved" in comments[3]["body"]
@@ -193,7 +195,9 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         (tmp_path / "prod.toml").write_text("limit = 1\n")
         runner.inputs["values"] = "prod.toml"
         assert runner.run() == 0, runner.printed
-        assert runner.outputs == {"exit-code": "1"}
+        assert runner.outputs["exit-code"] == "1"
+        assert re.fullmatch(r"[0-9a-f]{64}", runner.outputs["checksum"])
+        assert int(runner.outputs["changes"]) > 0
         assert len(comments) == 4
         assert "--allow-moved" not in comments[3]["body"]
         assert "unbind" in comments[3]["body"]
@@ -229,6 +233,30 @@ def test_each_pair_of_file_and_name_has_its_comment(
     written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
     found = [tuple(map(unquote, each.groups())) for each in written if each]
     assert found == [(file, name or file) for file, name in pairs]
+
+
+def test_a_plan_is_applied_by_the_checksum_that_was_reviewed(
+    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
+    (tmp_path / "topology.toml").write_text(FILE.format(limit=0.01))
+    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
+
+    def runner(**inputs: str) -> Runner:
+        return Runner(tmp_path, github.server_port, file="topology.toml", token=TOKEN, **url, **inputs)
+
+    reviewed = runner()
+    assert reviewed.run() == 1, "refused"
+    other = runner(checksum="0" * 64, options="--allow-moved 1")
+    assert other.run() == 4, other.printed
+    without = runner(checksum=reviewed.outputs["checksum"])
+    assert without.run() == 4, without.printed
+    applying = runner(checksum=reviewed.outputs["checksum"], options="--allow-moved 1")
+    assert applying.run() == 0, applying.printed
+    assert "applied" in applying.printed
+    after = runner()
+    assert after.run() == 0, after.printed
+    assert (after.outputs["exit-code"], after.outputs["changes"]) == ("0", "0")
 
 
 def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(
