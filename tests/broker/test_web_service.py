@@ -31,13 +31,21 @@ QUEUES = {"orders.1": 1, "orders.2": 1}
 @contextmanager
 def service(broker: RunningBroker) -> Iterator[int]:
     """The service, as its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "web_service:app", f"--port={port}", "--log-level=warning"],
-        cwd=EXAMPLES,
-        env={**os.environ, "AMQP_URL": broker.url},
-    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # passed on, so that nobody else gets its port
+        port: int = listener.getsockname()[1]
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "web_service:app",
+                f"--fd={listener.fileno()}",
+                "--log-level=warning",
+            ],
+            cwd=EXAMPLES,
+            env={**os.environ, "AMQP_URL": broker.url},
+            pass_fds=[listener.fileno()],
+        )
     try:
         wait_for_health(port, 200)
         yield port

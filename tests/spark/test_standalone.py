@@ -16,7 +16,6 @@ from blocks import ROOT, page, python_blocks
 from installed_wheels import installed_wheels
 from standalone_spark import SPARK_HOME, StandaloneSpark, standalone_spark
 
-from rabbit_chx import Broker
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker
 
@@ -54,19 +53,18 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def orders(vhost: RunningBroker) -> str:
-    """The URL of a vhost with the exchange and the queues of the job."""
-    with Broker(vhost.url) as broker:
-        broker.declare("orders", [(queue, 1) for queue in QUEUES])
+    """The URL of an empty vhost, in which the job declares its exchange and queues."""
     return vhost.url
 
 
 @pytest.fixture
-def job_folder(tmp_path: Path, orders: str) -> Path:
+def job_folder(tmp_path: Path, vhost: RunningBroker, orders: str) -> Path:
     """A folder with the page's job."""
     (job,) = [block for block in python_blocks(PAGE) if block.startswith("# job.py\n")]
-    address = "amqp://guest:guest@localhost"
-    assert address in job
-    (tmp_path / "job.py").write_text(job.replace(address, orders))
+    for address, here in (("amqp://localhost", orders), ("http://localhost:15672", vhost.management_url)):
+        assert address in job
+        job = job.replace(address, str(here))
+    (tmp_path / "job.py").write_text(job)
     return tmp_path
 
 
