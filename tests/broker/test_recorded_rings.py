@@ -19,7 +19,6 @@ from quick_rings import quick_prefix
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import RecordedRings
 from rabbit_chx.cli import main
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 
@@ -48,9 +47,6 @@ def drawn(random_: random.Random) -> Topology:
 @pytest.fixture
 def site(broker: RunningBroker) -> Iterator[ChangedSite]:
     with few_seeds(), changed_site(broker) as made:
-        release = made.live().release
-        if release is None or not release.follows(RESTART_KEEPS):
-            pytest.skip("RabbitMQ on Mnesia does not keep the order of rings")
         yield made
 
 
@@ -77,11 +73,13 @@ def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
     return Topology(exchanges, tuple(queues), owns=old.owns)
 
 
+@pytest.mark.chx_broker(">=4.3")
 def test_a_recorded_ring_is_the_one_that_is_read_when_an_apply_is_killed(site: ChangedSite) -> None:
     seen = killed_everywhere(site, plans=3)
     assert seen["recorded"] > 10, seen
 
 
+@pytest.mark.chx_broker(">=4.3")
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(site: ChangedSite) -> None:
