@@ -58,7 +58,7 @@ async def order_in_the_event_loop(key: str, body: Content, request: Request, id_
 
 
 def answer_to(error: RabbitChxError) -> Response:
-    """Return 422 if a repeated request would fail, too. Otherwise 503: no room, no broker, or no answer; the message may be in a queue."""
+    """Return 422 if a repeated request would fail, too. Otherwise 503: the buffer is full, the broker cannot be reached, or it has not answered; the message may be in a queue."""
     if isinstance(error, InputError | BrokerRefusedError):
         return Response(str(error), status_code=422)
     return Response(str(error), status_code=503, headers={"Retry-After": "1"})

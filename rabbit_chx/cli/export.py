@@ -223,6 +223,6 @@ def _report_left_out(topology: Topology) -> None:
     ]:
         say(
             f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: give "
-            "--ring-via to read it; until then the file is no record for --ring-from"
+            "--ring-via to read it; until then the file is not a record for --ring-from"
         )
     say_doubts(topology.rings)

@@ -207,7 +207,7 @@ class SharedPublisher(Arguments):
     def submit(
         self, key: str | bytes, body: str | bytes, *, exchange: str | None = None, **properties: Any
     ) -> Future[None]:
-        """Submit a message, and return at once. If there is no room, wait for it for at most `block_s` seconds.
+        """Submit a message, and return at once. While the buffer is full, wait for at most `block_s` seconds.
 
         The future is done when the broker has confirmed the message. It cannot be cancelled. Its callbacks run in the publisher's thread:
         a callback that waits delays all messages.
@@ -229,7 +229,7 @@ class SharedPublisher(Arguments):
             - UnreachableError: there was no connection in time. It was not sent.
 
         Raises:
-            BufferFullError: there was no room in time.
+            BufferFullError: the buffer stayed full.
             InputError: the publisher is closed, or belongs to another process.
         """
         self._owner.check()
@@ -322,8 +322,8 @@ class SharedPublisher(Arguments):
     def _full(self) -> BufferFullError:
         stats = self.stats()
         return BufferFullError(
-            f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, and there was no room "
-            f"within {self._block_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
+            f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
+            f"{self._block_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
             exchange=self.exchange,
         )
 
@@ -395,7 +395,7 @@ def _finish() -> None:
     deadline = time.monotonic() + _EXIT_S
     for worker in workers:
         if left := worker.close(max(0.0, deadline - time.monotonic())):
-            _log.warning("%s: %d messages have no answer at the exit of the interpreter", worker.name, left)
+            _log.warning("%s: %d messages are not answered at the exit of the interpreter", worker.name, left)
 
 
 class _AbortedError(Exception):

@@ -15,6 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, temporary_vhost
+from rabbit_chx.testing.broker_search import skip_unless_ci
 from rabbit_chx.topology import plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]
@@ -43,7 +44,7 @@ def seen_by_clients(vhost: RunningBroker) -> tuple[tuple[str, ...], list[str | N
 
 def test_it_is_that_of_the_command(broker: RunningBroker) -> None:
     if broker.ring_via is None:
-        pytest.skip("this runs rabbitmq-streams")
+        skip_unless_ci("NOT TRIED: rabbitmq-streams cannot be run without a command prefix of the broker")
     with temporary_vhost(broker) as ours, temporary_vhost(broker) as theirs:
         with Broker(ours.url, ours.management_url) as live:
             live.apply(plan(FILE, live.topology()))

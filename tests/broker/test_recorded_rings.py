@@ -248,9 +248,7 @@ def test_a_broker_that_differs_from_the_record_has_an_assumed_ring(commands: Com
     assert "only the broker has q.4=1" in commands.run("ring", "check", "orders", *record, code=2)[1]
     other = commands.file("other.toml", NEXT.replace(", weight = 2", ""))
     refused = commands.document("topology", "plan", other, *record, code=4)["refusals"]
-    assert (
-        "only the broker has q.1=2, q.4=1" in " ".join(refusal["message"] for refusal in refused) or refused
-    )
+    assert [refusal["message"] for refusal in refused if "only the broker has q.4=1" in refusal["message"]]
     assert "not checked" in commands.run("ring", "list", *record)[0]
 
 
@@ -266,7 +264,7 @@ def test_the_output_of_ring_show_is_a_record(commands: Commands) -> None:
     assert commands.document("topology", "plan", wanted, "--ring-from", saved, code=1)["refusals"] == []
     assumed = commands.file("assumed.json", commands.run("ring", "show", "orders", "--output", "json")[0])
     assert (
-        "is assumed, and so no record"
+        "is assumed, so it is not a record"
         in commands.run("ring", "show", "orders", "--ring-from", assumed, code=2)[1]
     )
     unnamed = commands.file(

@@ -285,7 +285,11 @@ def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[tuple
             for one in course.submissions
             if one.error is not None
             and not _may_fail(one, broker)
-            and not (may_expire and isinstance(one.error, UnknownOutcomeError | UnreachableError))
+            and not (
+                may_expire
+                and one.done >= one.since + limits_s
+                and isinstance(one.error, UnknownOutcomeError | UnreachableError)
+            )
         ]
         if wrong:
             yield "gave up", f"{wrong[0].id}: {wrong[0].error!r}"

@@ -59,7 +59,7 @@ class RecordedRings:
         name: the name of the record, for messages.
 
     Raises:
-        InputError: `applied` is not a topology, or is that of a definitions file, whose order has no meaning.
+        InputError: `applied` is not a topology, or is that of a definitions file, whose order is not that of a ring.
     """
 
     applied: Topology
@@ -71,7 +71,7 @@ class RecordedRings:
             raise InputError(f"{self.applied!r:.60} is not a record: give the Topology that was applied last")
         if self.applied.is_import:
             raise InputError(
-                f"{self.name} is a definitions file, whose order of bindings has no meaning: give the topology file that was applied "
+                f"{self.name} is a definitions file, whose order of bindings is not that of a ring: give the topology file that was applied "
                 "last, or what ring show --output json printed"
             )
 
@@ -92,7 +92,7 @@ class RecordedRings:
         """
         if ring.provenance not in CERTAIN:
             raise InputError(
-                f"{name} is {ring.provenance}, and so no record: give a ring that was read from the broker"
+                f"{name} is {ring.provenance}, so it is not a record: give a ring that was read from the broker"
             )
         definition = ExchangeDefinition(exchange, HASH_EXCHANGE, ring=_members(_bindings_of(ring)))
         return cls(Topology((definition,), rings={exchange: ring}), name=name)

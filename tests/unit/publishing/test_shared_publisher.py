@@ -363,7 +363,7 @@ def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
     peer.answer = by_body({"0": ack}, nothing)
     done = run_program(peer, "from rabbit_chx.publishing import shared_publisher as s; s._EXIT_S = 0.2")
     assert done.returncode == 0
-    assert "9 messages have no answer at the exit" in done.stderr
+    assert "9 messages are not answered at the exit" in done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -147,9 +147,11 @@ def test_mnesia_is_refused() -> None:
 
 def test_a_definitions_file_and_an_assumed_ring_are_no_record() -> None:
     definitions = '{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "queues": [], "bindings": []}'
-    with pytest.raises(InputError, match="is a definitions file, whose order of bindings has no meaning"):
+    with pytest.raises(
+        InputError, match="is a definitions file, whose order of bindings is not that of a ring"
+    ):
         RecordedRings(Topology.from_definitions(definitions))
-    with pytest.raises(InputError, match="is assumed, and so no record"):
+    with pytest.raises(InputError, match="is assumed, so it is not a record"):
         RecordedRings.of_ring("x", HashRing.from_bindings([("a", 1)], NEWEST, "assumed"))
     with pytest.raises(InputError, match="is not a record"):
         RecordedRings("applied.toml")  # type: ignore[arg-type]
