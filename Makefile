@@ -53,7 +53,7 @@ demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of eac
 	@$(MAKE) --no-print-directory java broker
 	@$(BIN)/python examples/flights.py
 
-test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 8 minutes on two cores
+test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 11 minutes on two cores
 	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
 
 test-unit: $(STAMP) ## the unit tests of `make test`
