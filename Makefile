@@ -9,6 +9,7 @@ AMQP10 := $(VENV)/.amqp10
 DOCS := $(VENV)/.docs
 SUPPLY := .venv-supply
 LOCKED := .venv-locked
+BILL := dist/rabbit-chx.cdx.json
 ACTIONLINT := $(VENV)/.actionlint
 AMQPLIB := $(VENV)/.programs/node_modules
 SPARK_CLASSES := $(VENV)/.spark-classes.jsa
@@ -29,28 +30,31 @@ LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The broker releases of `make parity`, the slowest first. A release that cannot be started is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
-# The PySpark versions of `make test-spark-matrix`, each in a separate environment.
+# The PySpark versions of `make long WHAT=spark-matrix`, each in a separate environment.
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
 # The tests that it runs.
 SPARK_TESTS ?= tests/spark tests/docs/test_lone_blocks.py tests/docs/test_readme.py
-# The Python versions of `make test-python-matrix`, each in a separate environment. 3.14t is the free-threaded build.
+# The Python versions of `make long WHAT=python-matrix`, each in a separate environment. 3.14t is the free-threaded build.
 PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 # The tests that it runs.
 PYTHON_TESTS ?= tests/unit tests/models
-# The fault tests of `make fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
+# The fault tests of `make long WHAT=fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
 FIRE_TESTS ?= tests/fire
-# The duration of `make soak` in minutes.
+# The duration of `make long WHAT=soak` in minutes.
 MINUTES ?= 30
-# The number of seeds of `make simulate`.
+# The number of seeds of `make long WHAT=simulate`.
 SEEDS ?= 100000
+# The names of the rules long/NAME.
+RUNS := $(shell sed -n 's,^long/\([a-z-]*\):.*,\1,p' $(firstword $(MAKEFILE_LIST)))
 
-.PHONY: help demo test test-unit test-live test-rest test-all quick test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated figures site bench peers build release lock sbom audit clean
+.PHONY: help demo test test-unit test-live test-rest test-all quick parity long $(RUNS:%=long/%) check generated site bench build release lock audit clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of each one
 	@echo "This installs PySpark and a broker if they are missing, publishes 336,776 flights, and checks the queue of each one: about 2 minutes."
-	@$(MAKE) --no-print-directory java broker
+	@$(MAKE) --no-print-directory java $(DEMO)
+	@$(BIN)/python tests/support/server_installation.py # without Docker and RabbitMQ, root on Debian or Ubuntu installs a server
 	@$(BIN)/python examples/flights.py
 
 test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 11 minutes on two cores
@@ -66,7 +70,7 @@ test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Sp
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
 	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
-test-all: java test-unit test-live test-rest ## all tests except parity, the matrices and most faults
+test-all: java test-unit test-live test-rest ## all tests except parity and the long runs
 
 # A change of a data file selects no test.
 quick: $(STAMP) ## lint, types, and the unit tests that the changes since its last run affect: a minute; the first time all of them
@@ -76,7 +80,52 @@ quick: $(STAMP) ## lint, types, and the unit tests that the changes since its la
 	$(BIN)/python tools/update.py --check
 	$(PYTEST) -n auto --dist worksteal --testmon --testmon-forceselect -m "not extended" $(UNIT_TESTS)
 
-test-spark-matrix: java ## the Spark tests on each PySpark version of SPARKS; tests that need a newer version are skipped
+parity: $(STAMP) $(AMQP10) ## a million real messages on each release of RELEASES: each is in the queue that was predicted
+	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
+
+# Each name of WHAT is a rule below, long/NAME.
+long: ## a long run, for example `make long WHAT=fire`; without WHAT it lists them
+	@[ -n "$(WHAT)" ] && [ -z "$(filter-out $(RUNS),$(WHAT))" ] || { { \
+	  echo "make long WHAT=NAME, where NAME is one of"; \
+	  awk -F ':.*## ' '/^long\/[a-z-]+:.*## / { printf "  %-14s %s\n", substr($$1, 6), $$2 }' $(MAKEFILE_LIST); } >&2; exit 2; }
+	@$(MAKE) --no-print-directory $(WHAT:%=long/%)
+
+long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes their results to docs/guarantees.md
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
+	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
+	$(BIN)/python tools/update.py
+
+long/soak: java $(SPARK_CLASSES) ## publish and read a stream for MINUTES while its broker is killed repeatedly: memory, files, connections, rows
+	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \
+	  --chx-broker 4.3 tests/fire/test_stream_soak.py
+	$(BIN)/python tools/update.py
+
+long/fuzz: $(STAMP) ## millions of nearly valid frames, URLs, topology files and definitions; FUZZ_SEED=1 generates others
+	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
+
+long/hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty crashes of the mover at each step, on 4.3 and 3.10
+	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/test_slot_hand_over.py
+	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
+	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
+
+long/simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of faults, and a cut at every byte of a connection
+	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
+	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
+	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
+
+long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
+	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
+
+long/models: $(STAMP) ## all states of larger consumer groups, slot hand-overs and journals
+	$(BIN)/python tests/models/group_exploration.py
+	$(BIN)/python tests/models/hand_over_exploration.py
+	$(BIN)/python tests/models/roster_exploration.py
+
+long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+	$(BIN)/python bench/peers.py --results docs/figures/peers.json
+	$(BIN)/python tools/update.py
+
+long/spark-matrix: java ## the Spark tests on each PySpark version of SPARKS; tests that need a newer version are skipped
 	@failed=; for version in $(SPARKS); do \
 	  echo "== PySpark $$version"; \
 	  $(MAKE) --no-print-directory test-spark-$$version || failed="$$failed $$version"; \
@@ -97,7 +146,7 @@ test-spark-%: .venv-spark-%/.ready
 	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev 'pyspark==$*.*'
 	@touch $@
 
-test-python-matrix: ## the unit tests on each Python version of PYTHONS; PYTHON_TESTS=tests/broker runs others
+long/python-matrix: ## the unit tests on each Python version of PYTHONS; PYTHON_TESTS=tests/broker runs others
 	@failed=; for version in $(PYTHONS); do \
 	  echo "== Python $$version"; \
 	  $(MAKE) --no-print-directory test-python-$$version || failed="$$failed $$version"; \
@@ -116,35 +165,6 @@ test-python-%: .venv-python-%/.ready
 	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group unit
 	@touch $@
 
-parity: $(STAMP) $(AMQP10) ## a million real messages on each release of RELEASES: each is in the queue that was predicted
-	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
-
-fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes their results to docs/guarantees.md
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
-	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
-	$(BIN)/python tools/update.py
-
-soak: java $(SPARK_CLASSES) ## publish and read a stream for MINUTES while its broker is killed repeatedly: memory, files, connections, rows
-	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \
-	  --chx-broker 4.3 tests/fire/test_stream_soak.py
-	$(BIN)/python tools/update.py
-
-fuzz: $(STAMP) ## millions of nearly valid frames, URLs, topology files and definitions; FUZZ_SEED=1 generates others
-	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
-
-hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty crashes of the mover at each step, on 4.3 and 3.10
-	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/test_slot_hand_over.py
-	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
-	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
-
-simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of faults, and a cut at every byte of a connection
-	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
-	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
-	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
-
-churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
-	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
-
 check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated files, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -155,10 +175,8 @@ check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated file
 	$(BIN)/zizmor --offline --quiet .
 	@[ ! -x $(BIN)/actionlint ] || { echo actionlint; $(BIN)/actionlint; }
 
-generated: $(STAMP) ## write the files that are generated from the code: tables, the list of packages
+generated: $(STAMP) ## write the files that are generated from the code: tables, lists, and the figures for light and dark pages
 	$(BIN)/python tools/update.py
-
-figures: $(STAMP) ## draw the figures of the README and of the documents, for light and dark pages
 	$(BIN)/python tools/figures.py
 
 site: $(STAMP) $(DOCS) ## build the documentation with search and the Python reference in build/site; a broken link is an error
@@ -185,10 +203,6 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/stream_rows.py
 	$(BIN)/python bench/peers.py
 
-peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
-	$(BIN)/python bench/peers.py --results docs/figures/peers.json
-	$(BIN)/python tools/update.py
-
 build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build
 
@@ -196,20 +210,20 @@ build: $(STAMP) ## build the wheel and the source distribution in dist/
 release: $(SUPPLY)/.ready ## build and check the release of the tag at HEAD in dist/: packages, checksums, bill of materials, notes
 	$(SUPPLY)/bin/python tools/release.py --check
 	rm -rf dist
-	$(MAKE) --no-print-directory sbom
+	$(MAKE) --no-print-directory $(BILL)
 	$(SUPPLY)/bin/python tools/release.py
 
 lock: $(SUPPLY)/.ready ## write requirements.lock: the newest version of each package that a user installs, with hashes
 	$(SUPPLY)/bin/uv pip compile --quiet --upgrade --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 
-sbom: $(LOCKED)/.ready ## write the bill of materials of the locked packages to dist/, as CycloneDX
-	@mkdir -p dist
-	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
-	  --output-file dist/rabbit-chx.cdx.json $(LOCKED)/bin/python
-
-audit: $(SUPPLY)/.ready ## check the locked packages for known vulnerabilities; needs the network
+audit: $(BILL) ## write the bill of materials (CycloneDX) of the locked packages to dist/, and check them for known vulnerabilities
 	$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
+
+$(BILL): $(LOCKED)/.ready
+	@mkdir -p $(@D)
+	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file $@ $(LOCKED)/bin/python
 
 $(SUPPLY)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(SUPPLY)
@@ -264,11 +278,6 @@ $(DOCS): $(STAMP)
 $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \
 	  echo "the archive of Spark's classes was not created, so the Spark tests take longer: see $(VENV)/.spark-classes.log" >&2
-
-# Without Docker and without a rabbitmq-server, root on Debian or Ubuntu installs one with apt-get, for the demo and for the tests.
-.PHONY: broker
-broker: $(DEMO)
-	@$(BIN)/python tests/support/server_installation.py
 
 # Spark 4 runs on Java 17 and newer; `java -version` prints  openjdk version "17.0.15" 2025-04-15.
 .PHONY: java

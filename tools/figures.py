@@ -1,4 +1,4 @@
-"""Draw the pictures of the README and of the documents with `rabbit_chx.plot`, for light and dark pages: `make figures`.
+"""Draw the pictures of the README and of the documents with `rabbit_chx.plot`, for light and dark pages: `make generated`.
 
 With ``--check`` nothing is written, and a picture whose texts differ from those of a new one is an error.
 """
@@ -115,7 +115,7 @@ def main() -> None:
     if sys.argv[1:] != ["--check"]:
         _draw_all(FOLDER)
     elif found := differences():
-        sys.exit(f"{', '.join(found)} differ from the code: run make figures")
+        sys.exit(f"{', '.join(found)} differ from the code: run make generated")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The records of `make fire` and of `make soak` in docs/figures: totals for docs/guarantees.md, and every run for the site."""
+"""The records of `make long WHAT=fire` and `WHAT=soak` in docs/figures: totals for docs/guarantees.md, and every run for the site."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Build the release of the tag at HEAD into dist/, and check it as a user installs it: `make release`.
 
-``--check`` only checks that HEAD can be released. Without it, dist/ must already contain the bill of materials of `make sbom`.
+``--check`` only checks that HEAD can be released. Without it, dist/ must already contain the bill of materials of `make audit`.
 """
 
 from __future__ import annotations
@@ -145,11 +145,11 @@ def _try_example(readme: str, wheel: Path) -> None:
 
 def _check_bill_of_materials(path: Path, version: str) -> None:
     if not path.is_file():
-        raise ReleaseError(f"{path} does not exist: make sbom")
+        raise ReleaseError(f"{path} does not exist: make audit")
     bill = json.loads(path.read_text(encoding="utf-8"))
     found = bill.get("metadata", {}).get("component", {}).get("version")
     if (bill.get("bomFormat"), found) != ("CycloneDX", version):
-        raise ReleaseError(f"{path} describes version {found}, not {version}: make sbom")
+        raise ReleaseError(f"{path} describes version {found}, not {version}: make audit")
 
 
 def make_release(*, only_check: bool) -> None:

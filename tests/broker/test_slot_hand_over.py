@@ -26,13 +26,13 @@ from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.slots import collapsed
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
-#: How often slots change hands to and fro, and how often movers die at each step: more by `make hand-over`.
+#: How often slots change hands to and fro, and how often movers die at each step: more by `make long WHAT=hand-over`.
 _PER_S = float(os.environ.get("HAND_OVER_PER_S", "500"))
 _ORDERED_PER_S = float(os.environ.get("HAND_OVER_ORDERED_PER_S", "100"))
 _ROUNDS = int(os.environ.get("HAND_OVER_ROUNDS", "1"))
 _SLOTS = 6 if _ROUNDS == 1 else 12
 #: After which steps a mover of two slots dies. The lock is 1, then each slot is unbound and bound, and the lock is given back.
-#: Here those that leave something of their own; all of them by `make hand-over`, and before each operation on the model broker.
+#: Here those that leave something of their own; all of them by `make long WHAT=hand-over`, and before each operation on the model broker.
 _STEPS = [
     *(PlacedDeath("operation", count) for count in ((1, 2, 5) if _ROUNDS == 1 else range(1, 7))),
     *(PlacedDeath(after, 20) for after in ("take", "copy", "ack")),
@@ -44,7 +44,7 @@ _ORDERED_STEPS = [
     *([PlacedDeath("marker", 1), PlacedDeath("operation", 3), PlacedDeath("reply", 2)] if _ROUNDS > 1 else []),
 ]  # fmt: skip
 _ORDERED = 'type = "quorum"\narguments = { x-single-active-consumer = true }\n'
-_log = logging.getLogger(__name__)  # `make hand-over` shows it
+_log = logging.getLogger(__name__)  # `make long WHAT=hand-over` shows it
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180 * _ROUNDS)]
 
 

@@ -83,17 +83,6 @@ def test_the_index_names_every_page() -> None:
     assert [path for path in PAGES if path != "docs/README.md" and f"({path[5:]})" not in index] == []
 
 
-def test_every_verb_that_a_page_names_is_there() -> None:
-    verbs = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
-    named = {
-        (document, verb)
-        for document in EVERYWHERE
-        for verb in re.findall(r"(?:^|`)make ([a-z-]+)", page(document), re.MULTILINE)
-    }
-    assert {verb for _, verb in named} > {"demo", "test", "check", "parity"}
-    assert {(document, verb) for document, verb in named if verb not in verbs} == set()
-
-
 def test_every_command_in_a_sentence_is_understood() -> None:
     """Those of blocks are run. `rabbit-chx ring check orders` is parsed, and not run."""
     commands = {

@@ -1,4 +1,4 @@
-"""A stream that runs for long while its broker is killed and started again and again (``make soak``)."""
+"""A stream that runs for long while its broker is killed and started again and again (``make long WHAT=soak``)."""
 
 from __future__ import annotations
 

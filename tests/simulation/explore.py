@@ -1,4 +1,4 @@
-"""Simulate many seeds on all cores: `make simulate`. A seed that shows a fault becomes a regression file.
+"""Simulate many seeds on all cores: `make long WHAT=simulate`. A seed that shows a fault becomes a regression file.
 
 python tests/simulation/explore.py --seeds 100000
 python tests/simulation/explore.py --seed 851 --fewest 20 --most 1000    # one of them again, told in full

@@ -1,6 +1,6 @@
 """One dialogue of 200 messages, and its connection cut at one byte after the other, in both directions.
 
-`make test` takes every byte of the handshake and every sixteenth of the rest, and fewer on asyncio. `make simulate` takes all.
+`make test` takes every byte of the handshake and every sixteenth of the rest, and fewer on asyncio. `make long WHAT=simulate` takes all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records of `make fire`, their totals in docs/guarantees.md, and the table of runs."""
+"""The records of `make long WHAT=fire`, their totals in docs/guarantees.md, and the table of runs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_versions_of_python_are_those_of_the_matrix() -> None:
     (matrix,) = re.findall(r"^PYTHONS \?= (.*)$", MAKEFILE, re.MULTILINE)
     assert tested.replace('"', "").split(", ") == classified
     assert matrix.split() == [*classified, "3.14t"]
-    assert "make test-python-3.14t" in workflow
+    assert "make long WHAT=python-matrix PYTHONS=3.14t" in workflow
 
 
 def test_the_ci_run_begins_with_what_fails_soonest() -> None:

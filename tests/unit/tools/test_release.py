@@ -162,7 +162,7 @@ def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     assert "?? new.txt" in clone.release("--check").stderr
     (clone.folder / "new.txt").unlink()
     assert clone.release("--check").returncode == 0
-    assert "rabbit-chx.cdx.json does not exist: make sbom" in clone.release().stderr
+    assert "rabbit-chx.cdx.json does not exist: make audit" in clone.release().stderr
     dist = clone.folder / "dist"
     dist.mkdir()
     bill = {"bomFormat": "CycloneDX", "metadata": {"component": {"version": "0.0.1"}}}

@@ -29,7 +29,7 @@ from rabbit_chx.topology.live.hand_over import (
 )
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 
-#: How many movers die before each operation; twenty by `make hand-over`.
+#: How many movers die before each operation; twenty by `make long WHAT=hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
 _TWO = slotted(6, '[{ queue = "events.{1..2}" }]', "events.{1..3}")
 _THREE = slotted(6, '[{ queue = "events.{1..3}" }]', "events.{1..3}")
