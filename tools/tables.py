@@ -145,6 +145,7 @@ def _default(type_: EntryType, name: str) -> str:
 _MEANINGS = {
     "queue": "The destination queue.",
     "exchange": "The destination exchange, instead of `queue`.",
+    "super_streams": "The super streams, each short for an exchange, streams and bindings.",
     "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
 }
 _OF_SLOT_MEMBER = {

@@ -25,6 +25,12 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     fields.STRING: {"type": "string"},
     fields.NAMES: {"type": "array", "items": {"type": "string", "minLength": 1}},
     fields.QUEUE_LIST: {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}},
+    fields.KEY_LIST: {
+        "type": "array",
+        "minItems": 1,
+        "uniqueItems": True,
+        "items": {"type": "string", "minLength": 1},
+    },
     fields.FLAG: {"anyOf": [{"type": "boolean"}, _REFERENCE]},
     fields.SHARE: {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _REFERENCE]},
     fields.WEIGHT: {
@@ -64,6 +70,7 @@ _RULES: dict[EntryType, list[dict[str, Any]]] = {
     fields.MEMBER: [_DESTINATION],
     fields.BINDING: [_DESTINATION],
     fields.SLOT_MEMBER: [{"not": _has("weight", "slots")}],
+    fields.SUPER_STREAM: [{"oneOf": [_has("partitions"), _has("binding_keys")]}],
     fields.EXCHANGE: [
         {
             "if": {"not": _may_be_of_type(HASH_EXCHANGE)},

@@ -41,6 +41,10 @@ source = "audit"
 queue = "orders.1"
 routing_key = "a\\tb"
 arguments = { x-match = "any", n = 5, deep = { list = [1, true, "x", 1.5] } }
+[[super_streams]]
+name = "rows"
+binding_keys = ["a", "{1..3}"]
+arguments = { x-max-age = "7D" }
 [[policies]]
 name = "limit"
 pattern = "^orders"

@@ -22,6 +22,7 @@ from rabbit_chx.topology.file.ranges import RangeError, expand
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
+    OBJECT_LISTS,
     QUEUE_TYPES,
     BindingDefinition,
     ExchangeDefinition,
@@ -29,6 +30,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    SuperStreamDefinition,
     argument_fault,
     unsendable,
 )
@@ -45,6 +47,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 WEIGHT_PATTERN = r"\+?0*[1-9][0-9]*"
 SLOT_PATTERN = r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?"
 MAX_SLOTS = 16_384
+MAX_PARTITIONS = 10_000
 _UNQUOTED = "write it without quotes"
 
 
@@ -209,16 +212,21 @@ def _slots_of(part: object) -> range | None:
     return range(part, part + 1) if is_whole(part) else None
 
 
-def _queues_fault(value: Any) -> Fault | None:
-    if not _is_list_of_names(value):
-        return "the value must be a list of names of queues", 'write it as ["orders.{1..8}"]'
-    try:
-        names = _expanded(value)
-    except RangeError as error:
-        return error.rule, error.remedy
-    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        return f"queue {twice} is listed twice", "write each queue once: x-modulus-hash has no weights"
-    return next(filter(None, map(_name_fault, names)), None)
+def _listed_once(noun: str, plural: str, example: str, once: str, least: int = 0) -> Kind:
+    """Return the kind of a list of names with ranges, in which each name occurs once."""
+
+    def fault(value: Any) -> Fault | None:
+        if not _is_list_of_names(value) or len(value) < least:
+            return f"the value must be a list of {plural}", f"write it as {example}"
+        try:
+            names = _expanded(value)
+        except RangeError as error:
+            return error.rule, error.remedy
+        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+            return f"{noun} {twice} is listed twice", f"write each {noun} once{once}"
+        return next(filter(None, map(_name_fault, names)), None)
+
+    return Kind("list of names", fault)
 
 
 def _expanded(names: Iterable[str]) -> list[str]:
@@ -242,7 +250,8 @@ SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
-QUEUE_LIST = Kind("list of names", _queues_fault)
+QUEUE_LIST = _listed_once("queue", "names of queues", '["orders.{1..8}"]', ": x-modulus-hash has no weights")
+KEY_LIST = _listed_once("binding key", "binding keys", '["amer", "emea"]', "", 1)
 OWNER = choice("ours", "external")
 APPLY_TO = choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams")
 PRIORITY = whole_number(-(1 << 31), (1 << 31) - 1)
@@ -282,7 +291,7 @@ class EntryType:
     def defaults(self) -> Mapping[str, Any]:
         """The value of each field that is not written; None for fields without a default."""
         known = {attribute.name: attribute.default for attribute in dataclasses.fields(self.model)}
-        known |= dict.fromkeys(self.required) | {"weight": 1}
+        known |= dict.fromkeys(self.required) | {"weight": 1, "super_streams": ()}
         return {name: known.get(name) for name in self.fields}
 
     def has_ranges(self, name: str, value: object) -> bool:
@@ -316,6 +325,11 @@ def _with_queues(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "queues": None if queues is None else _expanded(queues)}
 
 
+def _with_binding_keys(values: dict[str, Any]) -> dict[str, Any]:
+    keys = values.pop("binding_keys")
+    return {**values, "binding_keys": None if keys is None else tuple(_expanded(keys))}
+
+
 def _destination_faults(entry: Entry) -> Faults:
     message = "the destination must be either a queue or an exchange"
     if {"queue", "exchange"} <= entry.keys():
@@ -328,6 +342,14 @@ def _slot_member_faults(entry: Entry) -> Faults:
     if {"weight", "slots"} <= entry.keys():
         message = "a member has either a weight or a list of its slots"
         yield "slots", message, "write only one of `weight` and `slots`"
+
+
+def _super_stream_faults(entry: Entry) -> Faults:
+    message = "a super stream has either a number of partitions or a list of their binding keys"
+    if {"partitions", "binding_keys"} <= entry.keys():
+        yield "binding_keys", message, "write only one of `partitions` and `binding_keys`"
+    elif not {"partitions", "binding_keys"} & entry.keys():
+        yield "partitions", message, "write partitions = 3, or `binding_keys`"
 
 
 def _exchange_faults(entry: Entry) -> Faults:
@@ -395,6 +417,15 @@ BINDING = EntryType(
     required=("source",), ranged=("source", "queue", "exchange", "routing_key", "arguments"),
     rules=_destination_faults, reads=("queue", "exchange"), build=_with_destination,
 )  # fmt: skip
+#: The short form of the three before.
+SUPER_STREAM = EntryType(
+    "a super stream", SuperStreamDefinition,
+    {
+        "name": NAME, "partitions": whole_number(1, MAX_PARTITIONS), "binding_keys": KEY_LIST, "arguments": TABLE, "owner": OWNER,
+    },
+    required=("name",), ranged=("name", "arguments"),
+    rules=_super_stream_faults, reads=("partitions", "binding_keys"), build=_with_binding_keys,
+)  # fmt: skip
 POLICY = EntryType(
     "a policy", PolicyDefinition,
     {
@@ -408,7 +439,7 @@ FILE = EntryType(
     "the file", ObjectSet,
     {
         "cluster": NAME, "max_share_moved": SHARE, "owns": NAMES,
-        "exchanges": EXCHANGE, "queues": QUEUE, "bindings": BINDING, "policies": POLICY,
+        "exchanges": EXCHANGE, "queues": QUEUE, "bindings": BINDING, "super_streams": SUPER_STREAM, "policies": POLICY,
     },
 )  # fmt: skip
 
@@ -465,7 +496,25 @@ def read_document(document: Entry) -> FileObjects:
         for name, kind in FILE.fields.items()
         if isinstance(kind, EntryType)
     }
+    for name, entries in _expanded_super_streams(lists.pop("super_streams"), problems).items():
+        lists[name] += entries
     return FileObjects(settings, **lists, problems=problems)
+
+
+def _expanded_super_streams(super_streams: list[FileEntry], problems: Problems) -> dict[str, list[FileEntry]]:
+    """Return the objects of super streams, each in the place of its super stream, by the name of their list."""
+    lists: dict[str, list[FileEntry]] = {name: [] for name in OBJECT_LISTS}
+    for entry in super_streams:
+        faults = {stream: fault for stream in entry.value.streams if (fault := NAME.fault(stream))}
+        for stream, fault in faults.items():
+            problems.add(f"{entry.path}.name", stream, *fault)
+        if faults:
+            continue
+        objects = entry.value.objects()
+        written = {**entry.written, "type": "stream"}
+        for name, found in lists.items():
+            found += [FileEntry(entry.path, written, entry.bad, each) for each in getattr(objects, name)]
+    return lists
 
 
 def _read_objects(

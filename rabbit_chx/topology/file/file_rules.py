@@ -155,7 +155,9 @@ def _check_repeated(
             if first[key] == entry.path:
                 message = f"the range of this entry repeats the same {noun}"
             value = getattr(entry.value, identity[0])
-            problems.add(f"{entry.path}.{identity[0]}", value, message, "write each one once")
+            # A super stream has bindings, and no field `source`.
+            field = identity[0] if identity[0] in entry.written else "name"
+            problems.add(f"{entry.path}.{field}", value, message, "write each one once")
         first.setdefault(key, entry.path)
 
 
@@ -197,12 +199,12 @@ def _queue_type(entry: FileEntry) -> _Found:
         return
     type_ = queue.arguments.get(QUEUE_TYPE, queue.type)
     field = f"arguments.{QUEUE_TYPE}"
-    if fault := _QUEUE_TYPE.fault(type_):
+    if (written := entry.written.get("type", type_)) != type_:
+        yield field, type_, f"the type of the queue is {written}", f"remove {QUEUE_TYPE}"
+    elif fault := _QUEUE_TYPE.fault(type_):
         meant = similar(type_, QUEUE_TYPES) if isinstance(type_, str) else None
         fix = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
         yield field, type_, fault[0], fix
-    elif entry.written.get("type", queue.type) != type_ or type_ != queue.type:
-        yield field, type_, "`type` has another value", f"remove {QUEUE_TYPE}"
 
 
 def _binding(binding: BindingDefinition, types: Mapping[str, str], listing: Collection[str]) -> _Found:

@@ -139,7 +139,7 @@ def toml_text(topology: ObjectSet) -> str:
     sources = {exchange.name for exchange in topology.exchanges if exchange.queues is not None}
     listed = {binding for binding in topology.bindings if binding.source in sources}
     for name, kind in FILE.fields.items():
-        value: Any = getattr(topology, name)
+        value: Any = getattr(topology, name, ())  # super streams are written in full
         if not isinstance(kind, EntryType):
             settings[name] = escape(value)
             continue

@@ -46,7 +46,9 @@ from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
+    PARTITION_ORDER,
     QUEUE_TYPE,
+    SUPER_STREAM,
     BindingDefinition,
     ExchangeDefinition,
     LiveSlots,
@@ -67,8 +69,6 @@ _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
 #: name the operator policy (tested on 4.0.5).
 _TELLS_POLICIES = (4, 0, 0)
-_SUPER_STREAM = "x-super-stream"
-_PARTITION_ORDER = "x-stream-partition-order"
 _PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
 # The required fields of the entries of a list.
@@ -596,11 +596,11 @@ def modulo_map_of(
 
 def is_super_stream(exchange: ExchangeDefinition) -> bool:
     """Return True if an exchange is that of a super stream."""
-    return exchange.type == "direct" and exchange.arguments.get(_SUPER_STREAM) is True
+    return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
 
 
 def _partition_order(binding: BindingDefinition) -> tuple[bool, Any]:
-    return _PARTITION_ORDER not in binding.arguments, binding.arguments.get(_PARTITION_ORDER, 0)
+    return PARTITION_ORDER not in binding.arguments, binding.arguments.get(PARTITION_ORDER, 0)
 
 
 def read_sharded_exchange(

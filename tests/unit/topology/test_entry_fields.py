@@ -26,6 +26,7 @@ from rabbit_chx.topology.file.fields import (
     MEMBER,
     POLICY,
     QUEUE,
+    SUPER_STREAM,
     EntryType,
     Kind,
     read_document,
@@ -173,6 +174,25 @@ def test_schema_and_parser_agree_on_exchanges(entry: dict[str, Any], *, good: bo
 
 
 @pytest.mark.parametrize(
+    ("entry", "good"),
+    [
+        ({"name": "x", "partitions": 3}, True),
+        ({"name": "x", "binding_keys": ["a", "b"], "arguments": {"x-max-age": "7D"}}, True),
+        ({"name": "x"}, False),
+        ({"partitions": 3}, False),
+        ({"name": "x", "partitions": 3, "binding_keys": ["a"]}, False),
+        ({"name": "x", "partitions": 0}, False),
+        ({"name": "x", "partitions": 10_001}, False),
+        ({"name": "x", "binding_keys": []}, False),
+        ({"name": "x", "binding_keys": ["a", "a"]}, False),
+        ({"name": "x", "partitions": 3, "durable": True}, False),
+    ],
+)
+def test_schema_and_parser_agree_on_super_streams(entry: dict[str, Any], *, good: bool) -> None:
+    assert agreed({"super_streams": [entry]}) is good
+
+
+@pytest.mark.parametrize(
     "document",
     [{"exchanges": {"x": {}}}, {"queues": "q"}, {"queues": ["q"]}, {"owns": "a"}, {"max_share_moved": 2}],
 )
@@ -181,7 +201,7 @@ def test_schema_and_parser_refuse_the_same(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", [EXCHANGE, MEMBER, QUEUE, BINDING, POLICY, FILE], ids=lambda type_: type_.noun
+    "type_", [EXCHANGE, MEMBER, QUEUE, BINDING, SUPER_STREAM, POLICY, FILE], ids=lambda type_: type_.noun
 )
 def test_each_attribute_is_a_documented_field(type_: EntryType) -> None:
     names = {"destination": "queue", "key": "weight"}

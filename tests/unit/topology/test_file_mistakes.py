@@ -28,7 +28,7 @@ def queue(type_: str, *arguments: str) -> str:
     ("text", "problem"),
     [
         ('cluter = "c"', "cluter: the file has no field `cluter`; did you mean `cluster`?"),
-        ("zzz = 1", "zzz: the file has no field `zzz`; its fields are cluster, max_share_moved, owns, exchanges, queues, bindings, policies"),
+        ("zzz = 1", "zzz: the file has no field `zzz`; its fields are cluster, max_share_moved, owns, exchanges, queues, bindings, super_streams, policies"),
         ('[[queue]]\nname = "q"', "queue: the file has no field `queue`; did you mean `queues`?"),
         (f'{QUEUE}[[queue]]\nname = "q"', "queue: the file has no field `queue`; did you mean `queues`?"),
         (f"{QUEUE}auto-delete = true", "queues[0].auto-delete: a queue has no field `auto-delete`; did you mean `auto_delete`?"),
@@ -139,7 +139,7 @@ def queue(type_: str, *arguments: str) -> str:
         (f'{QUEUE}type = "quorum"\ndurable = false', 'queues[0].durable: a queue of type quorum must be durable; remove `durable`, or write type = "classic"'),
         (f'{QUEUE}type = "stream"\nauto_delete = true', 'queues[0].auto_delete: a queue of type stream cannot be deleted automatically; remove `auto_delete`, or write type = "classic"'),
         (f'{QUEUE}exclusive = true\narguments = {{ x-queue-type = "quorum" }}', 'queues[0].exclusive: a queue of type quorum cannot be exclusive; remove `exclusive`, or write type = "classic"'),
-        (queue("classic", 'x-queue-type = "quorum"'), "queues[0].arguments.x-queue-type: `type` has another value; remove x-queue-type"),
+        (queue("classic", 'x-queue-type = "quorum"'), "queues[0].arguments.x-queue-type: the type of the queue is classic; remove x-queue-type"),
         (f'{QUEUE}arguments = {{ x-queue-type = "quroum" }}', 'queues[0].arguments.x-queue-type: the value must be classic, quorum or stream; write type = "quorum" instead'),
         (queue("classic", 'x-message-ttl = "60s"'), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
         (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
