@@ -35,6 +35,7 @@ _NOT_ALLOWED = (
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
+_PLUGIN_FAILED = 500
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
     401: (AccessRefusedError, _NOT_ALLOWED),
@@ -44,7 +45,7 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
         "check the name and the vhost, and that the user has permissions on the vhost: RabbitMQ 4.3 answers so without",
     ),
     429: (BrokerRefusedError, "too many requests: try again later"),
-    500: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
+    _PLUGIN_FAILED: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
     503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
@@ -97,9 +98,7 @@ class Management:
         request_line = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
-        content = log_in_to_api(
-            self._url, self._timeout_s, lambda login: self._send(method, target, request_line, body, login)
-        )
+        content = self._answer(method, target, request_line, body)
         try:
             return json.loads(content) if content or method == "GET" else None
         except (ValueError, RecursionError):
@@ -108,6 +107,27 @@ class Management:
                 f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: check that the URL is that of "
                 "the management API, and not of a proxy or another service"
             ) from None
+
+    def _answer(self, method: str, target: str, request_line: str, body: object) -> bytes:
+        """Return the content of a successful answer. A GET that the plugin fails to answer is sent twice.
+
+        The plugin fails where an object goes while it collects its statistics; then the second answer is a 404. rabbitmq-server v4.3.6,
+        rabbit_mgmt_db.erl, detail_queue_stats/3.
+        """
+
+        def send() -> bytes:
+            return log_in_to_api(
+                self._url,
+                self._timeout_s,
+                lambda login: self._send(method, target, request_line, body, login),
+            )
+
+        try:
+            return send()
+        except BrokerRefusedError as refusal:
+            if method != "GET" or refusal.reply_code != _PLUGIN_FAILED:
+                raise
+        return send()
 
     def _send(self, method: str, target: str, request_line: str, body: object, login: Secret) -> bytes:
         """Return the content of a successful answer."""

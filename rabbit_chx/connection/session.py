@@ -88,6 +88,7 @@ class Session:
         output: whole frames to send, in order.
         failure: the error that ended the connection, or None.
         blocked: the broker's reason for blocking publishers, or None.
+        probes: the probes without an answer; with none, the broker has processed all that was sent before the last probe.
         returned: the number of messages returned as unroutable; the broker acks them, too.
         samples: the first few returned messages.
         on_returned: called with each returned message, its properties and its body; None to drop both.
@@ -105,6 +106,7 @@ class Session:
         self.failure: RabbitChxError | None = None
         self.phase = Phase.OPENING
         self.blocked: str | None = None
+        self.probes = 0
         self.returned = 0
         self.samples: list[Return] = []
         self.on_returned: Callable[[Return, bytes, bytes], None] | None = None
@@ -127,6 +129,7 @@ class Session:
             "Connection.UpdateSecretOk": self._on_update_secret_ok,
             "Connection.Blocked": self._on_blocked,
             "Connection.Unblocked": self._on_unblocked,
+            "Basic.QosOk": self._on_probe_ok,
             "Channel.OpenOk": self._on_channel_open_ok,
             "Channel.Flow": self._on_flow,
             "Channel.Close": self._on_channel_close,
@@ -149,6 +152,14 @@ class Session:
     def reply(self) -> Method | None:
         """The reply to the last request; None until it arrives."""
         return self._reply
+
+    def probe(self) -> None:
+        """Ask the channel to answer once it has processed the messages before; their confirms may come later.
+
+        A channel processes its methods in order, and basic.qos changes nothing where nobody consumes.
+        """
+        self._send(commands.Basic.Qos(), _CHANNEL)
+        self.probes += 1
 
     def heartbeat(self) -> None:
         """Queue a heartbeat."""
@@ -323,6 +334,9 @@ class Session:
 
     def _on_unblocked(self, _method: commands.Connection.Unblocked) -> None:
         self.blocked = None
+
+    def _on_probe_ok(self, _method: commands.Basic.QosOk) -> None:
+        self.probes -= 1
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
         # RabbitMQ throttles by not reading from the socket and never sends this; AMQP requires the reply.

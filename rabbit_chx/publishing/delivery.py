@@ -13,9 +13,11 @@ publisher with `drive_async`. So both make the same decisions.
   attempts. An error that ends it is kept as `failure`, and every later operation raises it.
 - **Rows that close the connection.** The broker closes a channel or a connection over some rows: an exchange is missing, a body is too large,
   a header makes it fail (541). Such a row is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
-  not name the row, and after two losses without a confirm in between, the open rows are sent one by one, and new rows wait; a row that is
-  alone at a close is refused. A loss without a close of the broker never refuses a row; if the outage ends in a failure, the error names
-  the row that was alone.
+  not name the row, and after two losses without a confirm in between, the open rows are sent one by one, and new rows wait. The next row
+  follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe behind it: the channel has
+  processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone,
+  unconfirmed and unprocessed, at a close is refused. A loss without a close of the broker never refuses a row; if the outage ends in a
+  failure, the error names the row that was alone.
 - **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
   from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
 """
@@ -50,6 +52,8 @@ _PROGRESS_EVERY_S = 0.25
 _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
 #: Rows that close the connection before an operation ends with an error: each costs two connections.
 _MOST_CLOSES = 10
+#: A confirm that takes longer, in seconds, is not awaited before the next row in doubt is sent.
+_SLOW_CONFIRM_S = 1.0
 _CONNECTION_FORCED = 320  # the broker stops, or an operator closed the connection
 
 
@@ -276,7 +280,11 @@ class Delivery:
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
-        self._one_by_one = False  # `_unsent` has single rows; one is open at a time
+        self._one_by_one = (
+            False  # `_unsent` has single rows; the next is sent once the last is known to be harmless
+        )
+        self._sent_alone_at = 0.0  # when the last of them was sent
+        self._confirms_slowly = False  # one of them was not confirmed within `_SLOW_CONFIRM_S`
         self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are in doubt
         self._acked = 0  # on lost connections
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
@@ -427,14 +435,16 @@ class Delivery:
         connection = self._connection
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())
-        if self._one_by_one and connection is not None and not connection.session.ledger.open:
+        if self._one_by_one and connection is not None and self._is_next_due(connection):
             self._send_next(connection)
         return condition()
 
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
         """Return the poll that ends when the window may have room, or when a refused batch is due."""
         if self._one_by_one:
-            until_open = 0
+            return Poll(
+                _LONGEST_POLL_S, None if self._confirms_slowly else 0
+            )  # None: until the answer to the probe
         if not self._refused.rows:
             return Poll(_LONGEST_POLL_S, until_open)
         wait_s = _LONGEST_POLL_S
@@ -457,11 +467,16 @@ class Delivery:
     # -- messages that the broker refused
 
     def _settle_refused(self, connection: OpenConnection, now: float) -> None:
-        """Collect the refused messages, and resend those that are due."""
+        """Collect the refused messages, and resend those that are due, after all rows in doubt."""
         session = connection.session
         if session.ledger.refused:
             self._collect_refused(connection, now)
-        if self._refused.rows and session.failure is None and session.blocked is None:
+        if (
+            self._refused.rows
+            and not self._one_by_one
+            and session.failure is None
+            and session.blocked is None
+        ):
             for batch in self._refused.take_due(now):
                 self.tally.retried += len(batch.rows)
                 self._publish(connection, batch)
@@ -508,7 +523,9 @@ class Delivery:
         if connection is not None:
             outage.losses += bool(in_doubt)
             self._take_back(connection, in_doubt)
-            self._doubt(cause, in_doubt, by_broker=is_over_a_row)
+            self._doubt(
+                cause, in_doubt, by_broker=is_over_a_row, is_last_alone=bool(connection.session.probes)
+            )
         _log.warning(
             "%s; reconnecting, %d rows are open",
             cause,
@@ -532,8 +549,10 @@ class Delivery:
         is_shared = all(batch.rows.exchanges is None for batch in in_doubt)
         return _is_close(cause) and bool(in_doubt) and not (is_shared and is_of_exchange(cause))
 
-    def _doubt(self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool) -> None:
-        """Refuse the row that closed the connection, or send the rows one by one to find it."""
+    def _doubt(
+        self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool, is_last_alone: bool
+    ) -> None:
+        """Refuse the row that closed the connection, or send the rows one by one to find it. `is_last_alone`: the others were processed."""
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in in_doubt)
         was_one_by_one = self._one_by_one
@@ -542,17 +561,19 @@ class Delivery:
         if by_broker or (lost and self._outage.losses >= 2):
             self._one_by_one = True
             self._unsent = [batch.pick([place]) for batch in self._unsent for place in range(len(batch.rows))]
+        alone = lost - 1 if lost == 1 or is_last_alone else None
         for place, batch in enumerate(self._unsent[:lost]):
-            self._unsent[place] = replace(
-                batch, closes=batch.closes + by_broker, losses=batch.losses + (lost == 1)
-            )
+            if alone in (None, place):
+                self._unsent[place] = replace(
+                    batch, closes=batch.closes + by_broker, losses=batch.losses + (alone == place)
+                )
         if not by_broker:
             return
         named = next((place for place in range(lost) if _names(cause, self._unsent[place].rows)), None)
         if named is not None:
             self._one_by_one = was_one_by_one
-        elif lost == 1 and self._is_refused(cause, self._unsent[0]):
-            named = 0
+        elif alone is not None and self._is_refused(cause, self._unsent[alone]):
+            named = alone
         if named is not None:
             self._refuse_closing(cause, self._unsent.pop(named))
             self._outage = Outage(self._retries, cause, self._clock())
@@ -573,14 +594,23 @@ class Delivery:
             self.tally.closed += len(self._unsent) - len(accepted)
             self._unsent = accepted
 
+    def _is_next_due(self, connection: OpenConnection) -> bool:
+        """Return whether the last row in doubt was confirmed, or was processed where confirms are slow."""
+        session = connection.session
+        if session.ledger.open and self._clock() - self._sent_alone_at >= _SLOW_CONFIRM_S:
+            self._confirms_slowly = True
+        return not session.ledger.open or (self._confirms_slowly and not session.probes)
+
     def _send_next(self, connection: OpenConnection) -> None:
-        """Send the next row in doubt alone, after the one before it was answered."""
+        """Send the next row in doubt, and a probe behind it."""
         if not self._unsent:
-            self._one_by_one = False
+            self._one_by_one = self._confirms_slowly = False
         elif connection.session.failure is None and connection.session.blocked is None:
             batch = self._unsent.pop(0)
             self.tally.republished += 1
             self._publish(connection, batch)
+            connection.session.probe()
+            self._sent_alone_at = self._clock()
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""
@@ -601,8 +631,10 @@ class Delivery:
                 self._report_progress(at_once=True)
                 return
         self.failure = outage.given_up(self._clock())
-        suspect = self._unsent[0] if self._one_by_one and self._unsent else None
-        if suspect is not None and suspect.losses > 1:
+        suspect = (
+            next((batch for batch in self._unsent if batch.losses > 1), None) if self._one_by_one else None
+        )
+        if suspect is not None:
             self.failure = ConnectionLostError(
                 f"{self.failure}; {_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"
             )

@@ -22,7 +22,7 @@ _CONTENT = struct.Struct(">HHQ")
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
 _START_OK, _TUNE_OK, _OPEN, _CLOSE, _CLOSE_OK = (10 << 16 | number for number in (11, 31, 40, 50, 51))
 _CHANNEL_OPEN, _FLOW_OK, _CHANNEL_CLOSE_OK = (20 << 16 | number for number in (10, 21, 41))
-_PUBLISH, _SELECT = 60 << 16 | 40, 85 << 16 | 10
+_PUBLISH, _QOS, _SELECT = 60 << 16 | 40, 60 << 16 | 10, 85 << 16 | 10
 ACK, NACK = 60 << 16 | 80, 60 << 16 | 120
 _GREETING = said(commands.Connection.Start(mechanisms="PLAIN"), 0)
 _REPLIES = {
@@ -30,6 +30,7 @@ _REPLIES = {
     _CHANNEL_OPEN: said(commands.Channel.OpenOk()),
     _SELECT: said(commands.Confirm.SelectOk()),
     _CLOSE: said(commands.Connection.CloseOk(), 0),
+    _QOS: said(commands.Basic.QosOk()),
 }
 BLOCKED = said(commands.Connection.Blocked("low on memory"), 0)
 UNBLOCKED = said(commands.Connection.Unblocked(), 0)
@@ -217,7 +218,8 @@ class BrokerConnection:
 
     def _on_method(self, method: int, payload: bytes) -> None:
         if method in _REPLIES:
-            self.say(_REPLIES[method])
+            if method != _QOS or not self.is_channel_closed:
+                self.say(_REPLIES[method])
         elif method == _START_OK:
             self.on_start_ok()
         elif method == _TUNE_OK:

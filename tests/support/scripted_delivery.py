@@ -30,11 +30,16 @@ ROW_BYTES = len(_encoder(131_072).encode(Rows([b"k"], [b"a"])))
 
 
 class ScriptedConnection(BrokerConnection):
-    """A connection that is open: the session of the client, and the broker's side of it."""
+    """A connection that is open: the session of the client, and the broker's side of it.
+
+    Attributes:
+        fails_over: the bodies over which the channel fails.
+    """
 
     backlog = False
     bytes_sent = 0
     bytes_under_way = 1 << 20
+    fails_over = ""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
@@ -47,8 +52,9 @@ class ScriptedConnection(BrokerConnection):
             self.receive(self.session.output.popleft())
 
     def on_message(self, message: Message) -> None:
-        """Keep its body."""
+        """Keep its body. A channel that fails over it answers nothing behind it."""
         self._bodies.append(message.body.decode())
+        self.is_channel_closed = self._bodies[-1] in self.fails_over
 
     @property
     def bodies(self) -> list[str]:
@@ -108,10 +114,10 @@ class Broker:
                 self.now += seconds
             case Close():
                 self.closed += 1
-            case Poll(wait_s, until_open):
+            case Poll(wait_s):
                 self.now += wait_s
                 connection = self.connections[-1]
-                if until_open is not None:  # else it only sends
+                if wait_s:  # else it only sends
                     self.waits.append(wait_s)
                     event = next(self._script, None)
                     assert event is not None, "the script ends before the operation"

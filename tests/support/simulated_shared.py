@@ -278,19 +278,7 @@ def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[tuple
     if course.most > scenario.publisher["max_in_flight"]:
         yield "memory", f"{course.most} messages"
     if scenario.must_complete:
-        # After a row that closes its connection the rows in doubt are confirmed one by one, while the others wait.
-        may_expire = bool(broker.poison) and scenario.program.rows * scenario.confirm_s > limits_s
-        wrong = [
-            one
-            for one in course.submissions
-            if one.error is not None
-            and not _may_fail(one, broker)
-            and not (
-                may_expire
-                and one.done >= one.since + limits_s
-                and isinstance(one.error, UnknownOutcomeError | UnreachableError)
-            )
-        ]
+        wrong = [one for one in course.submissions if one.error is not None and not _may_fail(one, broker)]
         if wrong:
             yield "gave up", f"{wrong[0].id}: {wrong[0].error!r}"
         if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):

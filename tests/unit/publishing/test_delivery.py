@@ -197,6 +197,24 @@ def test_neighbours_are_sent_twice_at_most_if_the_broker_says_that_it_closes() -
     assert [len(connection.bodies) for connection in broker.connections] == [10, 10, 0]
 
 
+def test_where_confirms_are_slow_a_row_in_doubt_follows_once_the_one_before_was_processed() -> None:
+    """Each confirm takes long. Then the last row that was not processed closed the connection."""
+
+    def serve(connection: ScriptedConnection) -> None:
+        connection.fails_over = "c"
+        if "c" in connection.bodies:
+            lost(error_for(541, "INTERNAL_ERROR", where="amqp://broker"))(connection)
+        elif broker.now > 30:
+            ack()(connection)
+
+    broker = Broker(repeat(serve))
+    report = broker.publish("a b c d")
+    assert (report.confirmed, report.nacked) == (3, 1)
+    assert [int(str(error).split()[1]) for error in broker.delivery.tally.closes] == [2]
+    sent = [connection.bodies for connection in broker.connections]
+    assert sent == [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]]
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
