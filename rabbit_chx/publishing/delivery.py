@@ -431,12 +431,12 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Collect and resend refused messages, and send the next row in doubt; then return whether the condition is true."""
+        """Send the next row in doubt, then collect and resend refused messages; then return whether the condition is true."""
         connection = self._connection
-        if connection is not None and (connection.session.ledger.refused or self._refused.rows):
-            self._settle_refused(connection, self._clock())
         if self._one_by_one and connection is not None and self._is_next_due(connection):
             self._send_next(connection)
+        if connection is not None and (connection.session.ledger.refused or self._refused.rows):
+            self._settle_refused(connection, self._clock())
         return condition()
 
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
