@@ -515,7 +515,7 @@ class _Worker:
                 cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
             left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
             if left or not is_repeated:
-                _log.warning("%s: %s; %d messages have this error", self.name, cause, left)
+                _log.warning("%s: %s; messages with this error: %d", self.name, cause, left)
         except Exception as cause:  # noqa: BLE001  # the next messages must be served
             _log.exception("%s: an error of the library", self.name)
             self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))

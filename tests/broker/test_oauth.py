@@ -25,6 +25,7 @@ from rabbit_chx import (
     Broker,
     ConsumerGroup,
     Publisher,
+    SharedPublisher,
     StreamGroup,
     StreamPublisher,
     StreamReader,
@@ -125,6 +126,15 @@ class Clients:
             assert self.is_over.wait(60)  # the thread of the connection renews the token
             return publisher.publish_many(["q"], [b"body"]).confirmed
 
+    def publish_shared(self, token: Token) -> int:
+        rows = 0
+        with SharedPublisher(self.url, exchange="", credentials=token, reconnect_timeout_s=1) as publisher:
+            while not self.is_over.wait(0.1):
+                publisher.submit("q", b"body").result(30)
+                rows += 1
+            assert publisher.stats().reconnects == 0
+        return rows
+
     def publish_async(self, token: Token) -> int:
         async def run() -> int:
             rows = 0
@@ -202,6 +212,7 @@ def renew_ten_times(broker: RunningBroker, issuer: Issuer) -> None:
         clients.publish,
         clients.publish_once,
         clients.publish_async,
+        clients.publish_shared,
         clients.consume,
         clients.write_stream,
         clients.share_stream,
@@ -219,7 +230,8 @@ def renew_ten_times(broker: RunningBroker, issuer: Issuer) -> None:
     rows = {name: one.result() for name, one in running.items()}
     calls = {name: token.calls for name, token in tokens.items()}
     assert min(calls.values()) > RENEWALS, calls
-    assert rows["consume"] == rows["publish"] + rows["publish_once"] + rows["publish_async"] > 0
+    published = (rows[name] for name in ("publish", "publish_once", "publish_async", "publish_shared"))
+    assert rows["consume"] == sum(published) > 0
     with StreamReader(clients.streams, "s", credentials=issuer.token) as reader:
         assert sum(batch.num_rows for batch in reader) == rows["write_stream"] == rows["share_stream"] > 0
 

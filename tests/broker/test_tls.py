@@ -17,7 +17,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.errors import RabbitChxError, UnreachableError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, SharedPublisher
 
 if TYPE_CHECKING:
     Way = Callable[[str], object]
@@ -67,6 +67,12 @@ def by_async_publisher(url: str) -> object:
         return publisher.publish_many(["k"], ["b"])
 
 
+def by_shared_publisher(url: str) -> object:
+    with SharedPublisher(url, "x", reconnect_timeout_s=5) as publisher:
+        publisher.submit("k", "b").result(30)
+        return publisher.stats()
+
+
 def by_stream_publisher(url: str) -> object:
     with StreamPublisher(url, stream="s") as publisher:
         return publisher.publish_many(["k"], ["b"])
@@ -81,7 +87,14 @@ def by_http(url: str) -> object:
     return Management(url).request("GET", "overview")
 
 
-BY_AMQP: tuple[Way, ...] = (by_pika, by_broker, by_group, by_publisher, by_async_publisher)
+BY_AMQP: tuple[Way, ...] = (
+    by_pika,
+    by_broker,
+    by_group,
+    by_publisher,
+    by_async_publisher,
+    by_shared_publisher,
+)
 BY_STREAMS: tuple[Way, ...] = (by_stream_publisher, by_stream_reader)
 ALL: tuple[Way, ...] = (*BY_AMQP, *BY_STREAMS, by_http)
 WAYS = pytest.mark.parametrize("way", ALL)
