@@ -110,7 +110,8 @@ long/hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty 
 
 long/simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of faults, and a cut at every byte of a connection
 	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
-	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
+	STREAM_SEEDS=$(SEEDS) SHARED_SEEDS=$$(($(SEEDS) / 10)) $(PYTEST) -n auto --dist worksteal --timeout 3600 \
+	  tests/simulation/test_stream_seeds.py tests/simulation/test_shared_seeds.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -16,13 +17,15 @@ from rabbit_chx.publishing.outbox import Outbox
 from rabbit_chx.publishing.shared_delivery import SharedDelivery
 
 _AT_ONCE = 50
+#: More by `make long WHAT=simulate`.
+_SEEDS = int(os.environ.get("SHARED_SEEDS", "500"))
 
 
 @pytest.mark.parametrize(
     "first",
     [
         pytest.param(first, marks=[pytest.mark.extended] * (first >= 100))
-        for first in range(0, 2000, _AT_ONCE)
+        for first in range(0, _SEEDS, _AT_ONCE)
     ],
 )
 def test_each_message_has_its_own_outcome(first: int) -> None:
