@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from scripted_api import ScriptedApi, page
 
 from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingExtraError, UnreachableError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
 from rabbit_chx.testing.running_broker import (
+    await_startup,
     check_management,
     free_ports,
     guest_urls,
@@ -125,6 +128,34 @@ def test_waiting_is_bounded_and_the_error_has_the_log() -> None:
             url, management_url, timeout_s=0.1, running=lambda: True, log=lambda: "still booting", tools=()
         )
     assert "guest:guest" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "tool"),
+    [
+        ("200 OK", ""),
+        ("404 Not Found", "rabbitmqctl await_startup\n"),
+        ("403 Forbidden", "rabbitmqctl await_startup\n"),
+    ],
+)
+def test_the_tool_is_run_if_the_api_does_not_tell(status: str, tool: str, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    ran.touch()
+    with ScriptedApi() as api:
+        api.scripts["health"] = page(status, {})
+        await_startup(api.url, ("sh", "-c", 'echo "$@" >"$0"', str(ran)), 5)
+    assert api.requests[0][0] == "GET /api/health/checks/is-in-service HTTP/1.1"
+    assert ran.read_text() == tool
+
+
+@pytest.mark.parametrize(
+    ("status", "tool"), [("503 Service Unavailable", "true"), ("404 Not Found", "false")]
+)
+def test_a_startup_that_is_not_complete(status: str, tool: str) -> None:
+    with ScriptedApi() as api:
+        api.scripts["health"] = page(status, {"status": "failed"})
+        with pytest.raises(NoBrokerError, match="its startup is not complete"):
+            await_startup(api.url, (tool,), 5)
 
 
 @pytest.mark.parametrize("url", ["s3cret", "ftp://u:s3cret@host", "http://u:s3cret@host:port"])
