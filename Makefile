@@ -108,11 +108,14 @@ long/hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty 
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
 
-long/simulate: $(STAMP) ## 100,000 simulated runs of the publishers with all kinds of faults, and a cut at every byte of a connection
+long/simulate: $(STAMP) ## 100,000 simulated runs of publishers and thousands of groups with all kinds of faults, and a cut at every byte of a connection
 	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
-	STREAM_SEEDS=$(SEEDS) SHARED_SEEDS=$$(($(SEEDS) / 10)) $(PYTEST) -n auto --dist worksteal --timeout 3600 \
-	  tests/simulation/test_stream_seeds.py tests/simulation/test_shared_seeds.py
+	STREAM_SEEDS=$(SEEDS) SHARED_SEEDS=$$(($(SEEDS) / 10)) GROUP_SEEDS=$$(($(SEEDS) / 100)) $(PYTEST) -n auto --dist worksteal --timeout 3600 \
+	  tests/simulation/test_stream_seeds.py tests/simulation/test_shared_seeds.py tests/unit/consuming/test_stream_group_laws.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
+
+long/apply: $(STAMP) ## applies of 48 plans, each killed before each of its operations: the recorded rings are those that are read
+	APPLY_PLANS=48 $(PYTEST) -n 0 tests/broker/test_recorded_rings.py -k whenever
 
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000

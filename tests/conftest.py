@@ -34,6 +34,7 @@ TESTS = Path(__file__).resolve().parent
 # The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
     "docs/test_tutorial.py",
+    "broker/test_recorded_rings.py",
     "broker/test_read_process_write.py",
     "broker/test_group_faults.py",
     "spark/test_stream_sink_faults.py",
@@ -60,6 +61,8 @@ SLOW_FILES = (
     "fire/group/test_broker_faults.py",
     "broker/test_topology_command.py",
     "spark/test_session_conf.py",
+    "spark/test_oauth.py",
+    "broker/test_image.py",
     "docs/test_cli_live.py",
     "fire/spark/test_batch_faults.py",
     "spark/test_discovery.py",

@@ -88,6 +88,7 @@ def test_a_member_that_leaves_under_load_logs_no_error(
     assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
+@pytest.mark.timeout(600)  # a minute where it has a core
 def test_many_queues_change_hands_at_once_under_load(
     vhost_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

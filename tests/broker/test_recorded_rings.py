@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shlex
 from collections import Counter
@@ -22,9 +23,11 @@ from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 
-pytestmark = pytest.mark.broker
+# The file is among the slow ones for its one extended test.
+pytestmark = [pytest.mark.broker, pytest.mark.core]
 
-PLANS = 24
+#: More by `make long WHAT=apply`.
+PLANS = int(os.environ.get("APPLY_PLANS", "8"))
 QUEUES = [f"h.{n}" for n in range(6)]
 
 
@@ -81,7 +84,7 @@ def test_a_recorded_ring_is_the_one_that_is_read_when_an_apply_is_killed(site: C
 
 @pytest.mark.chx_broker(">=4.3")
 @pytest.mark.extended
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(30 * PLANS + 300)
 def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(site: ChangedSite) -> None:
     seen = killed_everywhere(site, plans=PLANS)
     assert seen["recorded"] > 5 * seen["assumed"] > 0, seen

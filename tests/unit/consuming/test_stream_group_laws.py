@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import Counter
 
@@ -14,6 +15,8 @@ from stream_group_world import Call, GroupWorld, Member
 
 from rabbit_chx.streams.frames import StreamChanged
 
+#: More by `make long WHAT=simulate`.
+_SEEDS = int(os.environ.get("GROUP_SEEDS", "40"))
 #: Events of a life, by their weights.
 EVENTS = {
     "publish": 8,
@@ -118,7 +121,7 @@ class Life:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(8, 120))]
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(8, _SEEDS))]
 )
 def test_whatever_happens(seed: int) -> None:
     life = Life(seed)
