@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from decimal import Decimal
 from typing import Any
@@ -18,7 +20,7 @@ from pika.exchange_type import ExchangeType
 from publishing_support import Consumed, through
 from tcp_proxy import Proxy
 
-from rabbit_chx import AmqpField, SharedPublisher
+from rabbit_chx import AmqpField, Broker, SharedPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -30,6 +32,7 @@ from rabbit_chx.errors import (
     UnreachableError,
     UnroutableError,
 )
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
@@ -38,6 +41,14 @@ _SOON_S = 60.0
 
 def error_of(future: Future[None]) -> BaseException | None:
     return future.exception(_SOON_S)
+
+
+def await_health(publisher: SharedPublisher) -> None:
+    """Wait until messages can be sent."""
+    deadline = time.monotonic() + _SOON_S
+    while not publisher.healthy() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert publisher.healthy()
 
 
 def test_threads_and_tasks_share_it(consumed: Consumed, vhost_url: str) -> None:
@@ -225,10 +236,7 @@ def test_it_becomes_healthy_again_without_a_message(
         line.cut()
         assert isinstance(error_of(publisher.submit("k", "b")), UnreachableError | UnknownOutcomeError)
         line.accept()
-        deadline = time.monotonic() + _SOON_S
-        while not publisher.healthy() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert publisher.healthy()
+        await_health(publisher)
 
 
 def test_a_login_that_is_refused(vhost_url: str) -> None:
@@ -251,3 +259,65 @@ def test_a_queue_that_is_unbound_and_bound_again(channel: BlockingChannel, vhost
         channel.exchange_declare("turns", CHX)
         channel.queue_bind("turns", "turns", "1")
         assert error_of(publisher.submit("k", "b")) is None
+
+
+@pytest.mark.extended
+@pytest.mark.restarts
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["kill", "restart"])
+def test_what_32_threads_hear_is_what_is_in_the_queues_though_the_broker_stops(
+    vhost: RunningBroker, how: str
+) -> None:
+    """Each has up to a hundred messages under way; the broker stops twice."""
+    threads, stopped = 32, threading.Event()
+    outcomes: list[dict[str, Future[None]]] = [{} for _ in range(threads)]
+    with Broker(vhost.url, vhost.management_url) as control:
+        control.declare("x", {"a": 1, "b": 1}, queue_arguments={"x-queue-type": "quorum"})
+
+    def submit(publisher: SharedPublisher, number: int) -> None:
+        room = threading.BoundedSemaphore(100)
+        for i in itertools.count():
+            room.acquire()
+            if stopped.is_set():
+                return
+            future = publisher.submit(f"{number}.{i % 7}", f"{number} {i}", message_id=f"{number} {i}")
+            future.add_done_callback(lambda _: room.release())
+            outcomes[number][f"{number} {i}"] = future
+
+    with SharedPublisher(vhost.url, "x", block_s=120) as publisher:
+        workers = [threading.Thread(target=submit, args=(publisher, number)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for _ in range(2):
+            await_health(publisher)
+            time.sleep(1)
+            if how == "kill":
+                vhost.kill()
+                time.sleep(1)
+                vhost.start()
+            else:
+                vhost.restart()
+        await_health(publisher)
+        time.sleep(1)
+        stopped.set()
+        for worker in workers:
+            worker.join(_SOON_S)
+        errors = {body: error_of(future) for part in outcomes for body, future in part.items()}
+        stats = publisher.stats()
+    assert stats.reconnects >= 2
+    confirmed = {body for body, error in errors.items() if error is None}
+    assert len(confirmed) == len(errors) > 1_000, Counter(map(repr, errors.values())).most_common(3)
+    found = Counter(text for queue in ("a", "b") for text in drained(vhost.url, queue))
+    assert found.keys() == confirmed
+    assert found.total() <= len(confirmed) + stats.republished
+
+
+def drained(url: str, queue: str) -> Iterator[str]:
+    """Take all messages of a queue."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        got: Any
+        for got in channel.consume(queue, auto_ack=True, inactivity_timeout=5):
+            if got[0] is None:
+                return
+            yield got[2].decode()
