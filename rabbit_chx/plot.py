@@ -20,6 +20,7 @@ from rabbit_chx.rendering import printable
 from rabbit_chx.routing import SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology import Plan
 from rabbit_chx.topology.planning.map_change import MapChange
 
@@ -93,8 +94,7 @@ def slots(table: SlotTable, ax: Axes | None = None) -> Axes:
         table: the slots.
         ax: the Axes to draw on; None for those of a new Figure.
     """
-    if not isinstance(table, SlotTable):
-        raise InputError(f"{table!r:.60} is not a slot table: give a SlotTable")
+    check_slot_table(table)
     owners = [table.owners.get(slot) for slot in table.slots]
     queues, note = _most(
         sorted({*owners}, key=lambda queue: (queue is None, owners.index(queue))), owners.count

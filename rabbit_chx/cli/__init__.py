@@ -16,10 +16,10 @@ _FAILED = 70
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        import click  # noqa: F401
-    except ImportError:
+        from rabbit_chx.cli.app import run
+    except ImportError as error:
+        if error.name != "click":
+            raise
         sys.stderr.write("rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n")
         return _FAILED
-    from rabbit_chx.cli.app import run
-
     return int(run(sys.argv[1:] if arguments is None else arguments))

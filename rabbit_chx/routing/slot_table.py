@@ -373,6 +373,12 @@ def kept_slots(
     return kept, remaining
 
 
+def check_slot_table(table: object) -> None:
+    """Raise an InputError unless the argument is a SlotTable."""
+    if not isinstance(table, SlotTable):
+        raise InputError(f"{table!r:.60} is not a slot table: give a SlotTable, as Broker.slots returns it")
+
+
 @overload
 def ring_beneath(key_map: HashRing | SlotTable) -> HashRing: ...
 

@@ -22,6 +22,7 @@ from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
+from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
@@ -211,8 +212,7 @@ def balance(
     Raises:
         InputError: a weight, a load or the target is invalid, the load is 0, or no queue may have slots.
     """
-    if not isinstance(slots, SlotTable):
-        raise InputError(f"{slots!r:.60} is not a SlotTable: give one, as Broker.slots returns it")
+    check_slot_table(slots)
     queues = [queue for queue in slots.destinations if isinstance(queue, str)]
     weights = _checked_weights(dict.fromkeys(queues, 1) if weights is None else weights)
     sample = load if isinstance(load, SlotLoad) else _checked_load(load)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
@@ -38,6 +37,7 @@ from spark_connector.reports import (
     save_report,
 )
 from spark_connector.spark_errors import raising_without_traceback
+from spark_connector.writing.exchange_check import look_at_hash_exchange
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,

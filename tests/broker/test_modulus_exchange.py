@@ -20,10 +20,10 @@ from rabbit_chx import Broker, ConsumerGroup, Publisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import main
 from rabbit_chx.errors import PlanRefusedError, PublishError
-from rabbit_chx.publishing.exchange_check import look_at_hash_exchange
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import PolicyDefinition, check, plan
+from spark_connector.writing.exchange_check import look_at_hash_exchange
 
 pytestmark = pytest.mark.broker
 

@@ -13,8 +13,8 @@ from simulated_shared import shared_scenario, simulate_shared
 from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import Session
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.outbox import Outbox
-from rabbit_chx.publishing.shared_delivery import SharedDelivery
+from rabbit_chx.publishing.shared.outbox import Outbox
+from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 
 _AT_ONCE = 50
 #: More by `make long WHAT=simulate`.

@@ -59,6 +59,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     plain,
 )
+from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
@@ -431,12 +432,18 @@ def _check_deletion(
     return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
 
 
+def _ring_changes(plan: Plan) -> Iterator[tuple[str, MapChange, HashRing]]:
+    """Yield each exchange with a ring, its change, and its ring after the plan."""
+    for name, change in plan.rings.items():
+        if isinstance(change.after, HashRing):
+            yield name, change, change.after
+
+
 def _marks_during(plan: Plan, unfinished: Mapping[str, str]) -> dict[str, str]:
     """Return the marks of the rings while a plan is applied, with those of an apply that ended early."""
     marks = dict(unfinished)
-    for name, change in plan.rings.items():
-        after = change.after
-        if not isinstance(after, HashRing) or not change.steps or not after.release.follows(RESTART_KEEPS):
+    for name, change, after in _ring_changes(plan):
+        if not change.steps or not after.release.follows(RESTART_KEEPS):
             continue
         mark = mark_of(after, is_new=not change.before.buckets)
         if name in marks and not is_same_ring(marks[name], mark):
@@ -462,19 +469,13 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     Raises:
         BrokerRefusedError: a ring differs from the plan.
     """
-    planned = {
-        name: change.after
-        for name, change in plan.rings.items()
-        if change.steps and isinstance(change.after, HashRing)
-    }
+    planned = {name: after for name, change, after in _ring_changes(plan) if change.steps}
     if broker.record is not None and planned:
         planned = _verify_bindings(planned, broker)
         unchanged = {
-            name: change.before
-            for name, change in plan.rings.items()
-            if not change.steps
-            and isinstance(change.before, HashRing)
-            and change.before.provenance in CERTAIN
+            name: after
+            for name, change, after in _ring_changes(plan)
+            if not change.steps and change.before.provenance in CERTAIN
         }
         broker.record = broker.record.after({**unchanged, **planned})
     if not broker.has_source or not planned:

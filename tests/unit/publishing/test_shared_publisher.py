@@ -36,8 +36,9 @@ from rabbit_chx.errors import (
     UnreachableError,
     UnroutableError,
 )
-from rabbit_chx.publishing import SharedPublisher, shared_publisher
-from rabbit_chx.publishing.outbox import Latencies
+from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing.shared import shared_publisher
+from rabbit_chx.publishing.shared.outbox import Latencies
 from rabbit_chx.routing import HashRing
 
 _SOON_S = 10.0
@@ -361,7 +362,9 @@ def test_at_exit_open_messages_are_sent(peer: Peer) -> None:
 
 def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
     peer.answer = by_body({"0": ack}, nothing)
-    done = run_program(peer, "from rabbit_chx.publishing import shared_publisher as s; s._EXIT_S = 0.2")
+    done = run_program(
+        peer, "from rabbit_chx.publishing.shared import shared_publisher as s; s._EXIT_S = 0.2"
+    )
     assert done.returncode == 0
     assert "9 messages are not answered at the exit" in done.stderr
 

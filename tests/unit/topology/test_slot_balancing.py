@@ -199,7 +199,7 @@ def test_an_invalid_target(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("x", {}), "'x' is not a SlotTable"),
+        (("x", {}), "'x' is not a slot table"),
         ((TABLE, {}), "the slots have no load"),
         ((TABLE, load_of(-1, *[1] * 7)), "the load of exchange events.slot.00 is -1"),
         ((TABLE, {SLOTS[0]: float("nan")}), "is nan"),

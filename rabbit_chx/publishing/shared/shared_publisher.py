@@ -45,9 +45,9 @@ from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.outbox import ErrorFor, Message, Outbox, SharedStats
 from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
-from rabbit_chx.publishing.shared_delivery import SharedDelivery
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
+from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 from rabbit_chx.retry import Backoff
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 

@@ -9,8 +9,8 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, RabbitChxError
-from rabbit_chx.publishing import exchange_check
-from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
+from spark_connector.writing import exchange_check
+from spark_connector.writing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 
 
 def _looked_at(monkeypatch: pytest.MonkeyPatch, answer: RabbitChxError | None) -> HashExchangeFacts:

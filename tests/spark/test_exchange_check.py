@@ -8,8 +8,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.testing import RunningBroker
+from spark_connector.writing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 
 pytestmark = pytest.mark.broker
 

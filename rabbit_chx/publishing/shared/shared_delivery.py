@@ -29,7 +29,7 @@ from rabbit_chx.publishing.delivery import (
 )
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Patience
-from rabbit_chx.publishing.outbox import ErrorFor, Message, Outbox
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
 
 _IDLE_POLL_S = 1.0
 
