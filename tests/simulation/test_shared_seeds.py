@@ -116,7 +116,7 @@ def test_a_deliberate_bug_is_found(
 
     monkeypatch.setattr(owner, method, buggy)
     found: set[str] = set()
-    for seed in range(400):
+    for seed in (375, *range(400)):  # 375 alone shows one of the bugs
         found |= simulate_shared(shared_scenario(seed, most=150)).kinds
         if breaks in found:
             return
