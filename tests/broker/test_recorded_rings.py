@@ -104,6 +104,7 @@ def killed_everywhere(site: ChangedSite, plans: int) -> Counter[str]:
                 if not applier.killed(new, before):
                     break
                 seen["kills"] += 1
+                site.wait_until_unlocked()
                 compare(site, old, new, seen)
     assert seen["differences"] == 0, seen
     return seen
