@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 from blocks import PAGES as ALL_PAGES
 from blocks import check_output, console_examples, page, python_blocks, run_command
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -41,6 +43,7 @@ OTHERS = {
     "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
     "docs/tutorial.md": "typed from top to bottom",
+    "docs/web-services.md": "test_web_services.py serves it",
 }
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
 SPARK_PATHS = ("checkpoint", "trips.parquet", "reports", "drained")
@@ -125,6 +128,38 @@ def test_the_block_runs_alone(run: Callable[..., None], block: str) -> None:
 @pytest.mark.parametrize("block", blocks(on_spark=True))
 def test_the_block_runs_alone_on_spark(run: Callable[..., None], block: str) -> None:
     run(block)
+
+
+@pytest.mark.spark
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+@pytest.mark.usefixtures("spark")
+def test_the_queues_have_the_rows_of_the_first_write_of_spark(
+    run: Callable[..., None], vhost: RunningBroker, tmp_path: Path
+) -> None:
+    run(python_blocks("docs/spark.md")[0])
+    ((command, shown),) = console_examples(page("docs/spark.md"))
+    here = addressed(command, vhost).replace(
+        "list_queues", f"list_queues -p {ConnectionSettings.from_uri(vhost.url).vhost}"
+    )
+    assert run_command(here, 60, tmp_path).stdout.decode() == shown
+
+
+@pytest.mark.spark
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+@pytest.mark.usefixtures("spark")
+def test_the_rows_of_a_key_are_in_order(run: Callable[..., None], vhost: RunningBroker) -> None:
+    (block,) = (block for block in python_blocks("docs/spark.md") if "sortWithinPartitions" in block)
+    run(block.replace("range(10_000)", "range(9_999, -1, -1)"))  # the page's rows are sorted already
+    numbers: dict[str, list[int]] = {}
+    with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
+        channel = connection.channel()
+        for queue in ("orders.1", "orders.2"):
+            got: Any = channel.basic_get(queue, auto_ack=True)
+            while got[0] is not None:
+                numbers.setdefault(got[0].routing_key, []).append(int(got[2]))
+                got = channel.basic_get(queue, auto_ack=True)
+    assert sum(map(len, numbers.values())) == 10_000
+    assert all(found == sorted(found) for found in numbers.values())
 
 
 @pytest.mark.extended

@@ -1,14 +1,19 @@
-"""docs/operators.md and docs/slots.md: the shares on them are those of the library."""
+"""docs/operators.md and docs/slots.md: the shares on them are those of the library, and the finding is that of a broker."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
-from blocks import page, run_doctest
+import pika
+import pytest
+from blocks import check_output, page, run_doctest
 from slot_files import live_of
 
-from rabbit_chx import Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.analysis.wording import percent
+from rabbit_chx.cli import main
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
 PAGE = "docs/operators.md"
@@ -56,3 +61,21 @@ def test_the_file_of_slots_is_read() -> None:
     told = [str(change) for change in made.changes]
     assert {"delete exchange events.slot.00", "delete queue events.park"} <= set(told)
     assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
+
+
+@pytest.mark.broker
+def test_a_finding_is_shown_as_the_command_prints_it(
+    vhost: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vhost.management_url is not None
+    assert vhost.ring_via is not None
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.declare("orders", {f"orders.{number}": 10 for number in range(1, 4)})
+    with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
+        connection.channel().queue_bind("orders.2", "orders", "20")
+    monkeypatch.setenv("AMQP_URL", vhost.url)
+    monkeypatch.setenv("RABBIT_CHX_MANAGEMENT_URL", vhost.management_url)
+    monkeypatch.setenv("RABBIT_CHX_RING_VIA", shlex.join(vhost.ring_via))
+    assert main(["ring", "check", "--all"]) == 1
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
+    check_output(capsys.readouterr().out, f"...\n{shown}")

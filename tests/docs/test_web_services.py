@@ -1,0 +1,78 @@
+"""docs/web-services.md: its service runs as written, and its answers are those of the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from blocks import console_examples, page, python_blocks, run_command
+
+from rabbit_chx import Broker
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+PAGE = "docs/web-services.md"
+((CURL, ANSWER),) = console_examples(page(PAGE))
+
+
+@contextmanager
+def service(url: str, folder: Path) -> Iterator[str]:
+    """The service of the page, as the command of the page with its host and port."""
+    (block,) = python_blocks(PAGE)
+    (folder / "service.py").write_text(block)
+    (application,) = re.findall(r"^uvicorn (\S+)$", page(PAGE), re.MULTILINE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # passed on, so that nobody else gets its port
+        process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", application, f"--fd={listener.fileno()}"],
+            cwd=folder,
+            env={**os.environ, "AMQP_URL": url},
+            pass_fds=[listener.fileno()],
+        )
+        port = listener.getsockname()[1]
+    try:
+        yield CURL.replace("localhost:8000", f"127.0.0.1:{port}")
+        process.terminate()
+        assert process.wait(30) in (0, -15)  # uvicorn raises the signal again after its shutdown
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answer(command: str, folder: Path) -> tuple[str, str]:
+    """Return the body of the answer, and its status."""
+    ran = run_command(rf"{command} --silent --max-time 60 --write-out '\n%{{http_code}}'", 90, folder)
+    body, code = ran.stdout.decode().rsplit("\n", 1)
+    return body, code
+
+
+def test_a_confirmed_message_is_in_a_queue(vhost: RunningBroker, tmp_path: Path) -> None:
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.declare("orders", {"orders.1": 1})
+    with service(vhost.url, tmp_path) as command:
+        assert answer(command, tmp_path) == (ANSWER.strip(), "202")
+    with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
+        got: Any = connection.channel().basic_get("orders.1", auto_ack=True)
+    assert (got[0].routing_key, got[2]) == ("customer-42", b"{}")
+
+
+def test_a_message_that_no_queue_takes_gets_422(vhost: RunningBroker, tmp_path: Path) -> None:
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.declare("orders", {})
+    with service(vhost.url, tmp_path) as command:
+        assert answer(command, tmp_path)[1] == "422"
+
+
+def test_an_unreachable_broker_gets_503(tmp_path: Path) -> None:
+    with service("amqp://127.0.0.1:1", tmp_path) as command:
+        body, code = answer(command, tmp_path)
+    assert code == "503"
+    assert "127.0.0.1:1" in body
