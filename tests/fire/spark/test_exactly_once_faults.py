@@ -31,6 +31,7 @@ ROWS = 250_000
 #: Behind the first rows that the first task sends at once; it has three times as many.
 FAULT_AT = 30_000
 FAILS_AT = 45_000
+PAUSE_S = 0.3
 PATH = "Spark into streams, exactly once"
 ONCE = "The write succeeds: Spark runs the task again, with all its rows. Every row is in its stream once."
 ON_THE_SAME_TASK = "The write succeeds, and no task is repeated. Every row is in its stream once."
@@ -74,7 +75,8 @@ def cancelled(run: SparkRun) -> Iterator[None]:
 
 
 def begin(run: SparkRun, site: StreamSite, **arguments: Any) -> None:
-    """Start the write."""
+    """Start the write. The first task takes a minute until the fault, which a busy machine may need to see the rows."""
+    arguments.setdefault("step", spark_jobs.Trickle(run.begun, PAUSE_S))
     run.begin(spark_jobs.write_once, rows=ROWS, ring=site.ring.to_json(), **arguments)
 
 
