@@ -76,6 +76,11 @@ class Ledger(Generic[Batch]):
         """Return whether at most this many messages are open, or the broker refused one."""
         return self.open <= until_open or bool(self.refused)
 
+    @property
+    def is_last_open(self) -> bool:
+        """True if the last message has no answer."""
+        return self._low < self.sent and self.sent not in self._ahead
+
     def take_refused(self) -> list[Part[Batch]]:
         """Remove and return the nacked messages, by batch."""
         refused, self.refused = self.refused, []

@@ -15,9 +15,9 @@ publisher with `drive_async`. So both make the same decisions.
   a header makes it fail (541). Such a row is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
   not name the row, and after two losses without a confirm in between, the open rows are sent one by one, and new rows wait. The next row
   follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe behind it: the channel has
-  processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone,
-  unconfirmed and unprocessed, at a close is refused. A loss without a close of the broker never refuses a row; if the outage ends in a
-  failure, the error names the row that was alone.
+  processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone
+  at a close is refused: no other is open, or the channel has processed all others. A loss without a close of the broker never refuses a
+  row; if the outage ends in a failure, the error names the row that was alone.
 - **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
   from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
 """
@@ -137,6 +137,7 @@ class RowBatch:
         acked: messages that the broker had confirmed in all at the last refusal.
         closes: how often the broker closed the channel or the connection while these rows were open.
         losses: how often a connection was lost while this row was open alone.
+        is_processed: whether the channel has once processed this row without closing over it; its confirm is missing.
     """
 
     rows: Rows
@@ -146,6 +147,7 @@ class RowBatch:
     acked: int = 0
     closes: int = 0
     losses: int = 0
+    is_processed: bool = False
 
     def pick(self, places: Sequence[int]) -> RowBatch:
         """Return the rows with these indices."""
@@ -508,6 +510,7 @@ class Delivery:
     def _recover(self, cause: RabbitChxError) -> Steps:
         connection = self._connection
         in_doubt: list[RowBatch] = []
+        is_last_alone = False
         if connection is not None:
             connection.session.fail(cause)
             self._settle_refused(connection, self._clock())
@@ -515,6 +518,9 @@ class Delivery:
             if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
             in_doubt = [batch.pick(indexes) for batch, indexes in ledger.unanswered()]
+            is_last_alone = self._one_by_one and connection.session.probes > 0 and ledger.is_last_open
+            if self._one_by_one:
+                in_doubt = self._mark_processed(in_doubt, is_last_alone=is_last_alone)
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
         is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, in_doubt)
         if not (outage.is_recoverable(cause) or is_over_a_row):
@@ -523,9 +529,7 @@ class Delivery:
         if connection is not None:
             outage.losses += bool(in_doubt)
             self._take_back(connection, in_doubt)
-            self._doubt(
-                cause, in_doubt, by_broker=is_over_a_row, is_last_alone=bool(connection.session.probes)
-            )
+            self._doubt(cause, in_doubt, by_broker=is_over_a_row, is_last_alone=is_last_alone)
         _log.warning(
             "%s; reconnecting, %d rows are open",
             cause,
@@ -549,6 +553,14 @@ class Delivery:
         is_shared = all(batch.rows.exchanges is None for batch in in_doubt)
         return _is_close(cause) and bool(in_doubt) and not (is_shared and is_of_exchange(cause))
 
+    def _mark_processed(self, in_doubt: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
+        """Return the rows in doubt, of which all but perhaps the last were processed; a row that is processed first is progress."""
+        processed = in_doubt[: len(in_doubt) - is_last_alone]
+        if not all(batch.is_processed for batch in processed):
+            self._outage = None
+        marked = [replace(batch, is_processed=True, losses=0) for batch in processed]
+        return marked + in_doubt[len(processed) :]
+
     def _doubt(
         self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool, is_last_alone: bool
     ) -> None:
@@ -556,7 +568,7 @@ class Delivery:
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in in_doubt)
         was_one_by_one = self._one_by_one
-        if by_broker and not any(batch.closes for batch in in_doubt):
+        if by_broker and not (was_one_by_one and any(batch.closes for batch in in_doubt)):
             self._acked_at_close = self._acked
         if by_broker or (lost and self._outage.losses >= 2):
             self._one_by_one = True
@@ -564,8 +576,9 @@ class Delivery:
         alone = lost - 1 if lost == 1 or is_last_alone else None
         for place, batch in enumerate(self._unsent[:lost]):
             if alone in (None, place):
+                closes = batch.closes if was_one_by_one else 0  # those of an earlier doubt are over
                 self._unsent[place] = replace(
-                    batch, closes=batch.closes + by_broker, losses=batch.losses + (alone == place)
+                    batch, closes=closes + by_broker, losses=batch.losses + (alone == place)
                 )
         if not by_broker:
             return
@@ -606,11 +619,12 @@ class Delivery:
         if not self._unsent:
             self._one_by_one = self._confirms_slowly = False
         elif connection.session.failure is None and connection.session.blocked is None:
-            batch = self._unsent.pop(0)
-            self.tally.republished += 1
-            self._publish(connection, batch)
-            connection.session.probe()
-            self._sent_alone_at = self._clock()
+            sent = connection.session.ledger.sent
+            self._publish(connection, self._unsent.pop(0))
+            if connection.session.ledger.sent > sent:  # else it has expired
+                self.tally.republished += 1
+                connection.session.probe()
+                self._sent_alone_at = self._clock()
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""

@@ -96,6 +96,10 @@ class Broker:
             chance=lambda: 1.0,
         )
 
+    def follow(self, script: Iterable[Event]) -> None:
+        """Follow another script from now on."""
+        self._script = iter(script)
+
     def run(self, steps: Steps) -> None:
         """Execute every step of an operation."""
         drive(steps, self.do)

@@ -42,6 +42,8 @@ from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 
+INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
+
 
 def still_sent(*bodies: str) -> Event:
     """Time goes by, in which nothing else is sent than this."""
@@ -215,6 +217,54 @@ def test_where_confirms_are_slow_a_row_in_doubt_follows_once_the_one_before_was_
     assert sent == [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]]
 
 
+def test_closes_of_an_earlier_doubt_count_no_more() -> None:
+    """A row without a confirm was in doubt, and another closed the connection. A later close over nothing does not refuse it."""
+
+    def fail_over_p(connection: ScriptedConnection) -> None:
+        connection.fails_over = "p"
+        if "p" in connection.bodies:
+            lost(INTERNAL)(connection)
+
+    broker = Broker(repeat(fail_over_p), limits=Limits(max_in_flight=2))
+    broker.hand_over("a p")
+    broker.hand_over("x")
+    assert broker.connections[-1].bodies == ["a", "x"]
+    broker.follow(chain([ack(2, multiple=False), lost(INTERNAL)], repeat(ack())))
+    report = broker.drain()
+    assert (report.confirmed, report.nacked) == (2, 1)
+
+
+def test_rows_that_are_processed_are_progress_of_an_outage() -> None:
+    """It takes longer than `reconnect_timeout_s` to find the row, and no confirm comes before."""
+    rows = [f"r{number}" for number in range(40)]
+
+    def serve(connection: ScriptedConnection) -> None:
+        connection.fails_over = "p"
+        if "p" in connection.bodies:
+            lost(INTERNAL)(connection)
+        elif len(broker.connections) > 3:
+            ack()(connection)
+
+    broker = Broker(repeat(serve), limits=Limits(max_in_flight=50), reconnect_timeout_s=5)
+    report = broker.publish(" ".join([*rows, "p"]))
+    assert (report.confirmed, report.nacked) == (40, 1)
+
+
+def test_a_probe_that_is_answered_late_blames_no_row_of_a_later_batch() -> None:
+    def serve(connection: ScriptedConnection) -> None:
+        connection.fails_over = "b"  # which closes nothing: the answer to its probe never comes
+        ack()(connection)
+
+    broker = Broker(chain([lost(INTERNAL)], repeat(serve)))
+    broker.publish("a b")
+    assert broker.connections[-1].session.probes
+    broker.connections[-1].fails_over = ""
+    broker.connections[-1].is_channel_closed = False
+    refused = error_for(406, "PRECONDITION_FAILED - of an unknown row", where="amqp://broker")
+    broker.follow(chain([lost(refused)], repeat(ack())))
+    assert broker.publish("c d e").nacked == 0
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -271,6 +321,7 @@ def test_two_losses_without_a_confirm_send_the_rows_one_by_one_until_all_are_ans
 
 def test_a_row_that_was_alone_at_each_loss_of_an_outage_is_named_at_its_end() -> None:
     def drop(connection: ScriptedConnection) -> None:
+        connection.fails_over = "b"
         (lost() if "b" in connection.bodies else ack())(connection)
 
     broker = Broker(repeat(drop), reconnect_timeout_s=20)
