@@ -79,9 +79,12 @@ def commands(heading: str) -> str:
 def run_as_written(
     heading: str, cluster: StandaloneSpark, folder: Path, wheels: Path, python: str = "python3"
 ) -> None:
-    """Run the commands of a section; only the addresses of the master and of the package index are others."""
+    """Run the commands of a section; only the address of the master is another, and instead of the clone a wheel of it is installed."""
+    block = commands(heading)
+    assert "/path/to/clone" in block
     done = cluster.submit(
-        "set -e\n" + commands(heading).replace("spark://master:7077", cluster.master),
+        "set -e\n"
+        + block.replace("spark://master:7077", cluster.master).replace("/path/to/clone", "rabbit-chx"),
         cwd=folder,
         PIP_NO_INDEX="1",
         PIP_NO_COMPILE="1",
