@@ -240,8 +240,9 @@ def main() -> None:
         for kind in ("classic", "quorum"):
             with temporary_vhost(broker) as vhost, ExitStack() as stack:
                 url = vhost.url
-                channel = pika_channel(stack, url)
-                channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": kind})
+                with ExitStack() as own:
+                    channel = pika_channel(own, url)
+                    channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": kind})
 
                 def counted(run: Run, url: str = url) -> None:
                     with ExitStack() as own:
