@@ -78,7 +78,7 @@ class Ledger(Generic[Batch]):
 
     @property
     def is_last_open(self) -> bool:
-        """True if the last message has no answer."""
+        """True if the last message is not answered."""
         return self._low < self.sent and self.sent not in self._ahead
 
     def take_refused(self) -> list[Part[Batch]]:

@@ -282,9 +282,8 @@ class Delivery:
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
-        self._one_by_one = (
-            False  # `_unsent` has single rows; the next is sent once the last is known to be harmless
-        )
+        # `_unsent` has single rows; the next is sent once the last is known to be harmless.
+        self._one_by_one = False
         self._sent_alone_at = 0.0  # when the last of them was sent
         self._confirms_slowly = False  # one of them was not confirmed within `_SLOW_CONFIRM_S`
         self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are in doubt
@@ -444,9 +443,8 @@ class Delivery:
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
         """Return the poll that ends when the window may have room, or when a refused batch is due."""
         if self._one_by_one:
-            return Poll(
-                _LONGEST_POLL_S, None if self._confirms_slowly else 0
-            )  # None: until the answer to the probe
+            # Where confirms are slow, until the answer to the probe.
+            return Poll(_LONGEST_POLL_S, None if self._confirms_slowly else 0)
         if not self._refused.rows:
             return Poll(_LONGEST_POLL_S, until_open)
         wait_s = _LONGEST_POLL_S
@@ -518,8 +516,8 @@ class Delivery:
             if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
             in_doubt = [batch.pick(indexes) for batch, indexes in ledger.unanswered()]
-            is_last_alone = self._one_by_one and connection.session.probes > 0 and ledger.is_last_open
             if self._one_by_one:
+                is_last_alone = connection.session.probes > 0 and ledger.is_last_open
                 in_doubt = self._mark_processed(in_doubt, is_last_alone=is_last_alone)
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
         is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, in_doubt)

@@ -155,7 +155,7 @@ def _check_repeated(
             if first[key] == entry.path:
                 message = f"the range of this entry repeats the same {noun}"
             value = getattr(entry.value, identity[0])
-            # A super stream has bindings, and no field `source`.
+            # The bindings of a super stream are not written: an error of theirs is at its name.
             field = identity[0] if identity[0] in entry.written else "name"
             problems.add(f"{entry.path}.{field}", value, message, "write each one once")
         first.setdefault(key, entry.path)

@@ -205,7 +205,7 @@ def test_where_confirms_are_slow_a_row_in_doubt_follows_once_the_one_before_was_
     def serve(connection: ScriptedConnection) -> None:
         connection.fails_over = "c"
         if "c" in connection.bodies:
-            lost(error_for(541, "INTERNAL_ERROR", where="amqp://broker"))(connection)
+            lost(INTERNAL)(connection)
         elif broker.now > 30:
             ack()(connection)
 
@@ -283,8 +283,7 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
 
 
 def test_no_row_is_blamed_while_nothing_is_confirmed() -> None:
-    internal = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
-    report = Broker(iter([lost(internal), lost(internal), *[ack()] * 4])).publish("a b c")
+    report = Broker(iter([lost(INTERNAL), lost(INTERNAL), *[ack()] * 4])).publish("a b c")
     assert (report.confirmed, report.nacked) == (3, 0)
 
 
@@ -330,6 +329,23 @@ def test_a_row_that_was_alone_at_each_loss_of_an_outage_is_named_at_its_end() ->
     ):
         broker.publish("a b c")
     assert broker.delivery.report.confirmed == 1
+
+
+def test_a_row_that_was_processed_later_is_not_named_at_the_end_of_an_outage() -> None:
+    def drop(connection: ScriptedConnection) -> None:
+        number = len(broker.connections)
+        connection.fails_over = "a" if number in (3, 4) else ""
+        if number < 5:
+            assert connection.bodies
+            lost()(connection)
+        elif connection.bodies[-1] == "c":
+            broker.refusals = [UnreachableError("nobody answers")] * 50
+            lost()(connection)
+
+    broker = Broker(repeat(drop), reconnect_timeout_s=30)
+    with pytest.raises(ConnectionLostError) as caught:
+        broker.publish("a b c")
+    assert "sent alone" not in str(caught.value)
 
 
 def test_without_reconnects_the_close_is_the_error() -> None:
