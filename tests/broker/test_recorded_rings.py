@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from changed_site import ChangedSite, changed_site
-from dying_applier import dying_applier
+from dying_applier import DyingApplier, dying_applier
 from few_seeds import few_seeds
 from quick_rings import quick_prefix
 
@@ -90,6 +90,30 @@ def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(sit
     assert seen["recorded"] > 5 * seen["assumed"] > 0, seen
 
 
+@pytest.mark.chx_broker(">=4.3")
+@pytest.mark.extended
+def test_rings_that_a_killed_apply_has_made_are_recorded_by_the_next_one(site: ChangedSite) -> None:
+    """A queue is left to delete, so the next plan has no steps of rings."""
+    old = Topology.from_toml(owned({"h": ["h.1", "h.0", "h.2"]}))
+    new = Topology.from_toml(owned({"h": ["h.0", "h.2"], "h2": ["h.4", "h.2"]}))
+    seen: Counter[str] = Counter()
+    with dying_applier(site) as applier:
+        killed_at_each_operation(site, applier, old, new, seen)
+    assert seen["kills"] > 5
+    assert seen["differences"] == 0, seen
+
+
+def owned(rings: dict[str, list[str]]) -> str:
+    """Return a file that owns everything, with exchanges by their queues."""
+    exchanges = [
+        f'[[exchanges]]\nname = "{name}"\ntype = "x-consistent-hash"\n'
+        f"ring = [{', '.join(f'{{ queue = {queue!r} }}' for queue in queues)}]\n"
+        for name, queues in rings.items()
+    ]
+    names = sorted({queue for queues in rings.values() for queue in queues})
+    return "".join(['owns = ["h*"]\n', *exchanges, *(f'[[queues]]\nname = "{name}"\n' for name in names)])
+
+
 def killed_everywhere(site: ChangedSite, plans: int) -> Counter[str]:
     """Kill each plan before each of its operations, by SIGKILL, and let the next apply do it with the same two files."""
     seen: Counter[str] = Counter()
@@ -98,16 +122,22 @@ def killed_everywhere(site: ChangedSite, plans: int) -> Counter[str]:
         for _ in range(plans):
             old = drawn(random_)
             new = changed(old, drawn(random_), random_)
-            for before in range(200):
-                site.apply(Topology(owns=("h*",)), allow_loss=True)
-                site.apply(old)
-                if not applier.killed(new, before):
-                    break
-                seen["kills"] += 1
-                site.wait_until_unlocked()
-                compare(site, old, new, seen)
+            killed_at_each_operation(site, applier, old, new, seen)
     assert seen["differences"] == 0, seen
     return seen
+
+
+def killed_at_each_operation(
+    site: ChangedSite, applier: DyingApplier, old: Topology, new: Topology, seen: Counter[str]
+) -> None:
+    for before in range(200):
+        site.apply(Topology(owns=("h*",)), allow_loss=True)
+        site.apply(old)
+        if not applier.killed(new, before):
+            break
+        seen["kills"] += 1
+        site.wait_until_unlocked()
+        compare(site, old, new, seen)
 
 
 def compare(site: ChangedSite, old: Topology, new: Topology, seen: Counter[str]) -> None:

@@ -470,8 +470,9 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
         BrokerRefusedError: a ring differs from the plan.
     """
     planned = {name: after for name, change, after in _ring_changes(plan) if change.steps}
-    if broker.record is not None and planned:
-        planned = _verify_bindings(planned, broker)
+    if broker.record is not None:  # also without steps: an apply that ended early may have made all rings
+        if planned:
+            planned = _verify_bindings(planned, broker)
         unchanged = {
             name: after
             for name, change, after in _ring_changes(plan)
