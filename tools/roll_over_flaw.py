@@ -20,6 +20,7 @@ from contextlib import closing
 
 import numpy as np
 
+from rabbit_chx.errors import UnreachableError
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -80,8 +81,7 @@ def cut(broker: RunningBroker) -> list[int]:
         f"the broker killed, and the segment cut at {cut_at}, after the snapshot, as a crash between the two writes leaves it"
     )
     broker.start()
-    with closing(StreamConnection(stream_settings(broker.stream_url))) as connection:
-        claimed = until_there(connection)
+    claimed = last_id_when_up(broker)
     print(f"started again; in the stream: {len(stored(broker))}; the broker's last id of 'load': {claimed}")
     with StreamPublisher(broker.stream_url, stream=_STREAM, name="load", window=1_000) as publisher:
         report = publish(publisher, 201, 300)
@@ -142,15 +142,22 @@ def tell_missing(found: Sequence[int], rows: int) -> None:
     print(f"in the stream: {len(found):,} of {rows:,} confirmed rows; missing: {len(missing):,}{places}")
 
 
-def until_there(connection: StreamConnection) -> int:
-    """Return the last id that the broker claims to have, as soon as the stream is up."""
+def last_id_when_up(broker: RunningBroker) -> int:
+    """Return the last id that the broker claims to have, as soon as the stream is up.
+
+    Shortly after its start a broker names the leader process of its last run, and a question about its writers ends the connection
+    (4.3.6: noproc in osiris:query_writers).
+    """
     deadline = time.monotonic() + 60
-    while (
-        connection.metadata([_STREAM], missing_ok=True)[_STREAM].leader is None
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.2)
-    return connection.publisher_sequence("load", _STREAM)
+    while True:
+        try:
+            with closing(StreamConnection(stream_settings(broker.stream_url))) as connection:
+                connection.metadata([_STREAM])
+                return connection.publisher_sequence("load", _STREAM)
+        except UnreachableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def newest_segment(broker: RunningBroker) -> str:

@@ -32,6 +32,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     PublishError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import StreamPublisher
@@ -328,6 +329,10 @@ class StreamGroupConnection:
         with closing(self._reading.open_any()) as connection:
             try:
                 connection.metadata([journal])
+            except UnreachableError as error:
+                # The stream exists: another member has just created it, or its nodes are down. Its reader waits for them.
+                if error.reply_code != Code.STREAM_NOT_AVAILABLE:
+                    raise
             except NotFoundError:
                 with suppress(MismatchError):  # another member was faster
                     connection.create_stream(journal, _JOURNAL_ARGUMENTS)

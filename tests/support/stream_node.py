@@ -45,7 +45,7 @@ from rabbit_chx.streams.nodes import stream_settings
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"
 HOST = "127.0.0.1"
-_NO_STREAM = b"\0\2"
+_NO_STREAM, _NOT_AVAILABLE = b"\0\2", b"\0\6"
 _NO_LEADER = b"\xff\xff"
 _LAST, _NEXT, _OFFSET, _TIME = 2, 3, 4, 5
 _CONSUMER_UPDATE_REPLY = 0x8000 | Key.CONSUMER_UPDATE
@@ -311,6 +311,7 @@ class StreamNode:
         super_streams: the partitions, by the names of the super streams.
         leader: the node with the leaders of all streams; None while none is elected.
         replicas: the other nodes that have the streams.
+        starting: the streams that exist and have no running member yet.
         version: the release that it reports.
         commands: the commands that it reports, each in version 1, Publish also in version 2.
         frame_max: the largest frame that it takes.
@@ -343,6 +344,7 @@ class StreamNode:
         self.super_streams: dict[str, tuple[str, ...]] = {}
         self.leader: StreamNode | None = self
         self.replicas: Sequence[StreamNode] = ()
+        self.starting: set[str] = set()
         self.version = "3.10.8"
         self.commands: Sequence[int] = ()
         self.opening = {"advertised_host": host, "advertised_port": str(port)}
@@ -489,14 +491,16 @@ class StreamNode:
         }
         leader = b"\0\0" if 0 in known else _NO_LEADER
         replicas = array(number.to_bytes(2) for number in known if number)
+
+        def state(name: str) -> bytes:
+            if name in self.streams and name not in self.starting:
+                return OK + leader + replicas
+            return (_NOT_AVAILABLE if name in self.starting else _NO_STREAM) + _NO_LEADER + EMPTY
+
         return array(
             number.to_bytes(2) + name_field(node.host) + node.port.to_bytes(4)
             for number, node in known.items()
-        ) + array(
-            name_field(name)
-            + (OK + leader + replicas if name in self.streams else _NO_STREAM + _NO_LEADER + EMPTY)
-            for name in streams
-        )
+        ) + array(name_field(name) + state(name) for name in streams)
 
 
 # -- in memory

@@ -621,6 +621,22 @@ def test_each_entry_of_the_journal_is_read_once_over_losses(world: GroupWorld) -
     assert read == [0, 1, 2, 3]
 
 
+def test_a_journal_that_another_member_has_just_created_is_awaited(world: GroupWorld) -> None:
+    """The broker knows it and has not started it. That is a wait, and does not end a session."""
+    world.node.streams[JOURNAL] = world.node.new_log()
+    world.node.starting = {JOURNAL}
+    world.node.publish("s", 1)
+
+    async def story() -> None:
+        async with world.joined() as member:
+            await asyncio.sleep(2)
+            world.node.starting = set()
+            await world.until(world.is_all_handled, "all is handled")
+            assert member.group.reconnects == 0
+
+    world.run(story)
+
+
 def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
     async def story() -> None:
         async with world.joined() as member:
