@@ -25,11 +25,11 @@ from rabbit_chx.topology.checking.check_rings import (
     differing_fields,
     live_ring_findings,
     misplaced_share,
-    slot_findings,
     wanted_member_findings,
     wanted_order_findings,
     wanted_ring_findings,
 )
+from rabbit_chx.topology.checking.check_slots import slot_findings
 from rabbit_chx.topology.live.shards import is_sharded
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved

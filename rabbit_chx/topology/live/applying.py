@@ -222,7 +222,7 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
         if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
             continue
         if subject.name not in live_queues:
-            continue  # a stand-in, which the plan declares to remove a ghost
+            continue  # a stand-in, which the plan declares to remove its buckets
         if subject.name in plan.parking_queues.values():
             continue  # it is drained first
         if subject.type == "stream":

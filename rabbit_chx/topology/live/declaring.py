@@ -72,7 +72,7 @@ def declare_exchange(
     is_new = exchange in missing
     if not is_new:
         to_bind, ring = _compare_existing(exchange, wanted, broker, allow_existing=allow_existing)
-        _refuse_ghosts(exchange.name, ring, missing)
+        _refuse_buckets_without_queue(exchange.name, ring, missing)
     changes = [PlannedChange("create", None, definition) for definition in missing]
     changes += [
         PlannedChange("bind", None, BindingDefinition(exchange.name, *binding), ring=True)
@@ -158,7 +158,7 @@ def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing
     return ring
 
 
-def _refuse_ghosts(
+def _refuse_buckets_without_queue(
     exchange: str, ring: HashRing, missing: Collection[ExchangeDefinition | QueueDefinition]
 ) -> None:
     """Refuse a certain ring if it has buckets of a queue that does not exist, because their messages are lost."""

@@ -403,17 +403,17 @@ def _order_binds(
 
 
 def _add_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[PlannedChange]:
-    """Return the late steps of a ring, with stand-ins for ghosts. A ghost is a destination that has buckets and does not exist.
+    """Return the late steps of a ring, with stand-ins for destinations that have buckets and do not exist.
 
-    The buckets of a ghost are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is
-    declared before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with
-    messages, so a stand-in queue rejects all messages, and publishers get a nack.
+    Such buckets are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is declared
+    before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with messages, so a
+    stand-in queue rejects all messages, and publishers get a nack.
     """
     steps = work.change.steps[work.early_step_count :]
     stand_ins: dict[Destination, NamedObject] = {}
     for destination in (step.binding.destination for step in steps if step.action == "bind"):
-        is_ghost = destination not in existing and destination in work.change.before.destinations
-        if is_ghost and destination not in work.change.after.destinations:
+        is_missing = destination not in existing and destination in work.change.before.destinations
+        if is_missing and destination not in work.change.after.destinations:
             stand_ins[destination] = (
                 ExchangeDefinition(destination.name, "fanout")
                 if isinstance(destination, ExchangeRef)

@@ -238,7 +238,8 @@ def _list_orders(
 def _list_unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
     """Return the steps that remove each destination that is not kept: first those without buckets, then from the end of the ring.
 
-    A ghost has buckets and no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that has some.
+    A destination with ghost buckets has no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that
+    has some.
     """
     bound: dict[Destination, list[RingMember]] = {}
     for member in live.bound:

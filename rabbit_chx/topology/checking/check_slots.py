@@ -1,0 +1,179 @@
+"""Findings about the slots of a live exchange, by themselves and compared with the layout of a topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.wording import FEW, listed, percent
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.key_map import plural
+from rabbit_chx.topology.changes import fields_between
+from rabbit_chx.topology.checking.check_rings import CheckedExchange, differing_fields
+from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, order_of_name
+from rabbit_chx.topology.slots import SlotLayout
+
+
+def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield the faults of an exchange's slots."""
+    layout = checked.layout
+    if layout is not None:
+        yield from _exchanges(checked, layout)
+    yield from _without_queue(checked)
+    yield from _with_several_queues(checked)
+    if layout is not None:
+        yield from _with_other_queues(checked, layout)
+    yield from _without_alternate(checked)
+    yield from _without_park(checked)
+    yield from _parked(checked)
+    yield from _transient_queues(checked)
+
+
+def _only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
+    return slots[0] if len(slots) == 1 else None
+
+
+def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
+    return sum(checked.shares.get(slot, 0.0) for slot in slots)
+
+
+def _fix(checked: CheckedExchange, by_hand: str) -> str:
+    """Return the command that applies the topology, or without a topology the manual fix."""
+    return checked.apply_command if checked.external or checked.file is not None else by_hand
+
+
+def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
+    wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
+    if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
+        message = (
+            f"{_named(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
+        )
+        yield checked.finding(
+            "missing", message, checked.apply_command, _only([ExchangeRef(name) for name in missing])
+        )
+    for exchange in wanted:
+        fields = (
+            fields_between(live_exchanges[exchange.name], exchange) if exchange.name in live_exchanges else ()
+        )
+        differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
+        if differing:
+            message = f"exchange {exchange.name} differs: {differing_fields(differing)}"
+            fix = f"{checked.apply_command} --allow-delete"
+            yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
+
+
+def _without_queue(checked: CheckedExchange) -> Iterator[Finding]:
+    park_of = {slot: park for park, slots in checked.parks.items() for slot in slots}
+    bare = [
+        slot for slot, queues in checked.slots.queues.items() if not queues and checked.reach.exists(slot)
+    ]
+    for slots in ([slot for slot in bare if slot in park_of], [slot for slot in bare if slot not in park_of]):
+        if slots:
+            share, park = _share(checked, slots), park_of.get(slots[0])
+            ends = "end in no queue" if park is None else f"wait in {park}"
+            message = f"{_slots_are(slots)} bound to no queue: {percent(share)} of all keys {ends}"
+            fix = _fix(checked, f"bind a queue to {slots[0].name}")
+            yield checked.finding("missing", message, fix, _only(slots), share)
+
+
+def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
+    for slot, queues in checked.slots.queues.items():
+        if len(queues) > 1:
+            share = _share(checked, [slot])
+            message = (
+                f"slot {slot.name} is bound to {len(queues)} queues, {' and '.join(queues)}: each message of {percent(share)} of "
+                "all keys is in all of them"
+            )
+            fix = _fix(checked, f"unbind all but one of them from {slot.name}")
+            yield checked.finding("second-binding", message, fix, slot, share)
+
+
+def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    owners, wanted = checked.slots.sole_owners, layout.owners
+    misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
+    if not misplaced:
+        return
+    share = _share(checked, misplaced)
+    now, then = Counter(owners.values()), Counter(wanted.values())
+    # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
+    counts = [
+        f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
+        for queue in sorted({*now, *then}, key=order_of_name)
+        if now[queue] != then[queue] and not layout.is_pinned
+    ]
+    places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
+    verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
+    message = (
+        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys are "
+        "elsewhere"
+    )
+    yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
+
+
+def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
+    name = checked.name
+    with_alternate = {slot for slots in checked.parks.values() for slot in slots}
+    bare = [
+        slot
+        for slot in checked.slots.queues
+        if slot not in with_alternate and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
+    ]
+    if not bare:
+        return
+    share = _share(checked, bare)
+    message = (
+        f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it changes hands, its messages are "
+        f"dropped or returned; that concerns {percent(share)} of all keys"
+    )
+    definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""
+    by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
+    with_file = checked.layout is not None
+    fix = f"{checked.apply_command} --allow-delete" if with_file else f"set one by a policy: {by_policy}"
+    yield checked.finding("different", message, fix, _only(bare), share)
+
+
+def _without_park(checked: CheckedExchange) -> Iterator[Finding]:
+    for park, slots in checked.parks.items():
+        if checked.reach.leads_nowhere(park):
+            message = (
+                f"{park}, the alternate exchange of {plural(len(slots), 'slot')}, leads to no queue: a message that arrives while a slot has no "
+                "queue is dropped or returned"
+            )
+            fix = _fix(checked, f"bind a queue to {park}")
+            yield checked.finding("missing", message, fix, ExchangeRef(park), _share(checked, slots))
+
+
+def _parked(checked: CheckedExchange) -> Iterator[Finding]:
+    for queue, count in checked.parked.items():
+        if count:
+            wait = "message waits" if count == 1 else "messages wait"
+            message = f"{count:,} {wait} in {queue}: they arrived while their slot had no queue"
+            fix = (
+                "write the exchange with `slots` in a topology file, and run: rabbit-chx topology apply FILE"
+            )
+            yield checked.finding("unexpected", message, _fix(checked, fix), queue)
+
+
+def _transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
+    slots_of: dict[str, list[ExchangeRef]] = {}
+    for slot, queues in checked.slots.queues.items():
+        for queue in queues:
+            slots_of.setdefault(queue, []).append(slot)
+    for queue, slots in slots_of.items():
+        if (why := checked.transient.get(queue)) is not None:
+            share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
+            message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
+            fix = f"let a durable queue take the place of {queue}"
+            yield checked.finding("transient-destination", message, fix, queue, share)
+
+
+def _slots_are(slots: Sequence[ExchangeRef]) -> str:
+    return f"{_named([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
+
+
+def _named(names: Sequence[str], single: str, several: str) -> str:
+    if len(names) == 1:
+        return f"{single} {names[0]}"
+    return f"{len(names):,} {several} ({listed(names, FEW)})"
