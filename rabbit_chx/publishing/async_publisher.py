@@ -115,7 +115,8 @@ class AsyncPublisher(PublisherBase):
         """Submit `keys`, `bodies`, `properties` and `exchanges` as `Publisher.send`; columns may be async iterables.
 
         Raises:
-            PublishError: AMQP cannot carry a row, or the connection failed.
+            PublishError: AMQP cannot carry a row, or the connection failed. If the report has rows of other tasks, too, the next `flush`
+                repeats it.
         """
         self._check_loop()
         with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
@@ -136,14 +137,15 @@ class AsyncPublisher(PublisherBase):
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
                     async with self._turn():
-                        self._senders.add(asyncio.current_task())
+                        if len(self._senders) < 2:  # one other is enough to know of
+                            self._senders.add(asyncio.current_task())
                         await self._run(self._delivery.submit(rows))
-        except (InputError, BrokerRefusedError) as cause:
-            with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
-                await self._run(self._delivery.drain())
-            raise self._error(cause) from cause
         except RabbitChxError as cause:
-            raise self._error(cause) from cause
+            async with self._turn():
+                if isinstance(cause, (InputError, BrokerRefusedError)):
+                    with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
+                        await self._run(self._delivery.drain())
+                raise self._error(cause) from cause
 
     async def flush(self) -> PublishReport:
         """Wait until every row sent so far is answered, and report on those since the last flush, except rows of `publish_many`.
@@ -181,6 +183,15 @@ class AsyncPublisher(PublisherBase):
             raise self._error(cause) from cause
         self._senders.clear()
         return self._delivery.finish()
+
+    def _error(self, why: object) -> PublishError:
+        """Return the error with the report of its rows. If it has rows of other tasks, too, the next `flush` reports them all."""
+        tally, is_shared = self._delivery.tally, bool(self._senders - {asyncio.current_task()})
+        self._senders.clear()
+        error = super()._error(why)
+        if is_shared:
+            self._aside.append(tally)
+        return error
 
     async def _set_aside(self) -> None:
         """End the current report, if it has rows of other tasks, and keep it for the next `flush`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -61,6 +63,50 @@ async def test_rows_of_send_are_reported_by_flush_and_not_by_a_call_of_another_t
             await publisher.flush()
         assert (caught.value.report.rows, caught.value.report.returned) == (4, 3)
         assert (await publisher.flush()).rows == 0
+
+
+async def test_a_bad_row_of_send_takes_no_report_of_another_task(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.body == b"0" else ack)(message)
+    goes_on = asyncio.Event()
+
+    async def keys() -> AsyncIterator[str]:
+        for _ in range(3):
+            yield "k"
+        await goes_on.wait()
+        yield "k"
+
+    async with AsyncPublisher(peer.settings, "orders", max_in_flight=2) as publisher:
+        many = asyncio.create_task(publisher.publish_many(keys(), map(str, range(4))))
+        await asyncio.to_thread(peer.until, lambda: len(peer.messages) >= 2)
+        bad = asyncio.create_task(publisher.send([None], ["b"]))  # type: ignore[list-item]
+        await asyncio.sleep(0.05)
+        goes_on.set()
+        with pytest.raises(PublishError, match="the routing key is missing") as caught:
+            await bad
+        assert caught.value.report.rows == 0
+        with pytest.raises(PublishError, match="no queue took 1 of the messages") as caught:
+            await many
+        assert (caught.value.report.rows, caught.value.report.confirmed) == (4, 3)
+
+
+async def test_rows_that_an_error_of_another_task_has_reported_are_reported_by_flush(peer: Peer) -> None:
+    peer.answer = unroutable
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        await publisher.send(["k"], ["lost"])
+        with pytest.raises(PublishError, match="the routing key is missing"):
+            await asyncio.create_task(publisher.send([None], ["b"]))  # type: ignore[list-item]
+        with pytest.raises(PublishError, match="no queue took 1 of the messages"):
+            await publisher.flush()
+        assert (await publisher.flush()).rows == 0
+
+
+async def test_tasks_that_have_ended_are_not_kept(peer: Peer) -> None:
+    async with AsyncPublisher(peer.settings, "orders") as publisher:
+        tasks = weakref.WeakSet(asyncio.create_task(publisher.send(["k"], [str(i)])) for i in range(20))
+        await asyncio.wait(list(tasks))
+        gc.collect()
+        assert len(tasks) <= 2
+        assert (await publisher.flush()).confirmed == 20
 
 
 async def test_an_iterator_of_columns_may_flush(peer: Peer) -> None:
