@@ -478,8 +478,7 @@ class Delivery:
             and session.blocked is None
         ):
             for batch in self._refused.take_due(now):
-                self.tally.retried += len(batch.rows)
-                self._publish(connection, batch)
+                self.tally.retried += self._publish(connection, batch)
 
     def _collect_refused(self, connection: OpenConnection, now: float) -> None:
         retries, ledger = self._retries, connection.session.ledger
@@ -499,9 +498,11 @@ class Delivery:
         for batch in self._refused.take_all():
             self.tally.refuse(batch.rows)
 
-    def _publish(self, connection: OpenConnection, batch: RowBatch) -> None:
+    def _publish(self, connection: OpenConnection, batch: RowBatch) -> int:
+        """Send the rows of a batch, and return their number."""
         assert self._encoder is not None  # `_adopt` has set it
         connection.session.publish(self._encoder.encode(batch.rows), len(batch.rows), batch)
+        return len(batch.rows)
 
     # -- lost connections
 
@@ -617,10 +618,9 @@ class Delivery:
         if not self._unsent:
             self._one_by_one = self._confirms_slowly = False
         elif connection.session.failure is None and connection.session.blocked is None:
-            sent = connection.session.ledger.sent
-            self._publish(connection, self._unsent.pop(0))
-            if connection.session.ledger.sent > sent:  # else it has expired
-                self.tally.republished += 1
+            sent = self._publish(connection, self._unsent.pop(0))
+            if sent:  # else it has expired
+                self.tally.republished += sent
                 connection.session.probe()
                 self._sent_alone_at = self._clock()
 
@@ -692,5 +692,4 @@ class Delivery:
             return
         unsent, self._unsent = self._unsent, []
         for batch in unsent:
-            self.tally.republished += len(batch.rows)
-            self._publish(connection, batch)
+            self.tally.republished += self._publish(connection, batch)

@@ -157,6 +157,7 @@ def _without_threads(network: Network, course: Course) -> Iterator[None]:
         Lock=threading.Lock,
         Thread=lambda **_: SimpleNamespace(start=lambda: None),
         current_thread=lambda: me,
+        TIMEOUT_MAX=threading.TIMEOUT_MAX,
     )
     log = SimpleNamespace(
         warning=lambda *_: None,

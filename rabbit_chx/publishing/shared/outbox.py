@@ -161,11 +161,17 @@ class Outbox:
             self.closed = self.closed or why
 
     def withdraw(self, message: Message) -> bool:
-        """Take back a message that waits; return False if it waits no longer."""
+        """Take back a message that waits, and queue those behind it that have room; return False if it waits no longer."""
         with self._lock, contextlib.suppress(ValueError):
             self._waiting.remove(message)
+            self._queue_waiting()
             return True
         return False
+
+    @property
+    def is_in_use_here(self) -> bool:
+        """True in a signal handler or a finalizer that has interrupted a method of the outbox in its thread."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  # as of `threading.Condition`
 
     def _has_room(self, message: Message) -> bool:
         return not self._open or (
@@ -179,6 +185,13 @@ class Outbox:
         self._open[message.number] = message
         self._bytes += message.size
         self._queued.append(message)
+
+    def _queue_waiting(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0]):
+            message = self._waiting.popleft()
+            self._queue(message)
+            if message.has_room is not None:
+                message.has_room.release()
 
     # -- for the sending thread
 
@@ -250,11 +263,7 @@ class Outbox:
             self.counts[kind] += len(done)
             if kind == "failed":
                 self.counts["unknown"] += sum(message.is_sent for message in done)
-            while self._waiting and self._has_room(self._waiting[0]):
-                message = self._waiting.popleft()
-                self._queue(message)
-                if message.has_room is not None:
-                    message.has_room.release()
+            self._queue_waiting()
         if error_for is None:
             self.latencies.add(self._clock(), [message.since for message in done])
         _pass_on([(message, error_for and error_for(message)) for message in done])
@@ -287,7 +296,8 @@ class Outbox:
             first = next(iter(self._open.values()), None)
             if first is None or first.expires_at > now:
                 return
-            late = [number for number, message in self._open.items() if message.expires_at <= now]
+            open_ = list(self._open.items())  # a finalizer may submit meanwhile
+            late = [number for number, message in open_ if message.expires_at <= now]
         self.settle(late, "failed", error_for)
 
     def stats(self, republished: int, reconnects: int) -> SharedStats:
@@ -319,30 +329,39 @@ def _joined(messages: Sequence[Message]) -> Rows:
 def _pass_on(outcomes: Sequence[Outcome]) -> None:
     """Complete the futures; each event loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    own: list[Outcome] = []
     for message, error in outcomes:
-        if message.loop is None:
-            _complete(message.future, error)
-        else:
-            by_loop.setdefault(message.loop, []).append((message, error))
+        (own if message.loop is None else by_loop.setdefault(message.loop, [])).append((message, error))
     for loop, those in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
             loop.call_soon_threadsafe(_complete_all, those)
+    _complete_all(own)
 
 
-def _complete_all(outcomes: Sequence[Outcome]) -> None:
-    for message, error in outcomes:
-        if not message.future.done():  # the await was cancelled
-            _complete(message.future, error)
+def _complete_all(outcomes: Iterable[Outcome]) -> None:
+    """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
+    left = deque(outcomes)
+    interruption: BaseException | None = None
+    while left:
+        try:
+            while left:
+                _complete(*left[0])
+                left.popleft()
+        # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
+        except BaseException as cause:  # noqa: BLE001
+            _log.exception("a callback of a future raised an exception")
+            interruption = interruption or cause
+    if interruption is not None and threading.current_thread() is threading.main_thread():
+        raise interruption
 
 
-def _complete(future: Future[None] | asyncio.Future[None], error: RabbitChxError | None) -> None:
-    try:
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-    except BaseException:  # noqa: BLE001  # SystemExit of a callback: its future is done, and the others must be, too
-        _log.exception("a callback of a future raised an exception")
+def _complete(message: Message, error: RabbitChxError | None) -> None:
+    if message.future.done():  # the await was cancelled
+        return
+    if error is None:
+        message.future.set_result(None)
+    else:
+        message.future.set_exception(error)
 
 
 _SLOTS, _SLOT_S = 6, 10.0

@@ -178,11 +178,10 @@ class SharedDelivery(Delivery):
             raise cause
         yield from super()._recover(cause)
 
-    def _publish(self, connection: OpenConnection, batch: RowBatch) -> None:
-        """Send the messages of a batch that have not expired."""
+    def _publish(self, connection: OpenConnection, batch: RowBatch) -> int:
+        """Send the messages of a batch that have not expired, and return their number."""
         places = [place for place, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
-        if places:
-            super()._publish(connection, batch.pick(places))
+        return super()._publish(connection, batch.pick(places)) if places else 0
 
 
 def _key(rows: Rows) -> str:

@@ -56,6 +56,8 @@ _log = logging.getLogger(__name__)
 _EXIT_S = 5.0
 _LAST_S = 1.0  # for the thread to notice that it must end
 _SHORTEST_S = 0.25  # for an attempt to connect, and between two looks for messages that have expired
+#: The life of a connection after which the next one is opened at once, also without messages.
+_STEADY_S = 10.0
 #: The pauses between attempts to connect while there is no message.
 _IDLE_PAUSES = Backoff(1.0, 30.0)
 
@@ -210,7 +212,8 @@ class SharedPublisher(Arguments):
         """Submit a message, and return at once. While the buffer is full, wait for at most `block_s` seconds.
 
         The future is done when the broker has confirmed the message. It cannot be cancelled. Its callbacks run in the publisher's thread:
-        a callback that waits delays all messages.
+        a callback that waits delays all messages. There `submit` does not wait for room, and the result of a message that has no outcome
+        yet raises InputError: that message would wait for the callback.
 
         Args:
             key: the routing key, as str (UTF-8) or bytes.
@@ -233,7 +236,7 @@ class SharedPublisher(Arguments):
             InputError: the publisher is closed, or belongs to another process.
         """
         self._owner.check()
-        future: Future[None] = Future()
+        future = _Outcome(self._worker.thread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
@@ -274,7 +277,7 @@ class SharedPublisher(Arguments):
                 await future
             finally:
                 timer.cancel()
-                self._outbox.withdraw(message)
+                self._withdraw(message)
 
     def _rows(
         self,
@@ -305,25 +308,32 @@ class SharedPublisher(Arguments):
 
     def _wait_for_room(self, message: Message) -> None:
         assert message.has_room is not None  # set by the outbox for a message that waits
-        # A callback of a future must not wait for the thread that runs it.
-        wait_s = 0.0 if threading.current_thread() is self._worker.thread else self._block_s
+        # A callback of a future must not wait for the thread that runs it, and nobody for a lock of their own thread.
+        must_not_wait = threading.current_thread() is self._worker.thread or self._outbox.is_in_use_here
+        wait_s = 0.0 if must_not_wait else min(self._block_s, threading.TIMEOUT_MAX)
         try:
             has_room = message.has_room.acquire(timeout=wait_s)
         except BaseException:  # Ctrl-C
-            self._outbox.withdraw(message)
+            self._withdraw(message)
             raise
-        if not has_room and self._outbox.withdraw(message):
-            raise self._full()
+        if not has_room and self._withdraw(message):
+            raise self._full(wait_s)
 
     def _give_up(self, message: Message) -> None:
-        if self._outbox.withdraw(message) and not message.future.done():
-            message.future.set_exception(self._full())
+        if self._withdraw(message) and not message.future.done():
+            message.future.set_exception(self._full(self._block_s))
 
-    def _full(self) -> BufferFullError:
+    def _withdraw(self, message: Message) -> bool:
+        is_withdrawn = self._outbox.withdraw(message)
+        if is_withdrawn:
+            self._worker.wake()  # for the messages behind it
+        return is_withdrawn
+
+    def _full(self, waited_s: float) -> BufferFullError:
         stats = self.stats()
         return BufferFullError(
             f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
-            f"{self._block_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
+            f"{waited_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
             exchange=self.exchange,
         )
 
@@ -377,6 +387,31 @@ class SharedPublisher(Arguments):
             return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
         state = "closed" if self._outbox.closed else f"{self._outbox.open} messages are open"
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._targets[0].masked_url}: {state}>"
+
+
+class _Outcome(Future[None]):
+    """The future of a message, for which the thread that completes it cannot wait."""
+
+    def __init__(self, completed_by: threading.Thread) -> None:
+        super().__init__()
+        self._completed_by = completed_by
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the outcome, and raise its error; an InputError in a callback that would wait for itself."""
+        self._check()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the outcome, and return its error; an InputError in a callback that would wait for itself."""
+        self._check()
+        return super().exception(timeout)
+
+    def _check(self) -> None:
+        if threading.current_thread() is self._completed_by and not self.done():
+            raise InputError(
+                "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
+                "own, or add a callback to the other future"
+            )
 
 
 def _without_number(cause: InputError) -> InputError:
@@ -460,14 +495,16 @@ class _Worker:
             return 0
         if self.outbox.is_empty and not self.is_ready:  # it connects for nothing
             timeout_s = 0.0
-        if self._ended.wait(timeout_s):
+        if self._ended.wait(min(timeout_s, threading.TIMEOUT_MAX)):
             return 0
         cause = ConnectionLostError(
             f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
         )
-        left = self.outbox.fail(_failed(cause), waiting=True)
-        self._aborted.set()
-        self.wake()
+        try:
+            left = self.outbox.fail(_failed(cause), waiting=True)
+        finally:  # also after Ctrl-C
+            self._aborted.set()
+            self.wake()
         self._ended.wait(_LAST_S if left else _SHORTEST_S)
         return left
 
@@ -483,10 +520,11 @@ class _Worker:
         failures = 0
         try:
             while not self._is_over():
-                has_messages = not self.outbox.is_empty
-                if self._deliver(has_messages=has_messages, is_repeated=failures > 0):
+                has_messages, began = not self.outbox.is_empty, time.monotonic()
+                has_connected = self._deliver(has_messages=has_messages, is_repeated=failures > 0)
+                if has_connected and time.monotonic() - began >= _STEADY_S:
                     failures = 0
-                elif not has_messages:
+                elif has_connected or not has_messages:
                     self._rest(_IDLE_PAUSES.delay_s(failures, random.random()))  # noqa: S311  # no secret
                     failures += 1
         except _AbortedError:
@@ -532,7 +570,7 @@ class _Worker:
             raise _AbortedError
         if isinstance(step, Poll):
             assert self._connection is not None  # a delivery opens it first
-            self._connection.poll(step.wait_s, step.until_open)
+            self._connection.poll(max(0.0, min(step.wait_s, self.outbox.left_s())), step.until_open)
         elif isinstance(step, Open):
             self._close_connection()
             # No attempt outlasts the limits of a message.

@@ -7,14 +7,16 @@ import copy
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from amqp_broker import ACK as ACK_METHOD
@@ -37,8 +39,11 @@ from rabbit_chx.errors import (
     UnroutableError,
 )
 from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
-from rabbit_chx.publishing.shared.outbox import Latencies
+from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
+from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
+from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 from rabbit_chx.routing import HashRing
 
 _SOON_S = 10.0
@@ -476,3 +481,183 @@ def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch
         stats = publisher.stats()
     assert extra
     assert (stats.in_flight, stats.in_flight_bytes, stats.submitted) == (0, 0, len(futures) + len(extra))
+
+
+def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
+    """That message would wait for the callback, and so would all later ones, without end."""
+    peer.answer = nothing
+    waits: list[BaseException | None] = []
+
+    def wait(_: Future[None]) -> None:
+        other = publisher.submit("k", "other")
+        for method in (other.result, other.exception):
+            try:
+                waits.append(method())
+            except InputError as error:
+                waits.append(error)
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        first = publisher.submit("k", "0")
+        first.add_done_callback(wait)
+        peer.until(lambda: len(peer.messages) == 1)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        assert error_of(first) is None
+        assert error_of(publisher.submit("k", "later")) is None
+    assert len(waits) == 2
+    assert all("which waits for the callback" in str(error) for error in waits)
+    assert peer.bodies == ["0", "other", "later"]
+
+
+def test_what_waits_behind_a_withdrawn_message_is_sent(peer: Peer) -> None:
+    peer.answer = nothing
+
+    async def main() -> None:
+        async with SharedPublisher(peer.settings, "orders", max_in_flight_bytes=1000) as publisher:
+            first = asyncio.create_task(publisher.publish("k", "x" * 500))
+            large = asyncio.create_task(publisher.publish("k", "y" * 800))
+            small = asyncio.create_task(publisher.publish("k", "small"))
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
+            large.cancel()
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 2)
+            peer.say(confirm(ACK_METHOD, 2, multiple=True))
+            await asyncio.wait_for(asyncio.gather(first, small), _SOON_S)
+
+    asyncio.run(main())
+    assert peer.bodies == ["x" * 500, "small"]
+
+
+def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    third = threading.Event()
+
+    def rest(_: object, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) >= 3:
+            third.set()
+            time.sleep(0.01)
+
+    def serve(_: object) -> Iterator[None]:
+        yield from ()
+        raise ConnectionLostError("closed by an operator")
+
+    monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
+    monkeypatch.setattr(SharedDelivery, "serve", serve)
+    publisher = SharedPublisher(peer.settings, "orders")
+    assert third.wait(_SOON_S)
+    publisher.close(0.0)
+    assert [0.5, 1.0, 2.0] <= pauses[:3] <= [1.0, 2.0, 4.0]
+
+
+def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", backoff_s=0.5) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        peer.until(lambda: len(peer.messages) == 3)
+        for message in publisher._outbox._open.values():
+            message.expires_at = time.monotonic() + 0.05
+        assert peer._client is not None
+        peer._client.shutdown(socket.SHUT_RDWR)
+        assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
+        await_true(lambda: peer.connections >= 2)
+        peer.answer = ack
+        assert error_of(publisher.submit("k", "after")) is None
+        assert publisher.stats().republished == 0
+    assert len(peer.messages) == 4
+
+
+def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(peer: Peer) -> None:
+    """The publisher's thread would wait for the lock, and make no room."""
+    peer.answer = nothing
+    errors: list[BaseException] = []
+
+    def submit(*_: object) -> None:
+        try:
+            publisher.submit("k", "1")
+        except BufferFullError as error:
+            errors.append(error)
+
+    before = signal.signal(signal.SIGUSR1, submit)
+    try:
+        with SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=_SOON_S) as publisher:
+            publisher.submit("k", "0")
+            peer.until(lambda: len(peer.messages) == 1)
+            began = time.monotonic()
+            with publisher._outbox._lock:
+                signal.raise_signal(signal.SIGUSR1)
+            assert time.monotonic() - began < _SOON_S / 2
+            peer.say(confirm(ACK_METHOD, 1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(errors) == 1
+
+
+def test_any_number_of_seconds_is_a_limit(peer: Peer) -> None:
+    publisher = SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=1e300)
+    futures = [publisher.submit("k", str(i)) for i in range(3)]
+    publisher.close(timeout_s=1e300)
+    assert [error_of(future) for future in futures] == [None] * 3
+
+
+def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer: Peer) -> None:
+    def interrupt(_: Future[None]) -> None:
+        raise KeyboardInterrupt
+
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+    futures = [publisher.submit("k", str(i)) for i in range(3)]
+    futures[0].add_done_callback(interrupt)
+    peer.until(lambda: len(peer.messages) == 3)
+    with pytest.raises(KeyboardInterrupt):
+        publisher.close(timeout_s=0.0)
+    assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
+    publisher._worker.thread.join(_SOON_S)
+    assert not publisher._worker.thread.is_alive()
+
+
+def new_message(expires_at: Any = 0.0) -> OpenMessage:
+    message = OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
+    message.expires_at = expires_at
+    return message
+
+
+def test_a_finalizer_may_submit_while_messages_expire() -> None:
+    """CPython runs finalizers between two bytecodes, also in the publisher's thread."""
+
+    class Finalized(float):
+        def __le__(self, other: float) -> bool:
+            outbox.submit(new_message())
+            return float.__le__(self, other)
+
+    outbox = Outbox(100, 1 << 20, 10.0, lambda: 100.0)
+    messages = [new_message() for _ in range(3)]
+    for message in messages:
+        outbox.submit(message)
+        message.expires_at = Finalized(1.0)
+    outbox.expire(lambda _: UnknownOutcomeError("late"))
+    assert [type(message.future.exception()) for message in messages] == [UnknownOutcomeError] * 3
+    assert outbox.open == 3
+
+
+def test_a_message_expires_in_time_while_the_broker_blocks_publishers(peer: Peer) -> None:
+    """The thread waits for the broker for up to a second then, as nothing can be sent."""
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "0")) is None
+        publisher._outbox._longest_s = 0.3
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        await_true(lambda: not publisher.healthy())
+        for number in "12":  # the thread is awake at the first one
+            began = time.monotonic()
+            assert isinstance(error_of(publisher.submit("k", number)), ConnectionLostError)
+            assert time.monotonic() - began < 0.75
+            time.sleep(0.1)
+        peer.say(said(commands.Connection.Unblocked(), 0))
+
+
+def await_true(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SOON_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
