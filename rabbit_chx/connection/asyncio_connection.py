@@ -58,6 +58,7 @@ class AsyncConnection(asyncio.Protocol):
         self._last_sent = self._last_received = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def connect(cls, settings: ConnectionSettings) -> Self:
@@ -169,6 +170,21 @@ class AsyncConnection(asyncio.Protocol):
             async with asyncio.timeout(_CLOSE_S):
                 await self._gone.wait()
 
+    def abandon(self) -> None:
+        """Close the connection without waiting, after what was written; from any thread. A closed event loop has closed it."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        if self._closed or self._transport is None:
+            return
+        self._closed = True
+        self._stop_timers()
+        self.session.close()
+        self._write()
+        self.session.fail(closed_connection(self.session.where))
+        self._transport.close()
+
     async def _send_close(self) -> None:
         self._until_open = None
         self.session.close()
@@ -258,11 +274,14 @@ class AsyncConnection(asyncio.Protocol):
                 return
             self._write()
 
-    def _abort(self) -> None:
+    def _stop_timers(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._renewal is not None and self._renewal is not asyncio.current_task():
             self._renewal.cancel()
+
+    def _abort(self) -> None:
+        self._stop_timers()
         if self._transport is not None:
             self._transport.abort()
         else:

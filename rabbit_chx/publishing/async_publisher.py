@@ -259,3 +259,7 @@ class AsyncPublisher(PublisherBase):
     async def _close_connection(self) -> None:
         if self._connection is not None:
             await self._connection.close()
+
+    def _abandon(self) -> None:
+        if self._connection is not None:
+            self._connection.abandon()

@@ -127,3 +127,31 @@ async def test_a_closed_publisher_is_refused(peer: Peer) -> None:
     with pytest.raises(PublishError, match="the connection is closed: open a new one") as caught:
         await publisher.publish_many(["k"], ["b"])
     assert isinstance(caught.value.__cause__, InputError)
+
+
+async def test_the_connection_of_a_collected_publisher_is_closed(peer: Peer) -> None:
+    """Its timer would keep it, with heartbeats, as long as the event loop."""
+    publisher = AsyncPublisher(peer.settings, "orders")
+    await publisher.send(["k"], ["sent"])
+    connection = weakref.ref(publisher._connection)
+    with pytest.warns(ResourceWarning, match="AsyncPublisher of exchange 'orders' was not closed"):  # noqa: PT031
+        del publisher
+        gc.collect()
+    async with asyncio.timeout(10):
+        while connection() is not None:
+            await asyncio.sleep(0.01)
+            gc.collect()
+    assert peer.bodies == ["sent"]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed")  # of asyncio, about the socket
+def test_a_publisher_that_is_collected_after_its_event_loop_is_not_an_error(peer: Peer) -> None:
+    async def leave_open() -> AsyncPublisher:
+        publisher = AsyncPublisher(peer.settings, "orders")
+        await publisher.send(["k"], ["sent"])
+        return publisher
+
+    publisher = asyncio.run(leave_open())
+    with pytest.warns(ResourceWarning, match="was not closed"):  # noqa: PT031
+        del publisher
+        gc.collect()
