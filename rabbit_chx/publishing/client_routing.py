@@ -7,6 +7,7 @@ functions of the exchange do not apply: its alternate exchange, its permissions,
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,27 +26,31 @@ _SHOWN_MOVES = 3
 
 
 class ClientRouting:
-    """A ring that routes rows, and the number of rows per queue since the last `compare`."""
+    """A ring that routes rows, and the number of rows per queue since the last `compare`. For any number of threads."""
 
     def __init__(self, exchange: str, ring: object) -> None:
         self.ring = _validated_ring(exchange, ring)
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
         self._sent = [0] * len(self._names)
+        self._counting = threading.RLock()  # a signal handler may publish in the same thread
 
     def queues(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the queue of each key, and count them."""
         import numpy as np
 
         indices = self.ring.indices(keys)
-        self._sent = (np.bincount(indices, minlength=len(self._names)) + self._sent).tolist()
+        counts = np.bincount(indices, minlength=len(self._names))
+        with self._counting:
+            self._sent = (counts + self._sent).tolist()
         return list(map(self._names.__getitem__, indices.tolist()))
 
     def compare(self, ring: object) -> str | None:
         """Compare with the current ring, reset the counts, and return the changes with the rows that may be in a wrong queue; None without
         changes.
         """
-        sent, self._sent = self._sent, [0] * len(self._names)
+        with self._counting:
+            sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
         if now.kind != self.ring.kind:
             return "the exchange has another type now, and rows may have gone to a queue that no longer has their keys"

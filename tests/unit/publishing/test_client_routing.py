@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -211,6 +213,21 @@ def test_each_write_counts_its_own_rows(peer: Peer) -> None:
             PublishError, match=r"100.0% of the keys of q1 belong to q2 now, and 5 rows went to q1"
         ):
             publisher.publish_many(KEYS[:5], KEYS[:5])
+
+
+def test_rows_of_several_threads_are_counted() -> None:
+    """A `SharedPublisher` routes in the threads that submit."""
+    routing = ClientRouting("orders", RING)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: [routing.queues([b"k"]) for _ in range(2_000)], range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    problem = routing.compare(HashRing.from_buckets(["q4"]))
+    assert problem is not None
+    assert f"and 8,000 rows went to {RING.destination_for('k')}" in problem
 
 
 def test_a_ring_that_cannot_be_read_again_fails_the_write(publisher_of: AnyPublisher, peer: Peer) -> None:
