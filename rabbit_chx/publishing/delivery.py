@@ -615,14 +615,18 @@ class Delivery:
 
     def _send_next(self, connection: OpenConnection) -> None:
         """Send the next row in doubt, and a probe behind it."""
-        if not self._unsent:
-            self._one_by_one = self._confirms_slowly = False
-        elif connection.session.failure is None and connection.session.blocked is None:
+        if self._unsent and (
+            connection.session.failure is not None or connection.session.blocked is not None
+        ):
+            return
+        while self._unsent:
             sent = self._publish(connection, self._unsent.pop(0))
             if sent:  # else it has expired
                 self.tally.republished += sent
                 connection.session.probe()
                 self._sent_alone_at = self._clock()
+                return
+        self._one_by_one = self._confirms_slowly = False
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""

@@ -568,6 +568,28 @@ def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(pee
     assert len(peer.messages) == 4
 
 
+def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> None:
+    """The rows in doubt are sent one by one, and later messages wait for the last of them."""
+    close = said(commands.Connection.Close(541, "INTERNAL_ERROR", 0, 0), 0)
+
+    def answer(message: Message) -> bytes:
+        if (peer.connections, message.body) == (2, b"0"):  # it is alone now
+            for each in list(publisher._outbox._open.values()):
+                each.expires_at = 0.0
+        return close if message.body == b"poison" else ack(message)
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(60)]
+        peer.until(lambda: len(peer.messages) == 60)
+        peer.answer = answer
+        futures.append(publisher.submit("k", "poison"))
+        assert {type(error_of(future)) for future in futures[1:]} == {UnknownOutcomeError}
+        began = time.monotonic()
+        assert error_of(publisher.submit("k", "after")) is None
+        assert time.monotonic() - began < _SOON_S / 2
+
+
 def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(peer: Peer) -> None:
     """The publisher's thread would wait for the lock, and make no room."""
     peer.answer = nothing
