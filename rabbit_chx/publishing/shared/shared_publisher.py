@@ -56,8 +56,11 @@ _log = logging.getLogger(__name__)
 _EXIT_S = 5.0
 _LAST_S = 1.0  # for the thread to notice that it must end
 _SHORTEST_S = 0.25  # for an attempt to connect, and between two looks for messages that have expired
+_SHORTEST_POLL_S = 0.01  # of those that end with the time of a message
 #: The life of a connection after which the next one is opened at once, also without messages.
 _STEADY_S = 10.0
+#: The longest pause after a second failure to connect, for messages, too.
+_LONGEST_PAUSE_S = 1.0
 #: The pauses between attempts to connect while there is no message.
 _IDLE_PAUSES = Backoff(1.0, 30.0)
 
@@ -524,9 +527,13 @@ class _Worker:
                 has_connected = self._deliver(has_messages=has_messages, is_repeated=failures > 0)
                 if has_connected and time.monotonic() - began >= _STEADY_S:
                     failures = 0
-                elif has_connected or not has_messages:
-                    self._rest(_IDLE_PAUSES.delay_s(failures, random.random()))  # noqa: S311  # no secret
-                    failures += 1
+                    continue
+                pause_s = _IDLE_PAUSES.delay_s(failures, random.random())  # noqa: S311  # no secret
+                if failures and not has_connected:  # also for messages: each would be another refused login
+                    self._sleep(min(pause_s, _LONGEST_PAUSE_S))
+                if has_connected or not has_messages:
+                    self._rest(pause_s)
+                failures += 1
         except _AbortedError:
             pass
         finally:
@@ -570,7 +577,8 @@ class _Worker:
             raise _AbortedError
         if isinstance(step, Poll):
             assert self._connection is not None  # a delivery opens it first
-            self._connection.poll(max(0.0, min(step.wait_s, self.outbox.left_s())), step.until_open)
+            left_s = max(self.outbox.left_s(), _SHORTEST_POLL_S)
+            self._connection.poll(min(step.wait_s, left_s), step.until_open)
         elif isinstance(step, Open):
             self._close_connection()
             # No attempt outlasts the limits of a message.

@@ -27,6 +27,7 @@ from scripted_peer import Peer
 from tcp_proxy import black_hole
 
 from rabbit_chx.errors import (
+    AccessRefusedError,
     BufferFullError,
     ConnectionLostError,
     InputError,
@@ -549,6 +550,23 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
     assert third.wait(_SOON_S)
     publisher.close(0.0)
     assert [0.5, 1.0, 2.0] <= pauses[:3] <= [1.0, 2.0, 4.0]
+
+
+def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that asks another server for each login would be overloaded, or lock the user."""
+    logins: list[float] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        logins.append(time.monotonic())
+        raise AccessRefusedError("wrong password", reply_code=403)
+
+    monkeypatch.setattr(shared_publisher, "Connection", refuse)
+    publisher = SharedPublisher("amqp://localhost", "orders")
+    began = time.monotonic()
+    while time.monotonic() < began + 1.2:
+        assert isinstance(error_of(publisher.submit("k", "b")), AccessRefusedError)
+    publisher.close(0.0)
+    assert len(logins) <= 5
 
 
 def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
