@@ -169,26 +169,26 @@ class Connection:
                     raise missing_reply(session.where, method.name, _REPLY_S)
             return session.reply
 
-    def close(self) -> None:
-        """Send connection.close and close the socket, within a bounded time; further calls do nothing."""
+    def close(self, within_s: float = _CLOSE_S) -> None:
+        """Send connection.close, wait for the reply for at most `within_s` seconds, and close the socket; further calls do nothing."""
         if self._closed.is_set():
             return
         self._closed.set()
         with self._lock:
             try:
                 if not isinstance(self.session.failure, UnreachableError):
-                    self._send_close()
+                    self._send_close(time.monotonic() + within_s)
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.session.where, cause)
             finally:
                 self.session.fail(closed_connection(self.session.where))
                 self._transport.close()
-        if self._keeper.is_alive():
-            self._keeper.join(_CLOSE_S)
+        # A finalizer may run in the thread itself.
+        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join(within_s)
 
-    def _send_close(self) -> None:
+    def _send_close(self, deadline: float) -> None:
         self.session.close()
-        deadline = time.monotonic() + _CLOSE_S
         while self._out or self.session.output or self.session.phase is not Phase.CLOSED:
             left_s = deadline - time.monotonic()
             if left_s <= 0:

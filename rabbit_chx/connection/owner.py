@@ -14,6 +14,9 @@ _S = TypeVar("_S", bound="Owned")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+#: Seconds for which the finalizer of an object may wait for the broker. It interrupts any thread, also that of an event loop.
+FINALIZER_S = 0.2
+
 
 class Owner:
     """The process, the event loop and, during a call, the thread that may use an object.

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.owner import one_thread
+from rabbit_chx.connection.owner import FINALIZER_S, one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
@@ -180,7 +180,8 @@ class Publisher(PublisherBase):
         self._close_connection()
 
     def _abandon(self) -> None:
-        self._close_connection()
+        if self._connection is not None:
+            self._connection.close(FINALIZER_S)
 
     def _send(
         self,

@@ -168,7 +168,7 @@ class PublisherBase(Arguments):
         self._abandon()
 
     def _abandon(self) -> None:
-        """Close the connection of a publisher that nobody has closed, where that is possible without waiting."""
+        """Close the connection of a publisher that nobody has closed, and hardly wait."""
 
     @property
     def report(self) -> PublishReport:

@@ -470,8 +470,8 @@ class StreamConnection:
         """Delete a stream with all of its rows."""
         self._request_ok(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
-    def close(self) -> None:
-        """Close the connection within a second; may be called again."""
+    def close(self, within_s: float = _CLOSE_S) -> None:
+        """Close the connection within a second, or another time; may be called again."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -479,14 +479,15 @@ class StreamConnection:
             try:
                 if self._failure is None:
                     content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
-                    self._call(Key.CLOSE, content, time.monotonic() + _CLOSE_S)
+                    self._call(Key.CLOSE, content, time.monotonic() + within_s)
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.where, cause)
             finally:
                 self._transport.close()
                 self._failure = self._failure or failures.closed_connection(self.where)
-        if self._heartbeat_thread.is_alive():
-            self._heartbeat_thread.join(_CLOSE_S)
+        # A finalizer may run in the thread itself.
+        if self._heartbeat_thread.is_alive() and self._heartbeat_thread is not threading.current_thread():
+            self._heartbeat_thread.join(within_s)
 
     # -- requests
 

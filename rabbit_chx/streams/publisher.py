@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, is_whole, shown
-from rabbit_chx.connection.owner import Owned, Owner, one_thread
+from rabbit_chx.connection.owner import FINALIZER_S, Owned, Owner, one_thread
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
@@ -281,7 +281,9 @@ class StreamPublisher(Owned):
         writers = getattr(self, "_writers", ())
         if any(writer.connected for writer in writers) and self._owner.is_this_process:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-            self.close()
+            self._closed = True
+            for writer in self._writers:
+                writer.close(FINALIZER_S)
 
     def __repr__(self) -> str:
         return f"<StreamPublisher {self._name or 'without a name'}, {len(self.streams)} streams>"

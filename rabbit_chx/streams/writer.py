@@ -312,11 +312,11 @@ class StreamWriter:
             return False
         return bool(sent or confirmed)
 
-    def close(self) -> None:
-        """Close the connection; may be called again."""
+    def close(self, within_s: float | None = None) -> None:
+        """Close the connection, in the time of `StreamConnection.close` or a shorter one; may be called again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            connection.close(*(() if within_s is None else (within_s,)))
 
     def drop(self) -> None:
         """Forget unconfirmed rows, and close the connection on which they may be in flight."""

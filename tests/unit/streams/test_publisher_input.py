@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from stream_publishers import ROWS, Broker, publish, publisher
 
+from rabbit_chx.connection.owner import FINALIZER_S
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange
 from rabbit_chx.streams.publisher import StreamPublisher
@@ -131,6 +133,16 @@ def test_a_publisher_that_is_dropped_closes_its_connections(broker: Broker) -> N
     with pytest.warns(ResourceWarning, match="<StreamPublisher load, 1 streams> was not closed"):
         del made
     assert broker.writers[-1].failure is not None
+
+
+@pytest.mark.usefixtures("broker")
+def test_the_finalizer_of_a_publisher_hardly_waits() -> None:
+    waits: list[float] = []
+    made: Any = publisher(name="load")
+    made._writers = [SimpleNamespace(connected=True, close=waits.append)]
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del made
+    assert waits == [FINALIZER_S]
 
 
 @pytest.mark.usefixtures("broker")
