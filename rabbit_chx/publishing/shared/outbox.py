@@ -326,6 +326,14 @@ def _joined(messages: Sequence[Message]) -> Rows:
     )
 
 
+_here = threading.local()
+
+
+def completes_here() -> bool:
+    """Return whether this thread completes futures: a callback of one must not wait for another, which may be the next one."""
+    return getattr(_here, "completes", False)
+
+
 def _pass_on(outcomes: Sequence[Outcome]) -> None:
     """Complete the futures; each event loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
@@ -342,15 +350,19 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
     left = deque(outcomes)
     interruption: BaseException | None = None
-    while left:
-        try:
-            while left:
-                _complete(*left[0])
-                left.popleft()
-        # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
-        except BaseException as cause:  # noqa: BLE001
-            _log.exception("a callback of a future raised an exception")
-            interruption = interruption or cause
+    was_completing, _here.completes = completes_here(), True
+    try:
+        while left:
+            try:
+                while left:
+                    _complete(*left[0])
+                    left.popleft()
+            # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
+            except BaseException as cause:  # noqa: BLE001
+                _log.exception("a callback of a future raised an exception")
+                interruption = interruption or cause
+    finally:
+        _here.completes = was_completing
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
 

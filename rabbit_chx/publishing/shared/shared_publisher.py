@@ -46,7 +46,7 @@ from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
-from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
 from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 from rabbit_chx.retry import Backoff
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
@@ -393,7 +393,7 @@ class SharedPublisher(Arguments):
 
 
 class _Outcome(Future[None]):
-    """The future of a message, for which the thread that completes it cannot wait."""
+    """The future of a message, for which the thread that completes it cannot wait. `close` completes what is left in its own thread."""
 
     def __init__(self, completed_by: threading.Thread) -> None:
         super().__init__()
@@ -410,7 +410,8 @@ class _Outcome(Future[None]):
         return super().exception(timeout)
 
     def _check(self) -> None:
-        if threading.current_thread() is self._completed_by and not self.done():
+        is_awaited = completes_here() or threading.current_thread() is self._completed_by
+        if is_awaited and not self.done():
             raise InputError(
                 "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
                 "own, or add a callback to the other future"

@@ -510,6 +510,27 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
     assert peer.bodies == ["0", "other", "later"]
 
 
+def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None:
+    peer.answer = nothing
+    waits: list[BaseException | None] = []
+    publisher = SharedPublisher(peer.settings, "orders")
+    first, other = publisher.submit("k", "0"), publisher.submit("k", "1")
+
+    def wait(_: Future[None]) -> None:
+        try:
+            other.result(_SOON_S)
+        except Exception as error:  # noqa: BLE001
+            waits.append(error)
+
+    first.add_done_callback(wait)
+    peer.until(lambda: len(peer.messages) == 2)
+    began = time.monotonic()
+    publisher.close(timeout_s=0.0)
+    assert time.monotonic() - began < _SOON_S / 2
+    assert isinstance(waits[0], InputError)
+    assert isinstance(other.exception(), UnknownOutcomeError)
+
+
 def test_what_waits_behind_a_withdrawn_message_is_sent(peer: Peer) -> None:
     peer.answer = nothing
 
