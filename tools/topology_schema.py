@@ -13,8 +13,9 @@ from rabbit_chx.topology.file.fields import EntryType, Kind
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
-#: A reference to a variable, as the whole of a value.
+#: A reference to a variable, as the whole of a value; and a text that contains one.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}
+_WITH_REFERENCE = {"type": "string", "pattern": r"(^|[^$])\$\{[A-Za-z_][A-Za-z0-9_-]*\}"}
 _VALUE = {"$ref": "#/definitions/value"}
 _SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
 _SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
@@ -37,7 +38,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
         "anyOf": [
             {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
             {"type": "string", "pattern": f"^{fields.WEIGHT_PATTERN}$", "maxLength": 255},
-            _REFERENCE,
+            _WITH_REFERENCE,
         ]
     },
     # Draft 7 ignores the keywords next to a $ref.
@@ -46,7 +47,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
         "type": "array",
         "minItems": 1,
         "uniqueItems": True,
-        "items": {"anyOf": [_SLOT, _SLOTS, _REFERENCE]},
+        "items": {"anyOf": [_SLOT, _SLOTS, _WITH_REFERENCE]},
     },
 }
 
@@ -60,7 +61,7 @@ def _of_type(type_: str) -> dict[str, Any]:
 
 
 def _may_be_of_type(type_: str) -> dict[str, Any]:
-    return {"properties": {"type": {"anyOf": [{"const": type_}, _REFERENCE]}}, "required": ["type"]}
+    return {"properties": {"type": {"anyOf": [{"const": type_}, _WITH_REFERENCE]}}, "required": ["type"]}
 
 
 _DESTINATION = {"oneOf": [_has("queue"), _has("exchange")]}
@@ -121,6 +122,7 @@ def _file() -> dict[str, Any]:
     schema["properties"][VARIABLES] = {
         "description": "The variables of the file, with their defaults.",
         "type": "object",
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_-]*$"},
         "additionalProperties": {"type": ["string", "boolean", "number"]},
     }
     return schema
@@ -152,4 +154,4 @@ def _field(type_: EntryType, name: str) -> dict[str, Any]:
 def _listed(allowed: tuple[str, ...] | range) -> dict[str, Any]:
     if isinstance(allowed, range):
         return {"anyOf": [{"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}, _REFERENCE]}
-    return {"anyOf": [{"enum": list(allowed)}, _REFERENCE]}
+    return {"anyOf": [{"enum": list(allowed)}, _WITH_REFERENCE]}

@@ -13,13 +13,13 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST, check_release
 from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology.file.definitions import definitions_content
 from rabbit_chx.topology.file.fields import Problems, read_document
 from rabbit_chx.topology.file.file_rules import check_rules, misspellings
-from rabbit_chx.topology.file.toml_file import line_of, parse, toml_text
-from rabbit_chx.topology.file.variables import Value, resolve
+from rabbit_chx.topology.file.toml_file import BYTE_ORDER_MARK, line_of, parse, toml_text
+from rabbit_chx.topology.file.variables import Value, resolve, with_variables
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -123,12 +123,15 @@ class Topology(ObjectSet):
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
+            InputError: the text is not a str, the release is not a Release, or the variables are not a mapping of names.
         """
         if not isinstance(text, str):
             raise InputError(
                 f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
             )
-        text = text.removeprefix("\ufeff")  # which some Windows editors write
+        if release is not None:
+            check_release(release)
+        text = text.removeprefix(BYTE_ORDER_MARK)
         written, problems = parse(text, file), Problems()
         document = resolve(written, variables or {}, problems)
         if problems:
@@ -136,7 +139,8 @@ class Topology(ObjectSet):
         objects = read_document(document)
         check_rules(objects, release)
         if objects.problems:
-            raise TopologyError(_with_lines(objects.problems.values(), text, document), file=file)
+            found = [with_variables(problem, written) for problem in objects.problems.values()]
+            raise TopologyError(_with_lines(found, text, document), file=file)
         lists: dict[str, Any] = {
             name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS
         }

@@ -49,10 +49,11 @@ SLOT_PATTERN = r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?"
 MAX_SLOTS = 16_384
 MAX_PARTITIONS = 10_000
 _UNQUOTED = "write it without quotes"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def file_finding(path: str, value: object, message: str, fix: str, line: int | None = None) -> Finding:
-    """Return the finding of a mistake in a file.
+    """Return the finding of a mistake in a file. Its texts are on one line each, also if a name has several.
 
     Args:
         path: the path of the field, such as ``exchanges[2].ring[0].weight``, counted from 0.
@@ -62,6 +63,9 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
         line: the number of the line, counted from 1; None if it is not known.
     """
     subject = path if value is None else f"{path} = {shown_value(value)}"
+    subject, message, fix = (
+        text.replace("\r", "\\r").replace("\n", "\\n") for text in (subject, message, fix)
+    )
     return Finding("file", message, fix, subject=subject, line=line)
 
 
@@ -124,8 +128,18 @@ def whole_number(least: int, most: int | None = None, unit: str = "") -> Kind:
     bounds = f"an integer of {least} or more" if most is None else f"an integer from {least} to {most}"
     expected = str(least) if least == most else bounds
     allowed = range(least, (1 << 63 if most is None else most + 1))
-    fault = (f"the value must be {expected}{unit}", _UNQUOTED)
-    return Kind("integer", lambda value: None if is_whole(value) and value in allowed else fault, allowed)
+
+    def fault(value: Any) -> Fault | None:
+        if is_whole(value) and value in allowed:
+            return None
+        remedy = f"write a number, such as {max(least, 1)}"
+        if is_whole(value):
+            remedy = f"write {least} or more" if value < least else f"write {allowed[-1]} or less"
+        elif isinstance(value, str) and _INTEGER.fullmatch(value) and int(value) in allowed:
+            remedy = _UNQUOTED
+        return f"the value must be {expected}{unit}", remedy
+
+    return Kind("integer", fault, allowed)
 
 
 def _kind(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: str) -> Kind:
@@ -137,7 +151,10 @@ def _name_fault(value: Any) -> Fault | None:
     if isinstance(value, list):
         return "the value must be one name", 'write an entry for each, or a range such as "orders.{1..4}"'
     if not isinstance(value, str) or not value:
-        return "a name must be a non-empty string", "write the name in quotes"
+        return (
+            "a name must be a non-empty string",
+            "write a name" if value == "" else "write the name in quotes",
+        )
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
@@ -147,6 +164,12 @@ def _name_fault(value: Any) -> Fault | None:
     if "\n" in value or "\r" in value:
         return "RabbitMQ removes line breaks from names, so the name would differ", "write it on one line"
     return None
+
+
+def _flag_fault(value: Any) -> Fault | None:
+    if isinstance(value, bool):
+        return None
+    return "the value must be true or false", _UNQUOTED if value in ("true", "false") else "write one of them"
 
 
 def _key_fault(value: Any) -> Fault | None:
@@ -245,7 +268,7 @@ NAME = Kind("name", _name_fault)
 KEY = Kind("string", _key_fault)
 STRING = _kind("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
 NAMES = _kind("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
-FLAG = _kind("`true` or `false`", lambda value: isinstance(value, bool), "true or false", _UNQUOTED)
+FLAG = Kind("`true` or `false`", _flag_fault)
 SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)

@@ -336,6 +336,10 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
         known = (ALTERNATE_EXCHANGE, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
         yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)
+        if exchange.type == MODULUS_EXCHANGE:
+            for name in HASH_ARGUMENTS:
+                if name in exchange.arguments:
+                    yield f"exchange {exchange.name} has the argument {name}, which {MODULUS_EXCHANGE} ignores: it hashes the routing key"
     for queue in topology.queues:
         yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, QUEUE_ARGUMENTS)
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]

@@ -30,6 +30,7 @@ from rabbit_chx.topology.file.ranges import fold
 from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve
 from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, plain, slot_width
 
+BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 100
 _TOO_DEEP = file_finding(
     "the text", None, "the text is nested too deeply", f"write at most {_MOST_LEVELS} levels"
@@ -44,12 +45,13 @@ _SHORT_RUN = 2
 
 
 def parse(text: str, file: str | None = None) -> dict[str, Any]:
-    """Return the tables of TOML text. `file` is its name for the error.
+    """Return the tables of TOML text, which may begin with a byte order mark. `file` is its name for the error.
 
     Raises:
         TopologyError: the text is not TOML.
     """
     problem = _TOO_DEEP
+    text = text.removeprefix(BYTE_ORDER_MARK)  # which some Windows editors write
     try:
         document = tomllib.loads(text)
         if not _deeper_than(document, _MOST_LEVELS):
@@ -103,25 +105,40 @@ def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | N
     headings = [
         n for n, line in enumerate(lines) if (heading := _HEADING.match(line)) and heading[1] == table
     ]
+    end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     if index is None:
-        end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
         first = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
         of_table = next((n + 1 for n, line in enumerate(lines) if first.match(line)), None)
         of_variable = _key_line(key, lines, of_table, len(lines)) if key and of_table else None
         return of_variable or _key_line(table, lines, 0, end) or of_table
     entries = document.get(table)
     if not isinstance(entries, list) or len(headings) != len(entries):
-        return None
+        at = _key_line(table, lines, 0, end)  # an array on one line or several
+        return None if at is None else _line_of_member(int(index), entries, lines, at, end)
     start = headings[int(index)] + 1
     end = next((n for n in range(start, len(lines)) if _HEADING.match(lines[n])), len(lines))
-    at = _key_line(key, lines, start, end) if key else None
+    if key is None:
+        return start
+    return _line_of_key(key, member, entries[int(index)].get(key), lines, range(start, end))
+
+
+def _line_of_key(key: str, member: str | None, members: object, lines: list[str], entry: range) -> int:
+    """Return the line of a field, or of a member in its list, of the entry in some lines."""
+    inner = re.compile(rf"\s*\[\[\s*\w+\s*\.\s*[\"']?{re.escape(key)}[\"']?\s*\]\]")
+    of_members = [n + 1 for n in entry if inner.match(lines[n])]
+    if of_members and isinstance(members, list):
+        return of_members[int(member or 0) if len(of_members) == len(members) else 0]
+    at = _key_line(key, lines, entry.start, entry.stop)
     if at is None or member is None:
-        return at or start
-    # The line of a member, if each is on a separate line; else that of the list.
+        return at or entry.start
+    return _line_of_member(int(member), members, lines, at, entry.stop)
+
+
+def _line_of_member(member: int, members: object, lines: list[str], at: int, end: int) -> int:
+    """Return the line of a table in a list that begins in line `at`, if each table is on a separate line; else `at`."""
     end = next((n for n in range(at, end) if _KEY.match(lines[n])), end)
     numbers = [n + 1 for n in range(at, end) if lines[n].lstrip().startswith("{")]
-    members = entries[int(index)].get(key)
-    return numbers[int(member)] if isinstance(members, list) and len(numbers) == len(members) else at
+    return numbers[member] if isinstance(members, list) and len(numbers) == len(members) else at
 
 
 def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
@@ -222,7 +239,6 @@ _ARRAY_TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}|' r"'''.*?'{3,5}|" r'"(?:[^"\\\n]|\\.)*"|' r"'[^'\n]*'|#[^\n]*|[\[\]]",
     re.DOTALL,
 )  # fmt: skip
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +247,7 @@ class RingText:
 
     Attributes:
         unwritten: the exchanges whose order could not be written, because one entry describes several exchanges that need different orders,
-            or because the list has variables.
+            or because the list has variables or is not in brackets.
         uncommented: the exchanges whose ring lost a comment.
     """
 
@@ -258,7 +274,7 @@ def rearrange(
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
         variables: the values of variables, as they were given for the file.
     """
-    document = resolve(tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK)), variables or {}, Problems())
+    document = resolve(tomllib.loads(text.removeprefix(BYTE_ORDER_MARK)), variables or {}, Problems())
     arrays = _arrays_by_path(text)
     unwritten: list[str] = []
     uncommented: list[str] = []
@@ -293,7 +309,7 @@ def _arrays_by_path(text: str) -> dict[str, _Array]:
     numbered = text
     for number, array in reversed(list(enumerate(arrays))):
         numbered = f"{numbered[: array.start]}{number}{numbered[array.end :]}"
-    exchanges: list[dict[str, Any]] = tomllib.loads(numbered.removeprefix(_BYTE_ORDER_MARK)).get(
+    exchanges: list[dict[str, Any]] = tomllib.loads(numbered.removeprefix(BYTE_ORDER_MARK)).get(
         "exchanges", []
     )
     numbers = [exchange.get("ring", exchange.get("members")) for exchange in exchanges]

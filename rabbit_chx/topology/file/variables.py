@@ -4,27 +4,39 @@
 - ``${name}`` in any text of the file is the value of a variable. A text that is nothing but ``${name}`` becomes the value itself, so
   ``weight = "${weight}"`` is a number. Ranges are expanded afterwards: ``orders.{1..${count}}``.
 - ``$${name}`` is the text ``${name}``.
+- In a table, such as ``arguments``, the names are texts, too.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
+from rabbit_chx.errors import InputError
 from rabbit_chx.topology.file.fields import Problems, shown_value, toml_key
 
 #: The value of a variable.
 Value: TypeAlias = str | int | float | bool
 
 TABLE = "variables"
-#: A reference; with ``$`` before it, its text. A dot in the name is a mistake, and ``..`` is a range.
-_REFERENCE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
+#: A reference; with ``$`` before it, its text. What is no name of a variable is a mistake, but ``${1..3}`` is ``$`` and a range.
+_REFERENCE = re.compile(r"(\$?)\$\{(?![^{}]*\.\.|[0-9]+ *[-,:] *[0-9]+\})([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+#: A step of a path such as ``queues[0].arguments."a b"``.
+_STEP = re.compile(r"""\[([0-9]+)\]|\.?([A-Za-z0-9_-]+)|\.?("(?:[^"\\]|\\.)*")""")
+#: The name in a reference with blanks or, as in a shell, with a default.
+_ASKED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:$|:?[-=?+]|\|)")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
 _FLAGS = {"true": True, "false": False}
+_LONG = INTEGER_RANGES["long"]
 _WORDS: Mapping[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 
@@ -33,13 +45,30 @@ def escape(value: Any) -> Any:
     if isinstance(value, str):
         return _REFERENCE.sub(r"$\g<0>", value)
     if isinstance(value, Mapping):
-        return {name: escape(inner) for name, inner in value.items()}
+        return {escape(name): escape(inner) for name, inner in value.items()}
     return type(value)(map(escape, value)) if isinstance(value, (list, tuple)) else value
 
 
-def has_reference(text: str) -> bool:
-    """Return whether a text refers to a variable."""
-    return any(_names_in(text))
+def has_reference(value: object) -> bool:
+    """Return whether a text, or one within a value, refers to a variable."""
+    return any(True for _ in names_in(value))
+
+
+def names_in(value: object) -> Iterator[str]:
+    """Yield the names of the variables to which the texts of a value refer."""
+    if isinstance(value, str):
+        yield from (name for escaped, name in _REFERENCE.findall(value) if not escaped)
+    elif isinstance(value, (Mapping, list)):
+        for inner in value:
+            yield from names_in(inner)
+        for inner in value.values() if isinstance(value, Mapping) else ():
+            yield from names_in(inner)
+
+
+def whole_reference(value: object) -> str | None:
+    """Return the name of the variable of a text that is nothing but a reference; None for any other value."""
+    whole = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return whole[2] if whole and not whole[1] else None
 
 
 def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: Problems) -> dict[str, Any]:
@@ -50,8 +79,43 @@ def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: P
         given: the values that replace defaults. A text is read as the type of the default; without a default, ``3`` and ``true`` are no
             texts.
         problems: receives the mistakes: undefined and unused names, cycles, and values of a wrong type.
+
+    Raises:
+        InputError: `given` is not a mapping of names.
     """
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InputError(
+            f"variables is {given!r:.60}: give a dict of names and values, such as {{'env': 'prod'}}"
+        )
     return _Variables(document.get(TABLE, {}), given, problems).resolved(document)
+
+
+def with_variables(problem: Finding, written: Mapping[str, Any]) -> Finding:
+    """Return a mistake of a value with the variables that make the value.
+
+    Args:
+        problem: the mistake, in a file with values in the place of references.
+        written: the parsed file.
+    """
+    value: Any = written
+    try:
+        for key in _steps(problem.subject):
+            value = value[key]
+    except (LookupError, TypeError):
+        return problem  # something is missing
+    if isinstance(value, Mapping) or not has_reference(value):
+        return problem
+    if (whole := whole_reference(value)) is not None:
+        return replace(problem, fix=f"correct the variable {whole}: {problem.fix}")
+    return replace(problem, message=f"{problem.message} (written as {shown_value(value)})")
+
+
+def _steps(subject: str) -> Iterator[str | int]:
+    """Yield the steps of the path with which the subject of a mistake begins."""
+    end = 0
+    while step := _STEP.match(subject, end):
+        end = step.end()
+        yield int(step[1]) if step[1] else json.loads(step[3]) if step[3] else step[2]
 
 
 class _Variables:
@@ -72,13 +136,22 @@ class _Variables:
 
     def resolved(self, document: Mapping[str, Any]) -> dict[str, Any]:
         content = {name: self._replaced(value, name) for name, value in document.items() if name != TABLE}
-        named = set(_names_in(document))  # also by a default that another value replaces
+        named = set(names_in(document))  # also by a default that another value replaces
         for name in self._declared.keys() - named:
             fix = f"remove it, or write ${{{name}}} where it belongs"
             self._problems.add(_path(name), None, f"the variable {name} is not used", fix)
         for name in self._declared:
             self._value(name, _path(name))  # for its mistakes
         for name in self._given.keys() - self._declared.keys() - named - self._bad:
+            if not _NAME.fullmatch(name):
+                message = f"{shown_value(name)} is given, and is not the name of a variable"
+                self._problems.add(
+                    _path(name),
+                    None,
+                    message,
+                    "give a name of letters, digits, _ and -, which begins with a letter",
+                )
+                continue
             close = similar(name, {*self._declared, *named})
             fix = (
                 f"did you mean {close}?"
@@ -97,6 +170,9 @@ class _Variables:
             self._problems.add(
                 _path(name), value, "a variable is a text, a number, true or false", "write one of them"
             )
+        elif _is_endless(value):
+            message = "the number is not finite, or has more than 64 bits"
+            self._problems.add(_path(name), value, message, "write a smaller one")
         else:
             return True
         return False
@@ -106,6 +182,10 @@ class _Variables:
         default = self._declared.get(name)
         wanted = None if default is None or has_reference(str(default)) else type(default)
         read = _read(value, wanted) if isinstance(value, str) and wanted is not str else value
+        if _is_endless(read):
+            message = f"the given value {shown_value(value)} is not finite, or has more than 64 bits"
+            self._problems.add(_path(name), None, message, "give a smaller number")
+            return "" if default is None else default
         if wanted is float and type(read) is int:
             read = float(read)
         if type(read) in _WORDS and wanted in (None, type(read)):
@@ -117,16 +197,25 @@ class _Variables:
 
     def _replaced(self, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
-            return {name: self._replaced(inner, f"{path}.{toml_key(name)}") for name, inner in value.items()}
+            return self._table(value, path)
         if isinstance(value, list):
             return [self._replaced(inner, f"{path}[{number}]") for number, inner in enumerate(value)]
         return self._text(value, path) if isinstance(value, str) else value
 
+    def _table(self, table: Mapping[str, Any], path: str) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for written, value in table.items():
+            inner = f"{path}.{toml_key(written)}"
+            name = "".join(self._pieces(written, inner))
+            if name in result:
+                message = f"its variables make the name {shown_value(name)}, which the table has already"
+                self._problems.add(inner, None, message, "write each name once")
+            result[name] = self._replaced(value, inner)
+        return result
+
     def _text(self, text: str, path: str) -> Value:
-        whole = _REFERENCE.fullmatch(text)
-        if whole and not whole[1]:
-            return self._value(whole[2], path)
-        return "".join(self._pieces(text, path))
+        whole = whole_reference(text)
+        return "".join(self._pieces(text, path)) if whole is None else self._value(whole, path)
 
     def _pieces(self, text: str, path: str) -> Iterator[str]:
         end = 0
@@ -146,7 +235,16 @@ class _Variables:
             message = f"the variable {name} refers to itself: {chain}"
             self._problems.add(_path(name), None, message, "give one of them a value")
             return value
-        if name in self._given:
+        if not _NAME.fullmatch(name):
+            meant = _ASKED.match(name)
+            fix = (
+                f"write ${{{meant[1]}}}"
+                if meant
+                else "write ${name}, with a name of letters, digits, _ and -"
+            )
+            message = f"{shown_value(f'${{{name}}}')} is not a reference to a variable"
+            self._problems.add(path, None, message, f"{fix}; $${{{name}}} is this text itself")
+        elif name in self._given:
             value = self._given[name]
         elif name in self._declared:
             self._pending.append(name)
@@ -164,17 +262,16 @@ class _Variables:
         return value
 
 
-def _names_in(value: object) -> Iterator[str]:
-    """Yield the names of the variables to which the texts of a value refer."""
-    if isinstance(value, str):
-        yield from (name for escaped, name in _REFERENCE.findall(value) if not escaped)
-    elif isinstance(value, (Mapping, list)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _names_in(inner)
-
-
 def _path(name: str) -> str:
     return f"{TABLE}.{toml_key(name)}"
+
+
+def _is_endless(value: object) -> bool:
+    return (
+        not math.isfinite(value)
+        if isinstance(value, float)
+        else isinstance(value, int) and value not in _LONG
+    )
 
 
 def _as_text(value: Value) -> str:

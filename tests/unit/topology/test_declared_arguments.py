@@ -73,7 +73,7 @@ def test_a_type_of_a_plugin_has_its_own_rules() -> None:
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [
-        ('pattern = "^o"\ndefinition = { expires = 0 }', "definition.expires: the value must be an integer of 1 or more (milliseconds); write it without quotes"),
+        ('pattern = "^o"\ndefinition = { expires = 0 }', "definition.expires: the value must be an integer of 1 or more (milliseconds); write 1 or more"),
         ('pattern = "^o"\ndefinition = { ha-mode = "all" }', "definition.ha-mode: policies of RabbitMQ 4.3.6 do not have this setting; remove it"),
         ('pattern = "^o"\ndefinition = { delayed-retry-type = "all" }', "definition.delayed-retry-type: it requires delayed-retry-min; write delayed-retry-min too"),
         ('pattern = "(o"\ndefinition = { expires = 1 }', 'pattern: the pattern is not a regular expression: missing ), unterminated subpattern at position 0; write a regular expression, such as "^orders\\\\." for all names that begin with orders.'),

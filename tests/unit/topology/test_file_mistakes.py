@@ -37,17 +37,17 @@ def queue(type_: str, *arguments: str) -> str:
         ('queues = ["q"]', "queues[0]: a queue must be a table; write it as { name = value, ... }"),
         ("cluster = 5", "cluster: a name must be a non-empty string; write the name in quotes"),
         ('owns = ["q", "${TEAM}.*"]', "owns[1]: the variable TEAM is not defined; declare it below [variables], or give its value; $${TEAM} is this text itself"),
-        (f'{QUEUE}arguments = {{ x-dead-letter-exchange = "${{env.DLX}}" }}', "queues[0].arguments.x-dead-letter-exchange: the variable env.DLX is not defined; declare it below [variables], or give its value; $${env.DLX} is this text itself"),
+        (f'{QUEUE}arguments = {{ x-dead-letter-exchange = "${{env.DLX}}" }}', 'queues[0].arguments.x-dead-letter-exchange: "${env.DLX}" is not a reference to a variable; write ${name}, with a name of letters, digits, _ and -; $${env.DLX} is this text itself'),
         ("max_share_moved = 5", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ("max_share_moved = nan", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ('owns = "a"', 'owns: the value must be a list of names; write it as ["orders.*"]'),
         ('vhost = "/"', "vhost: the file has no field `vhost`; remove it: a file does not name a vhost, the URL does"),
         ('[[queues]]\nname = ["a"]', 'queues[0].name: the value must be one name; write an entry for each, or a range such as "orders.{1..4}"'),
         ("[[queues]]", "queues[0].name: a queue needs `name`; write name = ..."),
-        ('[[queues]]\nname = ""', "queues[0].name: a name must be a non-empty string; write the name in quotes"),
+        ('[[queues]]\nname = ""', "queues[0].name: a name must be a non-empty string; write a name"),
         (f'{QUEUE}type = "quroum"', 'queues[0].type: the value must be classic, quorum or stream; write "quorum"'),
         (f"{QUEUE}type = 5", "queues[0].type: the value must be classic, quorum or stream; write one of them in quotes"),
-        (f'{QUEUE}durable = "yes"', "queues[0].durable: the value must be true or false; write it without quotes"),
+        (f'{QUEUE}durable = "yes"', "queues[0].durable: the value must be true or false; write one of them"),
         (f'{QUEUE}owner = "me"', "queues[0].owner: the value must be ours or external; write one of them in quotes"),
         (f"{QUEUE}arguments = 5", "queues[0].arguments: the value must be a table; write it as { name = value, other = value }"),
         (f"{QUEUE}arguments = {{ a = [2020-01-01] }}", "queues[0].arguments: the argument 'a' is datetime.date(2020, 1, 1) (date); give a string, a number, true or false, a list or a table"),
@@ -67,7 +67,7 @@ def queue(type_: str, *arguments: str) -> str:
         (f"{HASH}slots = 4", "exchanges[0].members: `slots` is the number of slots, and `members` share them; write `members` too"),
         (f'{HASH}members = [{{ queue = "a" }}]', "exchanges[0].slots: `slots` is the number of slots, and `members` share them; write `slots` too, or `ring` instead of `members`"),
         (f'{HASH}ring = []\nslots = 4\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: an exchange has either `ring`, or `slots` with `members`; remove `ring`, or `slots` and `members`"),
-        (f'{HASH}slots = 0\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: the value must be an integer from 1 to 16384; write it without quotes"),
+        (f'{HASH}slots = 0\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: the value must be an integer from 1 to 16384; write 1 or more"),
         (f"{HASH}slots = 4\nmembers = [{{ weight = 1 }}]", "exchanges[0].members[0].queue: a member needs `queue`; write queue = ..."),
         ('[[exchanges]]\nname = "x"\nring = []', 'exchanges[0].ring: only an exchange of type x-consistent-hash has a ring, and this one is of type direct; write type = "x-consistent-hash", or [[bindings]] instead of `ring`'),
         ('[[exchanges]]\nname = "x"\ntype = "topic"\nmax_share_moved = 1', "exchanges[0].max_share_moved: only an exchange of type x-consistent-hash or x-modulus-hash hashes keys, and this one is of type topic; remove `max_share_moved`"),
@@ -80,7 +80,7 @@ def queue(type_: str, *arguments: str) -> str:
         ('[[exchanges]]\nname = "x"\nqueues = ["q"]', "exchanges[0].queues: only an exchange of type x-modulus-hash has `queues`, and this one is of type direct; write [[bindings]] instead"),
         ('[[bindings]]\nqueue = "q"', "bindings[0].source: a binding needs `source`; write source = ..."),
         ('[[bindings]]\nsource = "x"', "bindings[0].queue: the destination must be either a queue or an exchange; write `queue` or `exchange`"),
-        ('[[bindings]]\nsource = ""\nqueue = "q"', "bindings[0].source: a name must be a non-empty string; write the name in quotes"),
+        ('[[bindings]]\nsource = ""\nqueue = "q"', "bindings[0].source: a name must be a non-empty string; write a name"),
         ('[[bindings]]\nsource = "x"\nqueue = "q"\nrouting_key = 5', "bindings[0].routing_key: the value must be a string; write it in quotes"),
         ('[[policies]]\nname = "p"\npattern = ".*"', "policies[0].definition: a policy needs `definition`; write definition = ..."),
         ('[[policies]]\nname = "p"\npattern = ".*"\ndefinition = { max-length = 1 }\napply_to = "queue"', 'policies[0].apply_to: the value must be all, exchanges, queues, classic_queues, quorum_queues or streams; write "queues"'),
@@ -141,14 +141,14 @@ def queue(type_: str, *arguments: str) -> str:
         (f'{QUEUE}exclusive = true\narguments = {{ x-queue-type = "quorum" }}', 'queues[0].exclusive: a queue of type quorum cannot be exclusive; remove `exclusive`, or write type = "classic"'),
         (queue("classic", 'x-queue-type = "quorum"'), "queues[0].arguments.x-queue-type: the type of the queue is classic; remove x-queue-type"),
         (f'{QUEUE}arguments = {{ x-queue-type = "quroum" }}', 'queues[0].arguments.x-queue-type: the value must be classic, quorum or stream; write type = "quorum" instead'),
-        (queue("classic", 'x-message-ttl = "60s"'), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
-        (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write it without quotes"),
-        (queue("classic", "x-expires = 0"), "queues[0].arguments.x-expires: the value must be an integer from 1 to 315360000000 (milliseconds); write it without quotes"),
-        (queue("quorum", "x-max-length = true"), "queues[0].arguments.x-max-length: the value must be an integer of 0 or more; write it without quotes"),
-        (queue("quorum", 'x-consumer-timeout = "soon"'), "queues[0].arguments.x-consumer-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
-        (queue("quorum", "x-consumer-disconnected-timeout = -1"), "queues[0].arguments.x-consumer-disconnected-timeout: the value must be an integer of 0 or more (milliseconds); write it without quotes"),
-        (queue("stream", 'x-max-length-bytes = "1GB"'), "queues[0].arguments.x-max-length-bytes: the value must be an integer of 0 or more; write it without quotes"),
-        (queue("classic", "x-max-priority = 256"), "queues[0].arguments.x-max-priority: the value must be an integer from 0 to 255; write it without quotes"),
+        (queue("classic", 'x-message-ttl = "60s"'), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write a number, such as 1"),
+        (queue("quorum", "x-message-ttl = -1"), "queues[0].arguments.x-message-ttl: the value must be an integer from 0 to 315360000000 (milliseconds); write 0 or more"),
+        (queue("classic", "x-expires = 0"), "queues[0].arguments.x-expires: the value must be an integer from 1 to 315360000000 (milliseconds); write 1 or more"),
+        (queue("quorum", "x-max-length = true"), "queues[0].arguments.x-max-length: the value must be an integer of 0 or more; write a number, such as 1"),
+        (queue("quorum", 'x-consumer-timeout = "soon"'), "queues[0].arguments.x-consumer-timeout: the value must be an integer of 0 or more (milliseconds); write a number, such as 1"),
+        (queue("quorum", "x-consumer-disconnected-timeout = -1"), "queues[0].arguments.x-consumer-disconnected-timeout: the value must be an integer of 0 or more (milliseconds); write 0 or more"),
+        (queue("stream", 'x-max-length-bytes = "1GB"'), "queues[0].arguments.x-max-length-bytes: the value must be an integer of 0 or more; write a number, such as 1"),
+        (queue("classic", "x-max-priority = 256"), "queues[0].arguments.x-max-priority: the value must be an integer from 0 to 255; write 255 or less"),
         (queue("quorum", "x-max-priority = 5"), "queues[0].arguments.x-max-priority: a queue of type quorum does not support x-max-priority; remove it"),
         (queue("quorum", 'x-queue-mode = "lazy"'), "queues[0].arguments.x-queue-mode: a queue of type quorum does not support x-queue-mode; remove it"),
         (queue("stream", "x-message-ttl = 5"), "queues[0].arguments.x-message-ttl: a queue of type stream does not support x-message-ttl; remove it"),
@@ -322,7 +322,9 @@ def test_a_problem_has_its_line() -> None:
     ("text", "line"),
     [
         ('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { queue = "b", weight = 0 }]', 4),
-        ('queues = [{ name = "a" }, { name = "b", durable = 1 }]', None),
+        ('queues = [{ name = "a" }, { name = "b", durable = 1 }]', 1),
+        ('queues = [\n    { name = "a" },\n    { name = "b", durable = 1 },\n]', 3),
+        ('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n[[exchanges.ring]]\nqueue = "a"\n[[exchanges.ring]]\nqueue = "b"\nweight = 0', 6),
         ('owns = ["""\n[[queues]]\n"""]\n[[queues]]\nname = "a"\ndurable = 1', None),
         ("[exchanges]\n[exchanges.a]\n", 1),
     ],
@@ -440,3 +442,14 @@ def test_a_thousand_names_are_compared_in_a_moment() -> None:
     queues = "".join(f'[[queues]]\nname = "q{n * 104729:x}"\n' for n in range(2000))
     text = f'[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{members}]\n{queues}'
     assert len(Topology.from_toml(text).misspellings) <= 100
+
+
+@pytest.mark.parametrize("name", ["hash-header", "hash-property"])
+def test_an_argument_that_only_the_other_hash_exchange_reads_is_named(name: str) -> None:
+    text = f'[[exchanges]]\nname = "x"\ntype = "x-modulus-hash"\nqueues = []\narguments = {{ {name} = "message_id" }}\n'
+    assert Topology.from_toml(text).misspellings == (
+        f"exchange x has the argument {name}, which x-modulus-hash ignores: it hashes the routing key",
+    )
+    assert (
+        Topology.from_toml(text.replace("modulus", "consistent").replace("queues", "ring")).misspellings == ()
+    )

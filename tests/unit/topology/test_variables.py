@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from topology_schema import topology_schema
 
-from rabbit_chx import Topology, TopologyError
+from rabbit_chx import InputError, Topology, TopologyError
 from rabbit_chx.topology import QueueDefinition
 from rabbit_chx.topology.file.toml_file import rearrange
 
@@ -106,8 +106,17 @@ QUEUE = '[[queues]]\nname = "${a}"\n'
         (f'[variables]\na = "x"\n{QUEUE}', {"a": 5}, ["2: variables.a: the given value 5 is not a text"]),
         (QUEUE, {"a": None}, ["None: variables.a: the given value null is not a text, a number, true or false"]),
         (f"[variables]\na = 1\n{QUEUE}", {}, ["4: queues[0].name = 1: a name must be a non-empty string"]),
+        ('[[queues]]\nname = "${ a }"\n', {}, ['2: queues[0].name: "${ a }" is not a reference to a variable']),
+        ('[[queues]]\nname = "${a:-x}"\n', {}, ['2: queues[0].name: "${a:-x}" is not a reference to a variable']),
+        ('[[queues]]\nname = "${1}${}"\n', {}, ['2: queues[0].name: "${1}" is not a reference to a variable', '2: queues[0].name: "${}" is not a reference to a variable']),
+        (f"[variables]\na = 0x{'f' * 5000}\n{QUEUE}", {}, ["2: variables.a = a number of 20000 bits: the number is not finite, or has more than 64 bits"]),
+        (f"[variables]\na = inf\n{QUEUE}", {}, ["2: variables.a = inf: the number is not finite, or has more than 64 bits"]),
+        (f"[variables]\na = 1.5\n{QUEUE}", {"a": 10**400}, ["2: variables.a: the given value a number of 1329 bits is not finite, or has more than 64 bits"]),
+        (f"[variables]\na = 1.5\n{QUEUE}", {"a": "1e999"}, ['2: variables.a: the given value "1e999" is not finite, or has more than 64 bits']),
+        ('[[queues]]\nname = "q"\n', {"a b": 1}, ['None: variables."a b": "a b" is given, and is not the name of a variable']),
+        ('[[queues]]\nname = "q"\narguments = { "${a}" = 1, x = 2 }\n', {"a": "x"}, ['3: queues[0].arguments.x: its variables make the name "x", which the table has already']),
         ('[[queues]]\nname = "q"\ndurable = "${a}"\n', {"a": "maybe"}, ['3: queues[0].durable = "maybe": the value must be true or false']),
-        ('[[queues]]\nname = "q.{1..${a}}"\n', {"a": "x"}, ['2: queues[0].name = "q.{1..x}": {1..x} is not a range of integers']),
+        ('[[queues]]\nname = "q.{1..${a}}"\n', {"a": "x"}, ['2: queues[0].name = "q.{1..x}": {1..x} is not a range of integers (written as "q.{1..${a}}")']),
     ],
 )  # fmt: skip
 def test_each_mistake_has_its_line(text: str, variables: dict[str, Any], found: list[str]) -> None:
@@ -130,15 +139,75 @@ def test_a_given_value_without_a_default_has_the_type_that_it_looks_like(
     assert Topology.from_toml('[[queues]]\nname = "q${a}"\n', variables={"a": "007"}).queues[0].name == "q007"
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ('[[queues]]\nname = "q"\ndurable = "${a}"\n', "correct the variable a: write it without quotes"),
+        ('[[queues]]\nname = "${ a }"\n', "write ${a}; $${ a } is this text itself"),
+        ('[[queues]]\nname = "${a:-x}"\n', "write ${a}; $${a:-x} is this text itself"),
+        ('[[queues]]\nname = "q"\narguments = { "x.y" = 1, x-max-length = "${a}" }\n', "correct the variable a: write a number, such as 1"),
+    ],
+)  # fmt: skip
+def test_the_remedy_is_one_of_the_variable(text: str, fix: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_toml(f'[variables]\na = "true"\n{text}[[queues]]\nname = "b${{a}}"\n')
+    assert [problem.fix for problem in caught.value.problems] == [fix]
+
+
+def test_names_in_a_table_have_variables() -> None:
+    text = '[[bindings]]\nsource = "h"\nqueue = "q"\narguments = { "x-${env}" = "${env}", "$${env}" = 1 }\n'
+    (binding,) = Topology.from_toml(text, variables={"env": "prod"}).bindings
+    assert binding.arguments == {"x-prod": "prod", "${env}": 1}
+    topology = Topology(bindings=(binding,))
+    assert Topology.from_toml(topology.to_toml()) == topology
+
+
+@pytest.mark.parametrize("variables", [{1: 2}, [("a", 1)], "a=1", 5])
+def test_variables_are_a_mapping_of_names(variables: Any) -> None:
+    with pytest.raises(InputError, match=r"variables is .*: give a dict of names and values"):
+        Topology.from_toml(QUEUE, variables=variables)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nslots = 4\nmembers = [{ queue = "q", slots = ["0..${a}"] }]',
+        '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "q", weight = "1${a}" }]',
+        '[[exchanges]]\nname = "x"\ntype = "x-${b}-hash"\nring = [{ queue = "q${a}" }]',
+        '[[queues]]\nname = "q${a}"\ntype = "quor${c}"',
+        '[[queues]]\nname = "q${a}"\nowner = "${d}nal"',
+    ],
+)
+def test_the_schema_permits_variables_within_a_text(text: str) -> None:
+    names = {
+        name: value
+        for name, value in {"a": "3", "b": "consistent", "c": "um", "d": "exter"}.items()
+        if f"${{{name}}}" in text
+    }
+    Topology.from_toml(text, variables=names)
+    schema = Draft7Validator(json.loads(topology_schema()))
+    assert schema.is_valid(tomllib.loads(text))
+
+
+def test_the_schema_refuses_an_escaped_reference_and_a_bad_name() -> None:
+    schema = Draft7Validator(json.loads(topology_schema()))
+    for text in ('[[queues]]\nname = "q"\ntype = "$${c}"', '[variables]\n"a b" = 1\n[[queues]]\nname = "q"'):
+        assert not schema.is_valid(tomllib.loads(text))
+
+
 _names = st.lists(
-    st.sampled_from(["$", "{", "}", "a", "1", "..", "-", "$${", "${a}"]), min_size=1, max_size=8
+    st.sampled_from(["$", "{", "}", "a", "1", "..", "-", " ", ":", "$${", "${a}", "${ a }", "${1..2}"]),
+    min_size=1,
+    max_size=8,
 )
 
 
 @given(_names.map("".join))
 def test_a_text_that_looks_like_a_reference_survives_a_file(name: str) -> None:
     topology = Topology(
-        queues=(QueueDefinition(f"q{name}", "classic", arguments={"x-dead-letter-exchange": name}),)
+        queues=(
+            QueueDefinition(f"q{name}", "classic", arguments={"x-dead-letter-exchange": name, name: name}),
+        )
     )
     assert Topology.from_toml(topology.to_toml()) == topology
 
