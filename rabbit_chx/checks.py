@@ -44,6 +44,12 @@ def check_seconds(name: str, value: object, *, zero: bool = True) -> None:
         raise InputError(f"{name} is {shown(value)}: give a finite number of seconds, {wanted}")
 
 
+def check_share(name: str, value: object) -> None:
+    """Raise an InputError for what is not a share, 0 to 1."""
+    if not is_number(value) or not 0 <= value <= 1:
+        raise InputError(f"{name} is {shown(value)}: give a share from 0 to 1")
+
+
 def shown(value: object) -> str:
     """Return a value for an error: the start of a long one, and the size of an integer too large to print."""
     if isinstance(value, int) and value.bit_length() > 200:

@@ -13,6 +13,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
+from rabbit_chx.checks import check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
@@ -411,8 +412,8 @@ class Broker:
             UnreachableError: the broker does not answer, and nothing was changed.
             InputError: the broker is not open, `plan` is not a plan, a share is not from 0 to 1, or `hand_over` is unknown.
         """
-        if allow_moved is not None and not 0 <= allow_moved <= 1:
-            raise InputError(f"allow_moved is {allow_moved!r}: give a share from 0 to 1")
+        if allow_moved is not None:
+            check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)

@@ -450,6 +450,11 @@ def natural_order(
     )
 
 
+_KINDS_OF_OBJECTS: Mapping[str, type] = dict(
+    zip(OBJECT_LISTS, (ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition), strict=True)
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
     """The attributes of a `Topology` that a file contains. The bindings of an exchange with `queues` are exactly those of these queues."""
@@ -463,6 +468,9 @@ class ObjectSet:
     owns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, kind in _KINDS_OF_OBJECTS.items():
+            for wrong in (one for one in getattr(self, name) if not isinstance(one, kind)):
+                raise InputError(f"{name} contains {wrong!r:.60}: give a tuple of {kind.__name__}")
         listing = [exchange for exchange in self.exchanges if exchange.queues is not None]
         sources = {exchange.name for exchange in listing}
         bindings = [binding for binding in self.bindings if binding.source not in sources]

@@ -41,7 +41,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare
+from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
@@ -126,10 +126,11 @@ def check(
         file: the name of the topology's file, for the commands in the fixes.
 
     Raises:
-        InputError: the ring of an exchange was neither read nor recorded.
+        InputError: the ring of an exchange was neither read nor recorded, or an argument is not a topology.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
+    check_topologies(live=live)
     compared = None if wanted is None else compare(wanted, live)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]

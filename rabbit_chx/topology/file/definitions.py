@@ -86,32 +86,16 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
 
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
+        InputError: the text is neither str nor bytes.
     """
-    repeated: list[str] = []
-
-    def first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = Counter(name for name, _ in pairs)
-        repeated.extend(name for name, count in names.items() if count > 1)
-        return dict(reversed(pairs)) if len(names) < len(pairs) else dict(pairs)
-
-    try:
-        document = json.loads(text, object_pairs_hook=first_of_each)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _error("the text", f"invalid JSON: {error}", "export the file again") from None
-    if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
-        message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
-        raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
-    if half := next(_half_characters(document, ""), None):
-        raise _error(
-            half, "the text contains half of a surrogate pair, which is not UTF-8", "write whole characters"
-        )
+    document, repeated = _parsed(text)
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
         release = Release(version) if isinstance(version, str) else None
     except InputError:
         release = None
     file = _File(document, vhost)
-    for name in dict.fromkeys(repeated):
+    for name in repeated:
         message = f"an object has the field {name!r:.60} twice, and RabbitMQ 4.3 takes the first"
         file.oddities.add("the text", None, message, "write each field once")
     content = file.content(release)
@@ -122,6 +106,37 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
         names = ", ".join(sorted(map(repr, vhosts)))
         raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"give one of {names}")
     return content
+
+
+def _parsed(text: object) -> tuple[dict[str, Any], Iterable[str]]:
+    """Return the JSON document, and the names of fields that an object has twice; of these the first is taken."""
+    if not isinstance(text, str | bytes):
+        raise InputError(
+            f"a {type(text).__name__} is not the text of a definitions file: pass the text, such as Path(...).read_text()"
+        )
+    repeated: dict[str, None] = {}
+
+    def first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = Counter(name for name, _ in pairs)
+        repeated.update(dict.fromkeys(name for name, count in names.items() if count > 1))
+        return dict(reversed(pairs)) if len(names) < len(pairs) else dict(pairs)
+
+    try:
+        plain = text.removeprefix("\ufeff") if isinstance(text, str) else text
+        document = json.loads(plain, object_pairs_hook=first_of_each)
+    except (ValueError, RecursionError) as error:
+        fix = "export the file again"
+        if isinstance(text, str) and text.endswith(".json"):
+            fix = "this is the name of a file: pass its text, such as Path(...).read_text()"
+        raise _error("the text", f"invalid JSON: {error}", fix) from None
+    if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
+        message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
+        raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
+    if half := next(_half_characters(document, ""), None):
+        raise _error(
+            half, "the text contains half of a surrogate pair, which is not UTF-8", "write whole characters"
+        )
+    return document, repeated
 
 
 def _half_characters(value: object, path: str) -> Iterator[str]:

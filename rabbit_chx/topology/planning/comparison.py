@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.changes import (
@@ -216,11 +217,20 @@ class Comparison:
         return is_owned and (binding.source.startswith(_BROKERS_OWN) or owned(binding.source))
 
 
+def check_topologies(**sides: object) -> None:
+    """Raise an InputError for an argument that is not a topology."""
+    for name, side in sides.items():
+        if not isinstance(side, Topology):
+            raise InputError(
+                f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
+            )
+
+
 def compare(wanted: Topology, live: Topology) -> Comparison:
     """Return the comparison of two topologies.
 
     Raises:
-        InputError: a member would get no slot, or lists of slots do not contain each slot once.
+        InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once.
     """
     return Comparison(*expand_slots(completed(wanted, live), live))
 
@@ -229,7 +239,11 @@ def completed(wanted: Topology, live: Topology) -> Topology:
     """Return the wanted topology with what a definitions file leaves to the broker.
 
     A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
+
+    Raises:
+        InputError: an argument is not a topology.
     """
+    check_topologies(wanted=wanted, live=live)
     queues = wanted.queues
     if wanted.is_import and live.default_queue_type is not None:
         queues = tuple(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, percent
-from rabbit_chx.errors import InputError
+from rabbit_chx.checks import check_share
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
@@ -99,7 +99,12 @@ class Plan:
         Args:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
+
+        Raises:
+            InputError: `allow_moved` is not a share.
         """
+        if allow_moved is not None:
+            check_share("allow_moved", allow_moved)
         return tuple(
             refusal
             for refusal in self.refusals
@@ -123,11 +128,6 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once, which a
             topology file does not permit.
     """
-    for name, side in (("wanted", wanted), ("live", live)):
-        if not isinstance(side, Topology):
-            raise InputError(
-                f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
-            )
     compared, bindings, works, impossible_rings = _plan_parts(compare(wanted, live))
     expanded, live, layouts = compared.wanted, compared.live, compared.layouts
     existing = _existing_refs(compared)
@@ -182,6 +182,9 @@ def arrange(wanted: Topology, live: Topology) -> Topology:
     Args:
         wanted: the wanted topology.
         live: the live topology, with the rings that were read.
+
+    Raises:
+        InputError: as in `plan`.
     """
     wanted = completed(wanted, live)
     orders = {

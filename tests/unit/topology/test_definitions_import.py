@@ -394,3 +394,27 @@ def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:
     assert (refusal.kind, "queue q" in refusal.message) == ("argument", True)
     assert wanted.problems
     assert not plan(wanted, wanted).refusals
+
+
+def test_a_text_may_begin_with_a_byte_order_mark() -> None:
+    assert Topology.from_definitions('\ufeff{"queues": [{"name": "q"}]}').queues[0].name == "q"
+
+
+@pytest.mark.parametrize("text", [{"queues": []}, None, Path("definitions.json")])
+def test_only_a_text_is_read(text: Any) -> None:
+    with pytest.raises(InputError, match="is not the text of a definitions file: pass the text"):
+        Topology.from_definitions(text)
+
+
+def test_the_name_of_a_file_is_not_its_text() -> None:
+    with pytest.raises(TopologyError, match=r"this is the name of a file: pass its text"):
+        Topology.from_definitions("definitions.json")
+
+
+def test_each_mistake_is_one_line_whatever_the_names() -> None:
+    binding = {"source": "a\nb", "destination": "c\r\nd", "destination_type": "queue", "routing_key": 5}
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_definitions(json.dumps({"bindings": [binding, binding]}))
+    assert len(str(caught.value).splitlines()) == 3
+    (odd,) = Topology.from_definitions(json.dumps({"queues": [{"name": "a\nb"}]})).oddities
+    assert "(queue a\\nb)" in str(odd)

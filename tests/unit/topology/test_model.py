@@ -15,7 +15,7 @@ from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, arrange, check, plan
 from rabbit_chx.topology.objects import OBJECT_LISTS
 
 TYPE = "x-consistent-hash"
@@ -115,3 +115,30 @@ def test_a_large_file_is_read_and_written_in_a_moment() -> None:
 def test_a_path_is_not_the_text_of_a_file() -> None:
     with pytest.raises(InputError, match=r"is not the text of a topology file: pass .*read_text"):
         Topology.from_toml(Path("topology.toml"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "lists", [{"exchanges": [QueueDefinition("q")]}, {"queues": "abc"}, {"bindings": [None]}]
+)
+def test_a_list_of_other_objects_is_refused(lists: Any) -> None:
+    (name,) = lists
+    with pytest.raises(InputError, match=f"{name} contains .*: give a tuple of "):
+        Topology(**lists)
+
+
+def test_a_release_is_not_its_name() -> None:
+    with pytest.raises(InputError, match=r"the release is '4\.3': give a Release"):
+        Topology.from_toml("", release="4.3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [plan, arrange, check])
+def test_only_topologies_are_compared(function: Any) -> None:
+    for sides in ((None, Topology()), (Topology(), "x")):
+        with pytest.raises(InputError, match=r"(wanted|live) is a (NoneType|str): give a Topology"):
+            function(*sides)
+
+
+@pytest.mark.parametrize("share", [20, -1, float("nan"), "0.3", True])
+def test_what_is_not_a_share_permits_nothing(share: Any) -> None:
+    with pytest.raises(InputError, match=r"allow_moved is .*: give a share from 0 to 1"):
+        plan(Topology(), Topology()).refused(allow_moved=share)
