@@ -163,7 +163,7 @@ class ApplyOptions:
             plan = json.loads(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             plan = None
         of_plan = plan.get("checksum") if isinstance(plan, dict) else None
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":

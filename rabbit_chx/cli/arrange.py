@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from rabbit_chx.analysis.wording import Document, percent
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
@@ -20,7 +20,7 @@ from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.slot_table import uncertain_origin
-from rabbit_chx.topology.file.toml_file import rearrange
+from rabbit_chx.topology.file.toml_file import members_text, rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.slots import slot_layouts
@@ -73,6 +73,8 @@ def arrange(
     keys that each ring moves, before and after.
 
     FILE is a topology file; - is stdin. --ring-via or --ring-from is required.
+
+    The exit code is 3 if a list with variables is not written; stderr has it.
     """
     at = broker.live(variables=variables)
     if write and file == "-":
@@ -96,7 +98,8 @@ def arrange(
     layouts = slot_layouts(given.topology, read.live)
     pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    done = rearrange(given.text, {**orders, **pins}, given.variables)
+    members = {**orders, **pins}
+    done = rearrange(given.text, members, given.variables)
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in layouts):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
     pinned = tuple(name for name in pins if name not in done.unwritten)
@@ -107,7 +110,8 @@ def arrange(
     for name in done.unwritten:
         better.pop(name, None)
         say(
-            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables: write it by hand"
+            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
+            f"brackets: write by hand {members_text(members[name])}"
         )
     for name in done.uncommented:
         say(f"{name}: its list of members was rewritten without its comments")
@@ -115,7 +119,8 @@ def arrange(
         if done.text != given.text:
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
-    return Outcome(ArrangedFile(tuple(better.values()), pinned, None if write else done.text))
+    code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
+    return Outcome(ArrangedFile(tuple(better.values()), pinned, None if write else done.text), code)
 
 
 def _report_moves(ring: MapChange, order: RingProposal | None) -> None:

@@ -18,6 +18,7 @@ from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, Topology
 from rabbit_chx.topology.file.fields import toml_value
+from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.live.shards import without_shards
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
@@ -208,7 +209,7 @@ def _with_choices(text: str, topology: Topology) -> str:
         )
         comments += [
             f"# A plan deletes a live object that is not in this file only if the file owns its name{some}:",
-            f"# owns = {toml_value(patterns[:_MOST_PATTERNS])}",
+            f"# owns = {toml_value(escape(patterns[:_MOST_PATTERNS]))}",
         ]
     settings, _, objects = ("", "", text) if text.startswith("[[") else text.partition("\n\n")
     head = "\n".join([*([settings] if settings else []), *comments])

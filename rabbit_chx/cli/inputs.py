@@ -7,8 +7,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 _MOST_LEFT_OUT = 5
 _TOPOLOGY_FORMAT = "rabbit-chx/topology"
-_BEGINNING = 200
+_EXPORT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,38 @@ class VariableOptions:
         """Return the values by name."""
         from rabbit_chx.topology.file.toml_file import parse
 
-        values = {} if self.values is None else parse(_text_of(self.values, "values"), self.values)
+        values: dict[str, Any] = {}
+        if self.values is not None:
+            text = _text_of(self.values, "values")
+            values = parse(text, file_name(self.values))
+            _check_values(values, text, file_name(self.values))
         for assignment in self.assigned:
             name, is_assigned, value = assignment.partition("=")
             if not (name and is_assigned):
                 raise InputError(f"--set {shlex.quote(assignment)} has no value: write --set NAME=VALUE")
             values[name] = value
         return values
+
+
+def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
+    """Raise an error for what is no value of a variable, with its place in the file of values."""
+    from rabbit_chx.topology.file.fields import file_finding, toml_key
+    from rabbit_chx.topology.file.toml_file import line_of
+
+    lines, message = text.split("\n"), "the value of a variable is a text, a number, true or false"
+    wrong = [
+        file_finding(
+            toml_key(variable),
+            value,
+            message,
+            "write name = value, and no [table]",
+            line_of(toml_key(variable), lines, values),
+        )
+        for variable, value in values.items()
+        if not isinstance(value, str | int | float)
+    ]
+    if wrong:
+        raise TopologyError(wrong, file=name)
 
 
 class TopologyInput(NamedTuple):
@@ -105,19 +130,20 @@ def read_topology(
 
     name = file_name(path)
     text = _text_of(path, "topology", content)
-    text = _toml_of_export(text) or text
+    exported = _toml_of_export(text, name)
+    text = exported or text
     values: dict[str, Any] = {}
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
         values = given.read()
-        topology = Topology.from_toml(text, file=name, release=release, variables=values)
+        topology = _topology_of(text, name, values, release, has_lines=exported is None)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
             raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
     else:
         try:
-            topology = Topology.from_definitions(text.removeprefix("\ufeff"), vhost)
+            topology = Topology.from_definitions(text, vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
         if is_strict and topology.oddities:
@@ -126,6 +152,20 @@ def read_topology(
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, values)
+
+
+def _topology_of(
+    text: str, name: str, variables: Mapping[str, Any], release: Release | None, *, has_lines: bool
+) -> Topology:
+    """Return the topology of TOML text. `has_lines` is False for the text of a JSON document, which has other lines."""
+    from rabbit_chx.topology import Topology
+
+    try:
+        return Topology.from_toml(text, file=name, release=release, variables=variables)
+    except TopologyError as error:
+        if has_lines:
+            raise
+        raise TopologyError((replace(problem, line=None) for problem in error.problems), file=name) from None
 
 
 def read_record(path: str, variables: VariableOptions | None) -> RecordedRings:
@@ -137,22 +177,28 @@ def read_record(path: str, variables: VariableOptions | None) -> RecordedRings:
     from rabbit_chx.routing.key_map_json import key_map_from_json
     from rabbit_chx.topology import Topology
     from rabbit_chx.topology.file.toml_file import parse
-    from rabbit_chx.topology.file.variables import TABLE
+    from rabbit_chx.topology.file.variables import TABLE, names_in
 
     name = file_name(path)
     text = _text_of(path, "ring record")
-    text = _toml_of_export(text) or text
+    exported = _toml_of_export(text, name)
+    text = exported or text
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
-        declared = parse(text.removeprefix("\ufeff"), name).get(TABLE, {})
-        values = {variable: value for variable, value in given.read().items() if variable in declared}
-        return RecordedRings(Topology.from_toml(text, file=name, variables=values), name=name)
+        document = parse(text, name)
+        declared = document.get(TABLE)
+        known = {*names_in(document), *(declared if isinstance(declared, dict) else ())}
+        values = {variable: value for variable, value in given.read().items() if variable in known}
+        return RecordedRings(_topology_of(text, name, values, None, has_lines=exported is None), name=name)
     try:
         document = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is neither a topology file nor JSON: {error}") from None
     if str(document.get("format", "")).startswith("rabbit-chx/"):
-        ring = ring_beneath(key_map_from_json(text.removeprefix("\ufeff")))
+        try:
+            ring = ring_beneath(key_map_from_json(text.removeprefix("\ufeff")))
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
         if not isinstance(ring, HashRing):
             raise InputError(f"{name} does not contain a ring: give what ring show --output json printed")
         if not isinstance(document.get("exchange"), str):
@@ -192,11 +238,15 @@ def _report_definitions(name: str, topology: Topology) -> None:
         )
 
 
-def _toml_of_export(text: str) -> str | None:
-    """Return the TOML text of the JSON document that `topology export` writes; None for any other text."""
-    from rabbit_chx.topology.file.fields import toml_key, toml_value
+def _toml_of_export(text: str, name: str) -> str | None:
+    """Return the TOML text of the JSON document that `topology export` writes; None for any other text.
 
-    if f'"{_TOPOLOGY_FORMAT}"' not in text[:_BEGINNING]:
+    Other programs may have sorted its fields, so its format may be anywhere.
+    """
+    from rabbit_chx.topology.file.fields import file_finding, toml_key, toml_value
+
+    text = text.removeprefix("\ufeff")
+    if f'"{_TOPOLOGY_FORMAT}"' not in text:
         return None
     try:
         tables = json.loads(text)
@@ -204,8 +254,38 @@ def _toml_of_export(text: str) -> str | None:
             return None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
-    tables.pop("format_version", None)
-    return "".join(f"{toml_key(name)} = {toml_value(value)}\n" for name, value in tables.items())
+    version = tables.pop("format_version", _EXPORT_VERSION)
+    if version != _EXPORT_VERSION:
+        raise InputError(
+            f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with topology export "
+            "--output json"
+        )
+    if nulls := [
+        file_finding(path, None, "the value is null", "remove the field, or write its value")
+        for path in _nulls(tables)
+    ]:
+        raise TopologyError(nulls, file=name)
+    try:
+        return "".join(f"{toml_key(field)} = {toml_value(value)}\n" for field, value in tables.items())
+    except RecursionError:
+        raise InputError(f"{name} is nested too deeply: write fewer levels") from None
+
+
+def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the path of each null in a JSON document."""
+    from rabbit_chx.topology.file.fields import toml_key
+
+    levels: list[tuple[str, Any]] = [("", document)]
+    while levels:
+        path, value = levels.pop()
+        if isinstance(value, dict):
+            levels += [
+                (f"{path}.{toml_key(name)}".lstrip("."), inner) for name, inner in reversed(value.items())
+            ]
+        elif isinstance(value, list):
+            levels += [(f"{path}[{n}]", inner) for n, inner in reversed(list(enumerate(value)))]
+        elif value is None:
+            yield path
 
 
 def read_whole(path: str, content: str) -> bytes:

@@ -464,7 +464,7 @@ def _is_ring(text: bytes) -> bool:
 def _document(text: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -258,3 +258,45 @@ def test_partial_changes_are_reported_and_completed_next_time(ran: Ran, two: Mod
     two.refuses = set()
     document = json.loads(ran(*two.arguments("apply", more, "--yes", "-o", "json"))[1])
     assert (document["state"], document["planned"], queues(two)) == ("applied", 1, 5)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[]", "{", '{"format": "rabbit-chx/check", "checksum": "a"}']
+)
+def test_what_is_not_a_stored_plan_is_named(
+    ran: Ran, two: ModelledCommands, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    code, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(tmp_path / "plan.json")))
+    assert (code, "is not a plan: give a file that topology plan --plan-out wrote" in errors) == (2, True)
+
+
+VARIED = """
+[variables]
+weight = 1
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q2", weight = "${weight}" }, { queue = "q1" }, { queue = "q3" }]
+"""
+HEADINGS = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+[[exchanges.ring]]
+queue = "q2"
+[[exchanges.ring]]
+queue = "q1"
+[[exchanges.ring]]
+queue = "q3"
+"""
+
+
+@pytest.mark.parametrize("text", [VARIED, HEADINGS])
+def test_an_order_that_arrange_cannot_write_is_shown(ran: Ran, modelled: ModelledCommands, text: str) -> None:
+    ring = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n'
+    modelled.holds(Topology.from_toml(ring + QUEUES.format(3)))
+    text += QUEUES.format(3)
+    code, out, errors = ran(*modelled.arguments("arrange", text))
+    assert (code, out.strip()) == (3, text.strip())
+    assert 'write by hand [{ queue = "q{1..3}", weight = 1 }]' in errors

@@ -134,3 +134,13 @@ def test_the_release_of_the_broker_decides_what_a_file_expresses(release: str, f
     assert written.problems == ()
     names = [queue.name for queue in written.queues] + [policy.name for policy in written.policies]
     assert names == [name for name in ("old", "mirrored") if name not in faulty]
+
+
+def test_patterns_of_names_with_braces_are_patterns(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(Topology(queues=(QueueDefinition("a${b}"), QueueDefinition("$${b}.1"))).to_toml())
+    out = ran("topology", "export", "--from", str(path))[1]
+    chosen = Topology.from_toml(re.sub(r"^# (?=owns)", "", out, flags=re.MULTILINE))
+    assert chosen.owns == ("$${b}.*", "a${b}")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx import Topology
+from rabbit_chx import InputError, Topology, TopologyError
+from rabbit_chx.cli.inputs import VariableOptions, read_record
 from rabbit_chx.topology import QueueDefinition
 from rabbit_chx.topology.file.fields import toml_value
 
@@ -135,7 +136,7 @@ def test_values_replace_the_defaults_of_variables(
     queues: list[str],
 ) -> None:
     (folder / "v.toml").write_text(VARIABLES)
-    (folder / "prod.toml").write_text('env = "prod"\ncount = 1\n')
+    (folder / "prod.toml").write_bytes(b'\xef\xbb\xbfenv = "prod"\r\ncount = 1\r\n')
     exported = answer("topology", "export", "--from", "v.toml", *given)["queues"]
     assert Topology.from_toml("queues = " + toml_value(exported)).queues == tuple(
         map(QueueDefinition, queues)
@@ -153,6 +154,8 @@ def test_values_replace_the_defaults_of_variables(
         (["--set", "conut=3"], "the file does not use the variable conut, which is given; did you mean count?"),
         (["--values", "none.toml"], "the values file none.toml cannot be read"),
         (["--values", "bad.toml"], "bad.toml has a mistake"),
+        (["--values", "tables.toml"], 'tables.toml has 2 mistakes:\n  line 2, env = ["x"]: the value of a variable is a text, a number, true or false; write name'),
+        (["--values", "tables.toml"], "line 4, prod = { count = 3 }: the value of a variable"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_value_is_named(
@@ -160,6 +163,79 @@ def test_a_mistake_in_a_value_is_named(
 ) -> None:
     (folder / "v.toml").write_text(VARIABLES)
     (folder / "bad.toml").write_text("env = ")
+    (folder / "tables.toml").write_text('count = 2\nenv = ["x"]\n\n[prod]\ncount = 3\n')
     code, out, errors = ran("topology", "check", "--offline", "v.toml", *given)
     assert (code, out) == (2, "")
     assert problem in errors
+
+
+EXPORT: dict[str, Any] = {
+    "format": "rabbit-chx/topology",
+    "format_version": 1,
+    "cluster": "a" * 300,
+    "queues": [{"name": "q.{1..2}", "type": "quorum"}],
+}
+
+
+def test_an_export_is_known_wherever_its_format_is(
+    folder: Path, ran: Callable[..., tuple[int, str, str]]
+) -> None:
+    (folder / "t.json").write_text("\ufeff" + json.dumps({**EXPORT, "cluster": "c"}, indent=1))
+    (folder / "sorted.json").write_text(
+        json.dumps(dict(reversed({**EXPORT, "cluster": "c" * 250}.items())), indent=1)
+    )
+    for file in ("t.json", "sorted.json"):
+        code, out, errors = ran("topology", "check", "--offline", file)
+        assert (code, out, errors) == (0, f"{file}  valid: 2 queues\n", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"queues": [{"name": "q", "type": None}]}, "t.json has a mistake:\n  queues[0].type: the value is null; remove the field"),
+        ({"queues": [{"name": "q", "type": "quroum"}]}, 't.json has a mistake:\n  queues[0].type = "quroum": the value must be'),
+        ({"variables": {"a": 1}, "cluster": "c"}, "t.json has a mistake:\n  variables.a: the variable a is not used"),
+        ({"format_version": 2}, "t.json has format_version 2, and this release reads 1: write it again with topology export"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_an_export_has_no_line_of_another_text(
+    folder: Path, ran: Callable[..., tuple[int, str, str]], changes: dict[str, Any], problem: str
+) -> None:
+    (folder / "t.json").write_text(json.dumps({**EXPORT, "cluster": "c", **changes}))
+    code, out, errors = ran("topology", "check", "--offline", "t.json")
+    assert (code, out) == (2, "")
+    assert problem in errors
+
+
+def test_a_record_gets_the_values_of_variables_without_defaults(folder: Path) -> None:
+    path = folder / "t.toml"
+    path.write_text(
+        '[[exchanges]]\nname = "x-${env}"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\n'
+    )
+    record = read_record(str(path), VariableOptions(("env=prod", "newer=1"), None))
+    assert [exchange.name for exchange in record.applied.exchanges] == ["x-prod"]
+    path.write_text("variables = 5\n")
+    with pytest.raises(TopologyError, match="`variables` must be a table"):
+        read_record(str(path), None)
+
+
+def test_what_is_no_record_is_named_with_its_file(folder: Path) -> None:
+    (folder / "plan.json").write_text('{"format": "rabbit-chx/plan"}')
+    with pytest.raises(InputError, match=r"^plan\.json: this JSON is not a ring"):
+        read_record("plan.json", None)
+
+
+def test_a_record_with_the_values_before_a_merge(
+    folder: Path, ran: Callable[..., tuple[int, str, str]]
+) -> None:
+    """The rings of an export of a file are those of the file, in its order."""
+    (folder / "before.toml").write_text(
+        '[variables]\nw = 1\n[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
+        'ring = [{ queue = "q3", weight = "${w}" }, { queue = "q1" }, { queue = "q2", weight = 2 }]\n'
+    )
+    (folder / "before-values.toml").write_text("w = 3\n")
+    code, out, _ = ran("topology", "export", "--from", "before.toml", "--values", "before-values.toml")
+    assert code == 0
+    (folder / "applied.toml").write_text(out)
+    record = read_record("applied.toml", VariableOptions(("w=9",), None))
+    assert record.applied.ring("x").bindings == (("q3", "3"), ("q1", "1"), ("q2", "2"))
