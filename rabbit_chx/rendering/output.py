@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO, TypeAlias, cast
 
-from rabbit_chx.rendering.table import WIDE, TableColumn, printable, render_table, table_width
+from rabbit_chx.rendering.table import WIDE, TableColumn, cell_width, printable, render_table, table_width
 from rabbit_chx.result_fields import described, is_empty
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
@@ -32,6 +32,8 @@ COMMAND = re.compile(
 _WHOLE = re.compile(rf"{COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
 #: A blank in it. Texts are printable, so they do not have this character.
 _BLANK = "\0"
+#: What follows a character of two columns while lines are broken.
+_SECOND_COLUMN = "\1"
 
 #: Characters with a meaning anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")
@@ -199,9 +201,9 @@ class ConsoleOutput:
         if isinstance(block, Line):
             return wrap(self._printable(block.text), self._width)
         if isinstance(block, Facts):
-            margin = max((len(name) for name, _ in block.pairs), default=0) + 2
+            margin = max((cell_width(name) for name, _ in block.pairs), default=0) + 2
             lines = (
-                f"{name:<{margin}}{wrap(self._printable(value), self._width - margin, margin)}"
+                f"{name}{' ' * (margin - cell_width(name))}{wrap(self._printable(value), self._width - margin, margin)}"
                 for name, value in block.pairs
             )
             return "\n".join(lines)
@@ -269,8 +271,10 @@ def wrap(text: str, width: int, margin: int = 0) -> str:
         margin: the number of blanks before each line but the first.
     """
     kept = _WHOLE.sub(lambda whole: whole[0].replace(" ", _BLANK), text)
+    if not kept.isascii():  # textwrap counts characters
+        kept = "".join(char + _SECOND_COLUMN * (cell_width(char) - 1) for char in kept)
     lines = [
-        wrapped.replace(_BLANK, " ")
+        wrapped.replace(_BLANK, " ").replace(_SECOND_COLUMN, "")
         for line in kept.splitlines()
         for wrapped in textwrap.wrap(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
         or [""]

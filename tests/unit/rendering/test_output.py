@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, JsonOutput, Line, Lines, Table, TableColumn
+from rabbit_chx.rendering.table import cell_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,14 @@ def test_blocks_stand_apart() -> None:
 def test_facts_are_aligned_and_their_values_wrapped_after_the_margin() -> None:
     text = console(30, Facts([("a", "x"), ("name", "one two three four five six")]))
     assert text == "a     x\nname  one two three four five\n      six\n"
+
+
+def test_wide_characters_are_two_columns_of_a_line() -> None:
+    for block in (Facts([("\u65e5\u672c", "\u672c\u672c " * 9), ("n", "x")]), Line("\u672c\u672c " * 20)):
+        lines = console(30, block).splitlines()
+        assert max(map(cell_width, lines)) <= 30
+        assert {line.count("\u672c") % 2 for line in lines[1:]} == {0}
+    assert console(80, Facts([("\u65e5", "a"), ("n", "b")])) == "\u65e5  a\nn   b\n"
 
 
 def test_verbatim_lines_are_never_broken() -> None:
