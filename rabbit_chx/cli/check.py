@@ -315,18 +315,27 @@ def _validated(
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
     if output == "prometheus":
-        raise InputError("--output prometheus has the metrics of a broker: leave out it or --offline")
+        raise InputError("--output prometheus has the metrics of a broker: leave out one of both")
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
+    known: set[str] = set()
+    has_others = len(files) > 1
     for file in files:
         try:
-            given = read_topology(file, vhost, variables=variables, release=release, is_strict=True)
+            given = read_topology(
+                file, vhost, variables=variables, release=release, is_strict=True, has_others=has_others
+            )
+            known |= given.variables.keys()
             if given.is_definitions and (faults := refused_objects(given.topology, release)):
                 raise TopologyError(faults, what=given.name)
         except InputError as error:
             errors.append(error)
         else:
             valid[given.name] = given.topology
+    if has_others and not errors and (unused := [name for name in variables.read() if name not in known]):
+        raise InputError(
+            f"no file uses the variable {unused[0]}, which is given: write ${{{unused[0]}}} where it belongs, or do not give it"
+        )
     for mistake in errors[:-1]:
         say(str(mistake), keep_lines=True)
     if errors:

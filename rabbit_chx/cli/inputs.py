@@ -119,12 +119,13 @@ def read_topology(
     variables: VariableOptions | None = None,
     release: Release | None = None,
     is_strict: bool = False,
+    has_others: bool = False,
 ) -> TopologyInput:
     """Read a topology, and write warnings about it to stderr.
 
     `variables` are the options of the command; None: it has no such options, and the environment names the file of values. The rules of
     `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
-    written.
+    written. `has_others`: the values are for several files, so a variable that this one does not have is no mistake.
     """
     from rabbit_chx.topology import Topology
 
@@ -135,8 +136,10 @@ def read_topology(
     values: dict[str, Any] = {}
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
+        given = _from_environment() if variables is None else variables
         values = given.read()
+        if has_others or variables is None:
+            values = _known_values(values, text, name)
         topology = _topology_of(text, name, values, release, has_lines=exported is None)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
@@ -152,6 +155,21 @@ def read_topology(
     for sentence in topology.misspellings:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, values)
+
+
+def _from_environment() -> VariableOptions:
+    return VariableOptions((), os.environ.get("RABBIT_CHX_VALUES"))
+
+
+def _known_values(values: Mapping[str, Any], text: str, name: str) -> dict[str, Any]:
+    """Return the values of the variables that a file has."""
+    from rabbit_chx.topology.file.toml_file import parse
+    from rabbit_chx.topology.file.variables import TABLE, names_in
+
+    document = parse(text, name)
+    declared = document.get(TABLE)
+    known = {*names_in(document), *(declared if isinstance(declared, dict) else ())}
+    return {variable: value for variable, value in values.items() if variable in known}
 
 
 def _topology_of(
@@ -176,19 +194,14 @@ def read_record(path: str, variables: VariableOptions | None) -> RecordedRings:
     from rabbit_chx.broker import RecordedRings
     from rabbit_chx.routing.key_map_json import key_map_from_json
     from rabbit_chx.topology import Topology
-    from rabbit_chx.topology.file.toml_file import parse
-    from rabbit_chx.topology.file.variables import TABLE, names_in
 
     name = file_name(path)
     text = _text_of(path, "ring record")
     exported = _toml_of_export(text, name)
     text = exported or text
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
-        given = VariableOptions((), os.environ.get("RABBIT_CHX_VALUES")) if variables is None else variables
-        document = parse(text, name)
-        declared = document.get(TABLE)
-        known = {*names_in(document), *(declared if isinstance(declared, dict) else ())}
-        values = {variable: value for variable, value in given.read().items() if variable in known}
+        given = _from_environment() if variables is None else variables
+        values = _known_values(given.read(), text, name)
         return RecordedRings(_topology_of(text, name, values, None, has_lines=exported is None), name=name)
     try:
         document = json.loads(text.removeprefix("\ufeff"))

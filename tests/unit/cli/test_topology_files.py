@@ -90,7 +90,7 @@ def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tup
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--offline", "topology.toml", "--output", "prometheus"), "leave out it or --offline"),
+        (("--offline", "topology.toml", "--output", "prometheus"), "leave out one of both"),
         (("topology.toml", "two.toml"), "leave out two.toml"),
         ((), "Missing argument 'FILE...'"),
     ],
@@ -239,3 +239,28 @@ def test_a_record_with_the_values_before_a_merge(
     (folder / "applied.toml").write_text(out)
     record = read_record("applied.toml", VariableOptions(("w=9",), None))
     assert record.applied.ring("x").bindings == (("q3", "3"), ("q1", "1"), ("q2", "2"))
+
+
+def test_values_are_for_all_files(folder: Path, ran: Callable[..., tuple[int, str, str]]) -> None:
+    (folder / "a.toml").write_text('[variables]\nenv = "dev"\n[[queues]]\nname = "a-${env}"\n')
+    (folder / "b.toml").write_text('[[queues]]\nname = "b-${count}"\n')
+    both = ("topology", "check", "--offline", "a.toml", "b.toml", "--set", "env=prod", "--set", "count=3")
+    assert ran(*both)[0] == 0
+    code, _, errors = ran(*both, "--set", "conut=3")
+    assert (code, errors) == (
+        2,
+        "rabbit-chx: no file uses the variable conut, which is given: write ${conut} where it belongs, or do not give it\n",
+    )
+    assert ran(*both[:4], "--set", "env=prod", "--set", "count=3")[0] == 2
+
+
+def test_values_of_the_environment_are_for_all_files(
+    folder: Path, ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "q.{1..%s}" }]\n'
+    (folder / "old.toml").write_text(ring % 2)
+    (folder / "new.toml").write_text("[variables]\ncount = 2\n" + ring % "${count}")
+    (folder / "values.toml").write_text("count = 3\n")
+    monkeypatch.setenv("RABBIT_CHX_VALUES", "values.toml")
+    code, out, errors = ran("compare", "--topology", "old.toml", "--to-ring", "new.toml")
+    assert (code, errors, "3 destinations" in out) == (1, "", True)
