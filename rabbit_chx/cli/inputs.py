@@ -396,7 +396,11 @@ def bound_destination(text: str, source: KeyMap) -> Destination:
             for place in known[:_SHOWN_DESTINATIONS]
         ]
         more = ", ..." if len(known) > _SHOWN_DESTINATIONS else ""
-        raise InputError(f"{text} does not have a bucket: give one of {', '.join(shown) or 'none'}{more}")
+        if not shown:
+            raise InputError(
+                f"{text} does not have a bucket, because no destination has one: bind a queue first"
+            )
+        raise InputError(f"{text} does not have a bucket: give one of {', '.join(shown)}{more}")
     return destination
 
 

@@ -45,7 +45,7 @@ class SimulateReport:
                     part.buckets,
                     percent(part.share),
                     percent(part.ideal),
-                    "" if part.place is None else f"{part.skew:+.2%}",
+                    "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}",
                 )
                 for part in simulation.places
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,3 +39,14 @@ def test_keys_of_an_exchange_without_a_ring(
     assert document["ring"] is None
     kind = "modulus" if given is MODULUS else "super_stream"
     assert document[kind] == routed[kind]
+
+
+def test_an_empty_ring_offers_no_destination(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "t.toml").write_text('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = []\n')
+    code, _, errors = ran("keys", "--topology", str(tmp_path / "t.toml"), "q1")
+    assert (code, errors) == (
+        2,
+        "rabbit-chx: q1 does not have a bucket, because no destination has one: bind a queue first\n",
+    )

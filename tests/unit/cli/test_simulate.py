@@ -96,3 +96,9 @@ def test_simulate_reports_when_less_is_possible(shown: Callable[..., str]) -> No
         f"less    {ring.share_moved(last_in_the_gap):.3%} in the order that topology arrange writes; "
         f"{ring.shares()['q4']:.3%} with slots instead of the ring"
     )
+
+
+def test_no_skew_is_below_zero_by_rounding(shown: Callable[..., str]) -> None:
+    stream = ("--exchange-type", "super-stream", "--bind", "s-0=0", "--bind", "s-1=1", "--bind", "s-2=2")
+    out = shown("simulate", *stream)
+    assert ("+0.00%" in out, "-0.00%" in out) == (True, False)
