@@ -36,6 +36,8 @@ _STEP = re.compile(r"""\[([0-9]+)\]|\.?([A-Za-z0-9_-]+)|\.?("(?:[^"\\]|\\.)*")""
 _ASKED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:$|:?[-=?+]|\|)")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
 _FLAGS = {"true": True, "false": False}
+#: Limits of references to other variables, so that no file needs much time or memory.
+_MOST_LEVELS, _MOST_CHARACTERS = 100, 65_536
 _LONG = INTEGER_RANGES["long"]
 _WORDS: Mapping[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
@@ -215,7 +217,14 @@ class _Variables:
 
     def _text(self, text: str, path: str) -> Value:
         whole = whole_reference(text)
-        return "".join(self._pieces(text, path)) if whole is None else self._value(whole, path)
+        if whole is not None:
+            return self._value(whole, path)
+        replaced = "".join(self._pieces(text, path))
+        if len(replaced) <= max(_MOST_CHARACTERS, len(text)):
+            return replaced
+        message = f"with the values of its variables the text has {len(replaced):,} characters"
+        self._problems.add(path, None, message, f"write at most {_MOST_CHARACTERS:,}")
+        return ""
 
     def _pieces(self, text: str, path: str) -> Iterator[str]:
         end = 0
@@ -246,6 +255,9 @@ class _Variables:
             self._problems.add(path, None, message, f"{fix}; $${{{name}}} is this text itself")
         elif name in self._given:
             value = self._given[name]
+        elif name in self._declared and len(self._pending) == _MOST_LEVELS:
+            message = f"more than {_MOST_LEVELS} variables refer to each other, up to this one"
+            self._problems.add(_path(name), None, message, "give one of them a value")
         elif name in self._declared:
             self._pending.append(name)
             declared: Value = self._declared[name]

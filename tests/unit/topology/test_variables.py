@@ -154,6 +154,20 @@ def test_the_remedy_is_one_of_the_variable(text: str, fix: str) -> None:
     assert [problem.fix for problem in caught.value.problems] == [fix]
 
 
+def test_a_chain_of_variables_has_an_end() -> None:
+    def chain(length: int, reference: str) -> str:
+        names = "".join(f'a{n} = "{reference.format(n + 1)}"\n' for n in range(length))
+        return (
+            f'[variables]\n{names}a{length} = "xx"\n[[queues]]\nname = "q"\narguments = {{ x = "${{a0}}" }}\n'
+        )
+
+    assert Topology.from_toml(chain(99, "${{a{0}}}")).queues[0].arguments == {"x": "xx"}
+    assert problems(chain(3000, "${{a{0}}}"))[0] == (
+        "102: variables.a100: more than 100 variables refer to each other, up to this one"
+    )
+    assert "the text has 131,072 characters" in problems(chain(60, "${{a{0}}}${{a{0}}}"))[0]
+
+
 def test_names_in_a_table_have_variables() -> None:
     text = '[[bindings]]\nsource = "h"\nqueue = "q"\narguments = { "x-${env}" = "${env}", "$${env}" = 1 }\n'
     (binding,) = Topology.from_toml(text, variables={"env": "prod"}).bindings
