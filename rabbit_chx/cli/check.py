@@ -315,7 +315,7 @@ def _validated(
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
     if output == "prometheus":
-        raise InputError("--output prometheus has the metrics of a broker: leave out one of both")
+        raise InputError("--output prometheus has the metrics of a broker: leave out one of them")
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
     known: set[str] = set()

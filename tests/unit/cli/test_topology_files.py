@@ -90,7 +90,7 @@ def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tup
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--offline", "topology.toml", "--output", "prometheus"), "leave out one of both"),
+        (("--offline", "topology.toml", "--output", "prometheus"), "leave out one of them"),
         (("topology.toml", "two.toml"), "leave out two.toml"),
         ((), "Missing argument 'FILE...'"),
     ],
