@@ -14,6 +14,11 @@ from rabbit_chx.errors import RabbitChxError
 _T = TypeVar("_T")
 
 
+def chance() -> float:
+    """Return a random number from 0 to 1, for `Backoff.delay_s`."""
+    return random.random()  # noqa: S311  # no secret
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Pauses between attempts, each twice as long as the one before.
@@ -74,7 +79,7 @@ class Retry:
             try:
                 return attempt()
             except RabbitChxError as cause:
-                wait_s = self.wait_s(time.monotonic(), random.random()) if may_retry(cause) else None  # noqa: S311  # no secret
+                wait_s = self.wait_s(time.monotonic(), chance()) if may_retry(cause) else None
                 if wait_s is None:
                     raise
             time.sleep(wait_s)
