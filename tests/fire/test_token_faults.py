@@ -204,7 +204,9 @@ def test_one_badly_signed_renewal(site: tuple[RunningBroker, Issuer], kind: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_bad_tokens(site: tuple[RunningBroker, Issuer], kind: str) -> None:
+def test_only_bad_tokens(
+    site: tuple[RunningBroker, Issuer], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     broker, issuer = site
     calls, other_key = list[int](), rsa.generate_private_key(65537, 2048)
 
@@ -216,7 +218,10 @@ def test_only_bad_tokens(site: tuple[RunningBroker, Issuer], kind: str) -> None:
     with pytest.raises(RabbitChxError, match=r"a new token of credentials \(function 'token'\)") as caught:
         getattr(client, kind)()
     assert "password" not in str(caught.value)
-    assert len(calls) == 2
+    late = caplog.text.count(
+        "did not finish the stream handshake"
+    )  # a busy machine: another connection, another token
+    assert len(calls) == 2 + late
     assert not client.steps
 
 
