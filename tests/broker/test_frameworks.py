@@ -31,7 +31,8 @@ class Programs:
     """Runs programs next to the examples, on a vhost with the objects of their topology file."""
 
     def __init__(self, broker: RunningBroker, output: Path) -> None:
-        self._environment = {**os.environ, "AMQP_URL": broker.url, "PYTHONUNBUFFERED": "1"}
+        # Without buffers a line is written in pieces, between which another program may write.
+        self._environment = {**os.environ, "AMQP_URL": broker.url, "PYTHONUNBUFFERED": ""}
         self._output = output
         self.ends = ExitStack()
 
