@@ -28,9 +28,10 @@ pytestmark = [
 
 MASTER = "local[2,4]"
 ROWS = 250_000
-#: Behind the first rows that the first task sends at once; it has three times as many.
-FAULT_AT = 30_000
-FAILS_AT = 45_000
+#: Behind all rows of the second task, so that the first task, which has three times as many, has stored rows and is not at its end.
+FAULT_AT = 45_000
+#: All rows of the second task, and the rows that a task has seen when it fails.
+SEEN_AT, FAILS_AT = 30_000, 45_000
 PAUSE_S = 0.3
 PATH = "Spark into streams, exactly once"
 ONCE = "The write succeeds: Spark runs the task again, with all its rows. Every row is in its stream once."
@@ -113,7 +114,7 @@ def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callab
 
 def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
-    run.meet(nullcontext(), FAULT_AT)
+    run.meet(nullcontext(), SEEN_AT)
     assert run.end_unharmed().error is None
     attempts = [task["attempt"] for task in run.report["tasks"]]  # the last is for rows without a key
     assert sorted(attempts) == [0, 0, 0, 1, 1]
