@@ -45,7 +45,7 @@ def check_seconds(name: str, value: object, *, zero: bool = True) -> None:
 
 
 def check_share(name: str, value: object) -> None:
-    """Raise an InputError for what is not a share, 0 to 1."""
+    """Raise an InputError for a value that is not a number from 0 to 1."""
     if not is_number(value) or not 0 <= value <= 1:
         raise InputError(f"{name} is {shown(value)}: give a share from 0 to 1")
 

@@ -74,7 +74,7 @@ class VariableOptions:
 
 
 def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
-    """Raise an error for what is no value of a variable, with its place in the file of values."""
+    """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
     from rabbit_chx.topology.file.fields import file_finding, toml_key
     from rabbit_chx.topology.file.toml_file import line_of
 
@@ -125,7 +125,7 @@ def read_topology(
 
     `variables` are the options of the command; None: it has no such options, and the environment names the file of values. The rules of
     `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
-    written. `has_others`: the values are for several files, so a variable that this one does not have is no mistake.
+    written. `has_others`: the values are for several files, so a variable that this one does not have is not a mistake.
     """
     from rabbit_chx.topology import Topology
 

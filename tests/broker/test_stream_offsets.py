@@ -41,7 +41,7 @@ def stored(stream: Streamed) -> int | None:
 
 
 def stored_in_time(stream: Streamed, least: int = 0) -> int:
-    """What is stored, once it is at least this: the command has no reply."""
+    """What is stored, once it is at least this: the broker does not reply to the command."""
     until = time.monotonic() + 30
     while (found := stored(stream)) is None or found < least:
         assert time.monotonic() < until

@@ -311,7 +311,7 @@ class StreamNode:
         super_streams: the partitions, by the names of the super streams.
         leader: the node with the leaders of all streams; None while none is elected.
         replicas: the other nodes that have the streams.
-        starting: the streams that exist and have no running member yet.
+        starting: the streams that exist, and whose members do not run yet.
         version: the release that it reports.
         commands: the commands that it reports, each in version 1, Publish also in version 2.
         frame_max: the largest frame that it takes.

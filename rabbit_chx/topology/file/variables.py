@@ -27,7 +27,7 @@ from rabbit_chx.topology.file.fields import Problems, shown_value, toml_key
 Value: TypeAlias = str | int | float | bool
 
 TABLE = "variables"
-#: A reference; with ``$`` before it, its text. What is no name of a variable is a mistake, but ``${1..3}`` is ``$`` and a range.
+#: A reference; with ``$`` before it, its text. Any other text in braces is a mistake, but ``${1..3}`` is ``$`` and a range.
 _REFERENCE = re.compile(r"(\$?)\$\{(?![^{}]*\.\.|[0-9]+ *[-,:] *[0-9]+\})([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 #: A step of a path such as ``queues[0].arguments."a b"``.

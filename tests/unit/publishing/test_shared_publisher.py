@@ -26,6 +26,7 @@ from pamqp import commands
 from scripted_peer import Peer
 from tcp_proxy import black_hole
 
+from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import (
     AccessRefusedError,
     BufferFullError,
@@ -702,19 +703,27 @@ def test_a_finalizer_may_submit_while_messages_expire() -> None:
     assert outbox.open == 3
 
 
-def test_a_message_expires_in_time_while_the_broker_blocks_publishers(peer: Peer) -> None:
-    """The thread waits for the broker for up to a second then, as nothing can be sent."""
+def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker blocks publishers, nothing else ends a poll."""
+    polls: list[tuple[float, float]] = []
+    poll = Connection.poll
+
+    def noted(connection: Any, wait_s: float, *arguments: Any) -> Any:
+        polls.append((time.monotonic(), wait_s))
+        return poll(connection, wait_s, *arguments)
+
     with SharedPublisher(peer.settings, "orders") as publisher:
         assert error_of(publisher.submit("k", "0")) is None
         publisher._outbox._longest_s = 0.3
         peer.say(said(commands.Connection.Blocked("memory"), 0))
         await_true(lambda: not publisher.healthy())
-        for number in "12":  # the thread is awake at the first one
-            began = time.monotonic()
-            assert isinstance(error_of(publisher.submit("k", number)), ConnectionLostError)
-            assert time.monotonic() - began < 0.75
-            time.sleep(0.1)
+        monkeypatch.setattr(Connection, "poll", noted)
+        began = time.monotonic()
+        assert isinstance(error_of(publisher.submit("k", "1")), ConnectionLostError)
         peer.say(said(commands.Connection.Unblocked(), 0))
+    waits = [(began + 0.3 - at, wait_s) for at, wait_s in polls if began + 0.05 < at < began + 0.3]
+    assert waits
+    assert all(wait_s <= left_s + 0.05 for left_s, wait_s in waits)
 
 
 def await_true(holds: Callable[[], bool]) -> None:
