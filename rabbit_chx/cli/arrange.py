@@ -18,8 +18,6 @@ from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
-from rabbit_chx.routing.ring_changes import CERTAIN
-from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.file.toml_file import members_text, rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
@@ -129,9 +127,9 @@ def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
         say(f"{written}, {_figures(order)} in this order")
-    elif ring.before.provenance not in CERTAIN:
+    elif not ring.before.ground.is_certain:
         say(
-            f"{ring.exchange}: the ring was not read, it is {uncertain_origin(ring.before)}: give --ring-via or --ring-from to arrange it"
+            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: give --ring-via or --ring-from to arrange it"
         )
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")

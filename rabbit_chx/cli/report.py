@@ -13,7 +13,6 @@ from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
-from rabbit_chx.routing.slot_table import doubt_of
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
@@ -79,13 +78,13 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return [*facts, ("", doubt_of(ring) or ASSUMED)] if ring.provenance == "assumed" else facts
+    return [*facts, ("", ring.ground.doubt or ASSUMED)] if ring.provenance == "assumed" else facts
 
 
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:
     """Write to stderr why rings are not recorded ones."""
     for exchange, ring in rings.items():
-        if doubt := doubt_of(ring):
+        if doubt := ring.ground.doubt:
             say(f"the ring of {exchange} is {ring.provenance}: {doubt}")
 
 

@@ -15,8 +15,8 @@ from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_do
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import plural
-from rabbit_chx.routing.ring_changes import CERTAIN, Provenance
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
@@ -216,7 +216,7 @@ def _listed_rings(vhost: str, topology: Topology, *, has_source: bool) -> Iterat
         if has_source
         and exchange.type == HASH_EXCHANGE
         # A ring that is not there has a member that no client can name, which is a finding.
-        and (exchange.name not in topology.rings or topology.rings[exchange.name].provenance in CERTAIN)
+        and (exchange.name not in topology.rings or topology.rings[exchange.name].ground.is_certain)
     ]
     findings = check(topology, exchange=checked).findings if checked else ()
     for exchange in topology.exchanges:

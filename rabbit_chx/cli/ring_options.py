@@ -38,9 +38,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
-from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
-from rabbit_chx.routing.slot_table import doubt_of, uncertain_origin
 from rabbit_chx.routing.super_stream import super_stream_of
 
 if TYPE_CHECKING:
@@ -447,7 +445,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         ring,
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
-        is_live=ring.provenance in CERTAIN,
+        is_live=ring.ground.is_certain,
     )
 
 
@@ -549,7 +547,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         for fault in faults.values():
             say(fault)
     if ring.provenance == "assumed":
-        say(f"the ring of exchange {exchange!r} is {uncertain_origin(ring) if doubt_of(ring) else ASSUMED}")
+        say(f"the ring of exchange {exchange!r} is {ring.ground if ring.ground.doubt else ASSUMED}")
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
     doubt = f"AMQP alone does not show the arguments of exchange {exchange!r}"

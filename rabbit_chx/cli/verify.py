@@ -48,7 +48,6 @@ from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, plural
-from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
@@ -260,7 +259,7 @@ class ScratchReport:
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded, or if the file was applied."""
-        if self.is_applied or self.ring.provenance in CERTAIN or not has_ring(self.ring):
+        if self.is_applied or self.ring.ground.is_certain or not has_ring(self.ring):
             return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"

@@ -16,8 +16,6 @@ from rabbit_chx.checks import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import CERTAIN
-from rabbit_chx.routing.slot_table import uncertain_origin
 
 #: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""
@@ -124,9 +122,9 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
             f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
             exchange=exchange,
         )
-    if ring.provenance not in CERTAIN:
+    if not ring.ground.is_certain:
         raise InputError(
-            f"{where} needs a ring that was read from the broker or recorded, and this one is {uncertain_origin(ring)}: give Broker a "
+            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: give Broker a "
             "ring_source, which reads the true one; an x-modulus-hash exchange is read through the management API",
             exchange=exchange,
         )

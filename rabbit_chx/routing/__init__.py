@@ -7,12 +7,12 @@ hash to a bucket. `exchange` applies `rules` of a `release` to a `message`, as s
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef
 from rabbit_chx.routing.exchange import ConsistentHashExchange, Explanation
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import jump_consistent_hash
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.modulus_exchange import ModulusHashExchange
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing
-from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.slot_table import SlotTable
 from rabbit_chx.routing.super_stream import SuperStream
 
@@ -22,6 +22,7 @@ __all__ = [
     "Destination",
     "ExchangeRef",
     "Explanation",
+    "Ground",
     "HashRing",
     "KeyMap",
     "ModulusHashExchange",

@@ -19,6 +19,7 @@ from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
 from rabbit_chx.routing.message import (
     AMQP_1_0,
@@ -32,7 +33,6 @@ from rabbit_chx.routing.message import (
 )
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
-from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
 

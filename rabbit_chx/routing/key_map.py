@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runti
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_changes import Provenance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,8 +43,12 @@ class KeyMap(Protocol):
         """The release whose rules apply; None if the client chooses, as for a super stream."""
 
     @property
+    def ground(self) -> Ground:
+        """What is known about the map: its origin, and the doubt of a guess."""
+
+    @property
     def provenance(self) -> Provenance:
-        """The origin: ``read``, ``replayed`` or ``assumed``."""
+        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``."""
 
     @property
     def destinations(self) -> tuple[Destination, ...]:

@@ -27,6 +27,7 @@ from rabbit_chx.routing.bindings import (
     without_binding,
 )
 from rabbit_chx.routing.exchange import HashExchange, received
+from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.key_map import (
     Flows,
     KeyMap,
@@ -39,7 +40,6 @@ from rabbit_chx.routing.key_map import (
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import destination_from_json, place_to_json
-from rabbit_chx.routing.ring_changes import ORIGINS, PROVENANCES, Provenance, provenance_after_change
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class ModulusHashExchange(HashExchange):
             InputError: an argument is invalid.
         """
         short_string(name, "the exchange's name")
-        if provenance not in PROVENANCES:
-            raise InputError(f"the provenance is {provenance!r:.60}: give one of {', '.join(PROVENANCES)}")
+        ground = Ground(provenance)
         release = NEWEST if release is None else check_release(release)
         distinct = dict.fromkeys(
             _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
@@ -111,7 +110,13 @@ class ModulusHashExchange(HashExchange):
         object.__setattr__(self, "bindings", tuple(distinct))
         object.__setattr__(self, "destinations", tuple(destination for destination, _ in ordered))
         object.__setattr__(self, "release", release)
-        object.__setattr__(self, "provenance", "assumed" if self._is_unordered else provenance)
+        object.__setattr__(self, "provenance", "assumed" if self._is_unordered else ground.origin)
+
+    @property
+    def ground(self) -> Ground:
+        """What is known about the order of the destinations."""
+        doubt = f"on RabbitMQ {self.release} {MODULUS_UNORDERED.says}" if self._is_unordered else ""
+        return Ground(self.provenance, doubt)
 
     @property
     def buckets(self) -> tuple[Destination, ...]:
@@ -266,9 +271,7 @@ class ModulusHashExchange(HashExchange):
             ) from None
 
     def _with(self, bindings: Iterable[tuple[Destination, int | str]]) -> ModulusHashExchange:
-        return ModulusHashExchange(
-            self.name, bindings, self.release, provenance_after_change(self.provenance)
-        )
+        return ModulusHashExchange(self.name, bindings, self.release, self.ground.after_change().origin)
 
     @property
     def _is_unordered(self) -> bool:

@@ -28,17 +28,11 @@ from rabbit_chx.routing.bindings import (
     check_destination,
     weight_of,
 )
+from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.ring_changes import (
-    ORIGINS,
-    PROVENANCES,
-    Provenance,
-    RingState,
-    check_state,
-    state_as_read,
-)
+from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,12 +51,11 @@ class HashRing:
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
         release: the release whose rules apply.
-        provenance: ``read`` from a broker, ``recorded`` in the file that was applied last, ``replayed`` from its bindings, or ``assumed``.
+        ground: what is known about it: the origin of its order, and the doubt of a guess. It survives `bind`, `unbind` and JSON.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
             None if they are unknown.
         end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
             the end.
-        doubt: why an assumed ring is not a recorded one; empty without a record.
         destinations: the destinations that have buckets, in ring order.
     """
 
@@ -71,10 +64,9 @@ class HashRing:
 
     buckets: tuple[Place, ...]
     release: Release
-    provenance: Provenance
+    ground: Ground
     bindings: tuple[Binding, ...] | None = None
     end_known: bool = True
-    doubt: str = ""
     destinations: tuple[Destination, ...] = field(init=False)
     _bucket_count: int = field(init=False)
     _index_of_bucket: array[int] = field(init=False)
@@ -111,7 +103,9 @@ class HashRing:
         if provenance not in ("replayed", "assumed"):
             raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
         return cls(
-            *ring_changes.replay(bindings, NEWEST if release is None else check_release(release), provenance)
+            *ring_changes.replay(
+                bindings, NEWEST if release is None else check_release(release), Ground(provenance)
+            )
         )
 
     @classmethod
@@ -134,6 +128,11 @@ class HashRing:
             InputError: an entry is not a destination, or the next bucket would replace another.
         """
         return cls(*state_as_read(buckets, release, next_bucket))
+
+    @property
+    def provenance(self) -> Provenance:
+        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``, as :class:`Ground` explains them."""
+        return self.ground.origin
 
     @property
     def bucket_count(self) -> int:
@@ -214,7 +213,8 @@ class HashRing:
         Args:
             release: the release whose rules apply.
         """
-        return replace(self, release=release, provenance="assumed")
+        doubt = self.ground.doubt or f"its buckets are those of RabbitMQ {self.release}"
+        return replace(self, release=release, ground=Ground("assumed", doubt))
 
     def destination_for(self, key: str | bytes) -> Place:
         """Return the destination of a hashed text, such as a routing key; None if its bucket is a hole.
@@ -365,10 +365,10 @@ class HashRing:
         return ORIGINS[self.provenance], f"rules of {self.release}", size
 
     def summary(self) -> dict[str, Any]:
-        """Return release, provenance, size and destinations; `to_json` returns all of the ring."""
+        """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""
         return {
             "release": self.release,
-            "provenance": self.provenance,
+            **self.ground.as_json(),
             "buckets": len(self.buckets),
             "destinations": self.destinations,
         }
@@ -382,9 +382,10 @@ class HashRing:
               "format": "rabbit-chx/ring",
               "format_version": 1,
               "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
-              "provenance": "read",                                      read, recorded, replayed or assumed
+              "provenance": "read",                                      read, recorded, observed, replayed or assumed
               "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
+              "doubt": "its bindings are listed without their order",    why an assumed ring is a guess, if that is known
               "next_bucket": 3                                           if it was read with the ring; null if holes
             }                                                            at the end may be missing
         """
@@ -424,7 +425,7 @@ class HashRing:
 
     @property
     def _state(self) -> RingState:
-        return RingState(self.buckets, self.release, self.provenance, self.bindings, self.end_known)
+        return RingState(self.buckets, self.release, self.ground, self.bindings, self.end_known)
 
     def _after(self, state: RingState) -> HashRing:
         """Return the ring after a change; this ring if nothing changed."""
@@ -443,7 +444,7 @@ _FORMAT_VERSION = 1
 
 
 def _dumps(state: RingState) -> str:
-    buckets, release, provenance, bindings, end_known = state
+    buckets, release, ground, bindings, end_known = state
     ring: dict[str, Any] = {
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
@@ -452,11 +453,11 @@ def _dumps(state: RingState) -> str:
             "store": release.store,
             "store_known": release.store_known,
         },
-        "provenance": provenance,
+        **ground.as_json(),
         "buckets": [place_to_json(bucket) for bucket in buckets],
         "bindings": bindings if bindings is None else [[place_to_json(name), key] for name, key in bindings],
     }
-    if end_known != _end_is_known_by(provenance):
+    if end_known != _end_is_known_by(ground.origin):
         ring["next_bucket"] = len(buckets) if end_known else None
     return json.dumps(ring)
 
@@ -475,12 +476,11 @@ def _loads(text: str | bytes) -> RingState:
         )
     try:
         release = ring["release"]
-        if ring["provenance"] not in PROVENANCES:
-            raise InputError(f"the ring's provenance {ring['provenance']!r} is none of {PROVENANCES}")
+        ground = Ground(ring["provenance"], ring.get("doubt", ""))
         if not isinstance(ring["buckets"], list):
             raise InputError("the ring's buckets are not a list: write it again with to_json")
         size = len(ring["buckets"])
-        next_bucket = ring.get("next_bucket", size if _end_is_known_by(ring["provenance"]) else None)
+        next_bucket = ring.get("next_bucket", size if _end_is_known_by(ground.origin) else None)
         if next_bucket not in (None, size):
             raise InputError(
                 f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
@@ -489,7 +489,7 @@ def _loads(text: str | bytes) -> RingState:
         return RingState(
             tuple(None if bucket is None else destination_from_json(bucket) for bucket in ring["buckets"]),
             Release(release["version"], release["store"] if release["store_known"] else None),
-            ring["provenance"],
+            ground,
             None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
             next_bucket is not None,
         )

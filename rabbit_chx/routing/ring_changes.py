@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, NotDeterminedError
@@ -38,6 +38,7 @@ from rabbit_chx.routing.bindings import (
     pairs_of_bindings,
     weight_of,
 )
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
@@ -47,19 +48,6 @@ from rabbit_chx.routing.rules import (
     UNBIND_SHIFTS_BY_WEIGHT,
     UNSORTED_ENDS,
 )
-
-#: The origin of a ring: read from a broker, recorded in the file that was applied last, replayed from its bindings, or assumed.
-Provenance: TypeAlias = Literal["read", "recorded", "replayed", "assumed"]
-PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
-#: The origins of a map that is that of a broker.
-CERTAIN: tuple[Provenance, ...] = ("read", "recorded")
-#: The origins in words.
-ORIGINS = {
-    "read": "read from a broker",
-    "recorded": "recorded in the file that was applied last",
-    "replayed": "replayed from the bindings in order",
-    "assumed": "assumed",
-}
 
 #: The largest ring that is computed here.
 MAX_BUCKETS = 10_000_000
@@ -72,7 +60,7 @@ class RingState(NamedTuple):
 
     buckets: tuple[Place, ...]
     release: Release
-    provenance: Provenance
+    ground: Ground
     bindings: tuple[Binding, ...] | None
     end_known: bool
 
@@ -80,8 +68,8 @@ class RingState(NamedTuple):
 def check_state(state: RingState) -> None:
     """Raise an InputError for an invalid ring. The callers check the destinations."""
     check_release(state.release)
-    if state.provenance not in PROVENANCES:
-        raise InputError(f"the provenance is {state.provenance!r:.40}: give one of {', '.join(PROVENANCES)}")
+    if not isinstance(state.ground, Ground):
+        raise InputError(f"the ground of a ring is {state.ground!r:.40}: give a Ground")
     if len(state.buckets) > MAX_BUCKETS:
         raise InputError(f"a ring of {len(state.buckets)} buckets is too large: give smaller weights")
 
@@ -98,14 +86,16 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
                 f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: give {len(places)} or more"
             )
         places += (None,) * (next_bucket - len(places))
-    return RingState(places, NEWEST if release is None else release, "read", None, next_bucket is not None)
+    return RingState(
+        places, NEWEST if release is None else release, Ground("read"), None, next_bucket is not None
+    )
 
 
-def replay(bindings: GivenBindings, release: Release, provenance: Provenance) -> RingState:
+def replay(bindings: GivenBindings, release: Release, ground: Ground) -> RingState:
     """Return the ring of these bindings, in bind order."""
     growth = _Growth([], {}, release)
     growth.bind(checked_bindings(pairs_of_bindings(bindings), release))
-    return RingState(tuple(growth.buckets), release, provenance, tuple(growth.bindings), end_known=True)
+    return RingState(tuple(growth.buckets), release, ground, tuple(growth.bindings), end_known=True)
 
 
 def bind(ring: RingState, destination: Destination, weight: int | str) -> RingState:
@@ -117,7 +107,8 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
     bound = _changed(ring, growth.buckets, growth.bindings)
     # Where second bindings append buckets, an unbind may leave holes at the end. Then the number of the next bucket is not known.
     guessed = not ring.end_known and ring.release.follows(DUPLICATES_APPEND)
-    return bound._replace(provenance="assumed") if guessed else bound
+    why = f"an earlier unbind on RabbitMQ {ring.release.version} may have left holes behind its last bucket"
+    return bound._replace(ground=_assumed(ring.ground, why)) if guessed else bound
 
 
 def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
@@ -169,7 +160,7 @@ def delete_destination(ring: RingState, destination: Destination) -> RingState:
 
 def delete_exchange(ring: RingState) -> RingState:
     """Return the ring of a later exchange with the same name: no buckets, no bindings."""
-    return RingState((), ring.release, provenance_after_change(ring.provenance), (), end_known=True)
+    return RingState((), ring.release, ring.ground.after_change(), (), end_known=True)
 
 
 def restart(ring: RingState) -> RingState:
@@ -181,8 +172,11 @@ def restart(ring: RingState) -> RingState:
         growth.restore(*binding)
     restarted = _changed(ring, growth.buckets, bindings or ())
     restarted = restarted._replace(end_known=ring.end_known or not keeps)
-    known = release.store_known and not (keeps and bindings is None)
-    return restarted if known else restarted._replace(provenance="assumed")
+    if not release.store_known:
+        return restarted._replace(ground=_assumed(ring.ground, "the store of the broker is not known"))
+    if keeps and bindings is None:
+        return restarted._replace(ground=_assumed(ring.ground, "its bindings are not known"))
+    return restarted
 
 
 def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
@@ -246,15 +240,15 @@ def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Bindi
     return RingState(
         tuple(buckets),
         ring.release,
-        provenance_after_change(ring.provenance),
+        ring.ground.after_change(),
         None if ring.bindings is None else tuple(bindings),
         ring.end_known,
     )
 
 
-def provenance_after_change(provenance: Provenance) -> Provenance:
-    """Return the origin of a map after a bind or an unbind: one that was read or recorded is then replayed."""
-    return "replayed" if provenance in CERTAIN else provenance
+def _assumed(ground: Ground, doubt: str) -> Ground:
+    """Return the ground of a guess: its first doubt remains."""
+    return Ground("assumed", ground.doubt or doubt)
 
 
 def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:

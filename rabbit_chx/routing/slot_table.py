@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
-from rabbit_chx.routing.ring_changes import Provenance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,6 +133,11 @@ class SlotTable:
     def release(self) -> Release:
         """The release of the ring."""
         return self.ring.release
+
+    @property
+    def ground(self) -> Ground:
+        """What is known about the ring."""
+        return self.ring.ground
 
     @property
     def provenance(self) -> Provenance:
@@ -390,18 +395,6 @@ def ring_beneath(key_map: KeyMap) -> KeyMap: ...
 def ring_beneath(key_map: KeyMap) -> KeyMap:
     """Return the ring of a slot table; any other key map is returned unchanged."""
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
-
-
-def doubt_of(key_map: KeyMap) -> str:
-    """Return why the ring of a key map is not a recorded one; empty without a record."""
-    doubt: str = getattr(ring_beneath(key_map), "doubt", "")
-    return doubt
-
-
-def uncertain_origin(key_map: KeyMap) -> str:
-    """Return the provenance of a key map that is not certain, in words, with its doubt."""
-    doubt = doubt_of(key_map)
-    return f"{key_map.provenance} ({doubt})" if doubt else key_map.provenance
 
 
 def _document(text: str | bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast,
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, listed, tuples_of, without_binding
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
     Flows,
     KeyMap,
@@ -27,7 +28,6 @@ from rabbit_chx.routing.key_map import (
     plural,
 )
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_changes import Provenance, provenance_after_change
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,6 +148,11 @@ class SuperStream:
     def buckets(self) -> tuple[str, ...]:
         """The partition of each remainder of a hash: `partitions`."""
         return self.partitions
+
+    @property
+    def ground(self) -> Ground:
+        """What is known about the partitions."""
+        return Ground(self.provenance)
 
     @property
     def bucket_count(self) -> int:
@@ -355,7 +360,7 @@ class SuperStream:
         return tuple(zip(self.partitions, self.binding_keys, strict=True))
 
     def _with(self, bindings: tuple[Binding, ...]) -> SuperStream:
-        provenance = provenance_after_change(self.provenance)
+        provenance = self.ground.after_change().origin
         stream = super_stream_of(self.name, bindings, client=self.client, provenance=provenance)
         return replace(stream, routing=self.routing)
 

@@ -27,8 +27,6 @@ from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import CERTAIN
-from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
 from rabbit_chx.streams.connection import StreamConnection
@@ -534,12 +532,12 @@ def _check_ring(ring: object) -> KeyMap:
         raise InputError(
             f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
-    if ring.provenance not in CERTAIN:
+    if not ring.ground.is_certain:
         remedy = "give Broker a ring_source, which reads it"
         if ring.kind == "x-modulus-hash":
             remedy = "give that of Broker.exchange, on a release that orders its bindings"
         raise InputError(
-            f"the ring must be read from the broker or recorded, and this one is {uncertain_origin(ring)}: {remedy}"
+            f"the ring must be read from the broker, recorded or observed, and this one is {ring.ground}: {remedy}"
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")

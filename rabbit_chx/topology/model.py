@@ -12,9 +12,9 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST, check_release
-from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.topology.file.definitions import definitions_content
 from rabbit_chx.topology.file.fields import Problems, read_document
 from rabbit_chx.topology.file.file_rules import check_rules, misspellings
@@ -251,7 +251,7 @@ class Topology(ObjectSet):
         owners = owners_of_slots(names, members, HashRing.from_bindings(()), {})
         assumed = any(member.slots is None for member in members)
         if assumed:
-            ring = replace(ring, provenance="assumed")
+            ring = replace(ring, ground=Ground("assumed", "the slots of its members are not listed"))
         queues = {ExchangeRef(slot): queue for slot, queue in owners.items()}
         return SlotTable(ring, queues, owners_assumed=assumed)
 

@@ -15,8 +15,6 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import CERTAIN
-from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.streams.keys import is_named, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
@@ -96,12 +94,12 @@ def _rule(placing: KeyMap) -> Any:  # JSON
 
 
 def _check_ring(ring: KeyMap) -> None:
-    if ring.provenance not in CERTAIN:
+    if not ring.ground.is_certain:
         remedy = "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
         if ring.kind == "x-modulus-hash":
             remedy = "by Broker.exchange, on a release that orders its bindings"
         raise InputError(
-            f"rows go straight to the streams of the ring, and the ring is {uncertain_origin(ring)}: give one that was read from the broker, {remedy}"
+            f"rows go straight to the streams of the ring, and the ring is {ring.ground}: give one that was read from the broker, {remedy}"
         )
     check_streams(ring)
 

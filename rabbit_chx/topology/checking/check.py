@@ -14,9 +14,7 @@ from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.routing.slot_table import uncertain_origin
 from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.checking.check_queues import CheckedQueues, queue_findings
 from rabbit_chx.topology.checking.check_rings import (
@@ -266,8 +264,8 @@ def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
 
 def _ring_read(live: Topology, name: str) -> HashRing:
     ring = live.rings.get(name)
-    if ring is None or ring.provenance not in CERTAIN:
-        how = "is not known" if ring is None else f"was not read but is {uncertain_origin(ring)}"
+    if ring is None or not ring.ground.is_certain:
+        how = "is not known" if ring is None else f"was not read but is {ring.ground}"
         raise InputError(
             f"the ring of {name!r} {how}, and a check of it would prove nothing: {KNOW_RINGS}", exchange=name
         )

@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.routing.ring_changes import CERTAIN
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
@@ -476,7 +476,7 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
         unchanged = {
             name: after
             for name, change, after in _ring_changes(plan)
-            if not change.steps and change.before.provenance in CERTAIN
+            if not change.steps and change.before.ground.is_certain
         }
         broker.record = broker.record.after({**unchanged, **planned})
     if not broker.has_source or not planned:
@@ -504,7 +504,7 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> dic
                 "what it answered; compare its bindings",
                 exchange=name,
             )
-    return {name: replace(ring, provenance="recorded") for name, ring in planned.items()}
+    return {name: replace(ring, ground=Ground("recorded")) for name, ring in planned.items()}
 
 
 def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:

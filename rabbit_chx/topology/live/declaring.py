@@ -16,7 +16,6 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitCh
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
-from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.applying import apply_changes
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
@@ -162,7 +161,7 @@ def _refuse_buckets_without_queue(
     exchange: str, ring: HashRing, missing: Collection[ExchangeDefinition | QueueDefinition]
 ) -> None:
     """Refuse a certain ring if it has buckets of a queue that does not exist, because their messages are lost."""
-    if ring.provenance not in CERTAIN:
+    if not ring.ground.is_certain:
         return
     for declared in missing:
         if isinstance(declared, QueueDefinition) and declared.name in ring.destinations:

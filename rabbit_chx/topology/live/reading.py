@@ -30,10 +30,10 @@ from rabbit_chx.routing import (
     Release,
     SuperStream,
 )
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
-from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.file.definitions import topology_content
 from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind

@@ -28,7 +28,7 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import order_of_binding
-from rabbit_chx.routing.ring_changes import CERTAIN
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -50,7 +50,7 @@ class RecordedRings:
     """A ring source for brokers without ``rabbitmqctl``: the topology that was applied last.
 
     If the management API lists exactly the bindings of the topology (destinations and binding keys), the ring of an exchange is that of the
-    topology, with the provenance ``recorded``. Otherwise it is ``assumed``, and its `doubt` names the bindings that differ. Only plans may
+    topology, with the provenance ``recorded``. Otherwise it is ``assumed``, and the doubt of its `ground` names the bindings that differ. Only plans may
     bind and unbind members of the ring. The broker's store must be Khepri.
 
     Args:
@@ -90,7 +90,7 @@ class RecordedRings:
         Raises:
             InputError: the ring is replayed or assumed.
         """
-        if ring.provenance not in CERTAIN:
+        if not ring.ground.is_certain:
             raise InputError(
                 f"{name} is {ring.provenance}, so it is not a record: give a ring that was read from the broker"
             )
@@ -130,8 +130,12 @@ class RecordedRings:
         _check_store(assumed.release)
         found = self._find(exchange, Counter(bindings), assumed.release, mark)
         if isinstance(found, str):
-            return replace(assumed, doubt=found)
-        return found if found.doubt else replace(found, release=assumed.release, provenance="recorded")
+            return replace(assumed, ground=Ground("assumed", found))
+        return (
+            found
+            if found.ground.doubt
+            else replace(found, release=assumed.release, ground=Ground("recorded"))
+        )
 
     def _find(
         self, exchange: str, bound: Counter[Binding], release: Release, mark: str | None
@@ -156,7 +160,7 @@ class RecordedRings:
         """Return the ring of the record, or why it has none."""
         ring = self.applied.rings.get(exchange)
         if ring is not None:
-            return ring if ring.provenance in CERTAIN else f"{self.name} has a ring that is {ring.provenance}"
+            return ring if ring.ground.is_certain else f"{self.name} has a ring that is {ring.provenance}"
         definition = self._expanded.exchange(exchange)
         if definition is None or definition.type != HASH_EXCHANGE or definition.ring is None:
             return f"{self.name} does not contain its ring"
@@ -261,7 +265,7 @@ def _ring_during(
     if len(rings) > 1:
         # Not the wanted ring, so that a plan does not end here.
         other = next(ring for ring in rings if ring.bindings != states.new)
-        return replace(other, provenance="assumed", doubt=_ambiguity(exchange, rings))
+        return replace(other, ground=Ground("assumed", _ambiguity(exchange, rings)))
     return next(iter(rings), None)
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.routing.ring_changes import Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology

@@ -182,7 +182,7 @@ def unknown_order(exchange: str, ring: HashRing) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
-        f"the ring of {exchange} was not read but is {ring.provenance}{ring.doubt and f' ({ring.doubt})'}, so its order is not certain",
+        f"the ring of {exchange} was not read but is {ring.ground}, so its order is not certain",
         KNOW_RINGS,
     )
 

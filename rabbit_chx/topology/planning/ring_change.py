@@ -16,7 +16,6 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.ring_changes import CERTAIN
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -125,7 +124,7 @@ class RingWork(NamedTuple):
         before, ownership = self.change.before, self.change.ownership
         if ownership is None or ownership.before.keys() & {*before.destinations}:
             return False
-        return before.bucket_count > 0 and before.provenance in CERTAIN
+        return before.bucket_count > 0 and before.ground.is_certain
 
 
 def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingWork]:
@@ -217,7 +216,7 @@ def _plan_kept(
     name, ring, bound = live
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     if not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed):
-        is_order_needed = ownership is not None and ownership.handed_over and ring.provenance not in CERTAIN
+        is_order_needed = ownership is not None and ownership.handed_over and not ring.ground.is_certain
         change = MapChange(name, ring, ring, ownership=ownership)
         return RingWork(change, refusals=(unknown_order(name, ring),) if is_order_needed else ())
     before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
@@ -239,7 +238,7 @@ def _plan_kept(
         ownership=ownership,
     )
     work = RingWork(change, steps.early_step_count, counter=counter)
-    if ring.provenance not in CERTAIN:
+    if not ring.ground.is_certain:
         return work._replace(refusals=(unknown_order(name, ring),))
     destinations = {member.destination for member in wanted}
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.

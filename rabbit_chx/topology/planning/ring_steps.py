@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, HashRing, Release, ring_changes
+from rabbit_chx.routing import Destination, Ground, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import RingState
@@ -52,7 +52,7 @@ class LiveRing(NamedTuple):
     def state(self) -> RingState:
         """The ring as input of `ring_changes`."""
         ring, bindings = self.ring, tuple(dict.fromkeys(member.binding for member in self.bound))
-        return RingState(ring.buckets, ring.release, ring.provenance, bindings, ring.end_known)
+        return RingState(ring.buckets, ring.release, ring.ground, bindings, ring.end_known)
 
     def unbinds(self) -> tuple[PlannedChange, ...]:
         """Return the unbinds of all members, from the end of the ring."""
@@ -86,7 +86,7 @@ def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
         buckets = tuple(
             destination for destination, key in bindings for _ in range(weight_of(destination, key))
         )
-        return HashRing(buckets, release, "assumed", tuple(bindings))
+        return HashRing(buckets, release, Ground("assumed"), tuple(bindings))
 
 
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import (
     ExchangeRef,
+    Ground,
     HashRing,
     ModulusHashExchange,
     Provenance,
@@ -164,18 +165,25 @@ def test_bindings_go_and_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("read", "replayed"), ("replayed", "replayed"), ("assumed", "assumed")]
+    ("before", "after"),
+    [
+        ("read", "replayed"),
+        ("recorded", "replayed"),
+        ("observed", "replayed"),
+        ("replayed", "replayed"),
+        ("assumed", "assumed"),
+    ],
 )
 def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(
     before: Provenance, after: Provenance
 ) -> None:
     bindings = [("a", 1), ("b", 1)]
     for key_map in (
-        replace(HashRing.from_bindings(bindings), provenance=before),
+        replace(HashRing.from_bindings(bindings), ground=Ground(before)),
         ModulusHashExchange("x", bindings, provenance=before),
         SuperStream(["a", "b"], name="s", provenance=before),
     ):
-        assert key_map.provenance == before
+        assert key_map.provenance == key_map.ground.origin == before
         assert key_map.bind("c", "2").provenance == key_map.unbind("a").provenance == after
 
 

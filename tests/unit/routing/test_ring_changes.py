@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.routing.release import NEWEST
 
 APPENDS = Release("3.9.20")
@@ -152,7 +153,7 @@ NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
     (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
     (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: give"),
     (HashRing.from_bindings([]), ("b",), "'b' is not bound: give"),
-    (HashRing(("a", "b"), NEWEST, "assumed", (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
+    (HashRing(("a", "b"), NEWEST, Ground("assumed"), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
 ]  # fmt: skip
 
 
@@ -230,3 +231,38 @@ def test_provenance() -> None:
     assert assumed.bind("b", 1).provenance == assumed.unbind("a").provenance == "assumed"
     moved = read.with_release(APPENDS)
     assert (moved.provenance, moved.release, moved.buckets) == ("assumed", APPENDS, read.buckets)
+
+
+@pytest.mark.parametrize("release", [NEWEST, APPENDS])
+def test_a_doubt_survives_each_change(release: Release) -> None:
+    doubt = Ground("assumed", "two orders fit")
+    ring = replace(HashRing.from_bindings([("a", 1), ("b", 2)], NEWEST), ground=doubt)
+    for after in (
+        ring.bind("c", 1),
+        ring.unbind("a"),
+        ring.delete_destination("b"),
+        ring.delete_exchange(),
+        ring.restarted(),
+        ring.with_release(release),
+        HashRing.from_json(ring.bind("c", 1).to_json()),
+    ):
+        assert after.ground == doubt
+    assert str(doubt) == "assumed (two orders fit)"
+
+
+def test_a_guess_has_its_reason() -> None:
+    read = HashRing.from_buckets(["a"], APPENDS)
+    assert read.bind("b", 1).ground == Ground(
+        "assumed", "an earlier unbind on RabbitMQ 3.9.20 may have left holes behind its last bucket"
+    )
+    assert read.with_release(NEWEST).ground == Ground(
+        "assumed", f"its buckets are those of RabbitMQ {APPENDS}"
+    )
+    kept = HashRing.from_buckets(["a"], NEWEST)
+    assert kept.restarted().ground == Ground("assumed", "its bindings are not known")
+    unknown = HashRing.from_bindings([("a", 1)], Release("4.0.5"))
+    assert unknown.restarted().ground == Ground("assumed", "the store of the broker is not known")
+    with pytest.raises(InputError, match="is read and has a doubt"):
+        Ground("read", "two orders fit")
+    with pytest.raises(InputError, match="the provenance is 'heard'"):
+        Ground("heard")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, Ground, HashRing, Release
+from rabbit_chx.routing.ground import PROVENANCES
 
 queues = st.sampled_from(["q1", "q2", "q3", "q4", "é", ExchangeRef("q1"), ExchangeRef("x")])
 
@@ -26,6 +28,11 @@ releases = st.sampled_from(
     [Release(v) for v in ("3.7.10", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.0.5", "4.3.6")]
 )
 
+grounds = st.one_of(
+    st.builds(Ground, st.sampled_from(PROVENANCES)),
+    st.builds(Ground, st.just("assumed"), st.text(max_size=9)),
+)
+
 
 def test_json_has_the_documented_shape() -> None:
     ring = HashRing.from_buckets(["q1", ExchangeRef("slot-7"), None], Release("4.0.5"))
@@ -37,15 +44,19 @@ def test_json_has_the_documented_shape() -> None:
         "buckets": ["q1", {"exchange": "slot-7"}, None],
         "bindings": None,
     }
+    guess = replace(ring, ground=Ground("assumed", "two orders fit"))
+    whole = json.loads(guess.to_json())
+    assert (whole["provenance"], whole["doubt"]) == ("assumed", "two orders fit")
+    assert guess.summary()["doubt"] == "two orders fit"
 
 
 @settings(deadline=None)
-@given(bindings, releases)
-def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release) -> None:
-    ring = HashRing.from_bindings(pairs, release, provenance="assumed")
+@given(bindings, releases, grounds)
+def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, ground: Ground) -> None:
+    ring = replace(HashRing.from_bindings(pairs, release), ground=ground)
     for copy in (HashRing.from_json(ring.to_json()), pickle.loads(pickle.dumps(ring))):  # noqa: S301
         assert copy == ring
-        assert (copy.bindings, copy.provenance) == (ring.bindings, ring.provenance)
+        assert (copy.bindings, copy.ground) == (ring.bindings, ring.ground)
         assert copy.release.store_known == ring.release.store_known
 
 
@@ -55,6 +66,8 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release) -
         ({"format": "other"}, "not a ring"),
         ({"format_version": 2}, "format version 2"),
         ({"provenance": "heard"}, "heard"),
+        ({"doubt": "two orders fit"}, "is replayed and has a doubt"),
+        ({"doubt": 5}, "give text"),
         ({"buckets": "abc"}, "not a list"),
         ({"buckets": [5]}, "not a destination"),
         ({"buckets": [{"queue": "q"}]}, "damaged"),
@@ -69,7 +82,7 @@ def test_json_that_is_not_a_ring_is_refused(change: dict[str, Any], message: str
     whole = json.loads(HashRing.from_bindings([("q", 1)]).to_json())
     with pytest.raises(InputError, match=message):
         HashRing.from_json(json.dumps(whole | change))
-    del whole[next(iter(change))]
+    del whole[next(iter(change.keys() - {"doubt"}), "format")]
     with pytest.raises(InputError):
         HashRing.from_json(json.dumps(whole))
 

@@ -77,7 +77,7 @@ def test_after_any_number_of_deaths_a_recorded_ring_is_the_true_one(
             if ring.provenance == "recorded":
                 assert ring.buckets == model.rings[name].buckets
             else:
-                assert ring.doubt
+                assert ring.ground.doubt
         made = plan(new, live, propose=False)
         if made.refused(allow_moved=1.0, allow_delete=True):
             assert any(refusal.kind == "order" for refusal in made.refusals)
@@ -109,8 +109,8 @@ def test_the_bindings_that_are_named_decide(old: Topology, new: Topology, before
     else:
         return
     for name, ring in ModelClient(model, None, record).live().rings.items():
-        if "unbind" in ring.doubt:
-            named = ring.doubt.partition("unbind ")[2].partition(" from ")[0].split(", ")
+        if "unbind" in ring.ground.doubt:
+            named = ring.ground.doubt.partition("unbind ")[2].partition(" from ")[0].split(", ")
             for binding in [binding for binding in model.bindings if binding.source == name]:
                 if f"{binding.destination!s}={binding.routing_key}" in named:
                     model.unbind(binding)
@@ -125,12 +125,12 @@ def test_the_ring_of_the_file_counts_if_its_bindings_are_those_of_the_broker() -
     assert HashRing.from_json(ring.to_json()).provenance == "recorded"
     ring = recorded(record, "a=1", "b", "c", "e")
     assert (ring.provenance, ring.buckets) == ("assumed", ("a", "b", "c", "e"))
-    assert ring.doubt == (
+    assert ring.ground.doubt == (
         "the bindings are not those of applied.toml: only applied.toml has a=2, and only the broker has a=1, e=1"
     )
     ring = recorded(record, "a=2", "b", "c", mark="changed 0")
     assert ring.provenance == "assumed"
-    assert APPLY_MARK in ring.doubt
+    assert APPLY_MARK in ring.ground.doubt
 
 
 def test_mnesia_is_refused() -> None:
@@ -162,19 +162,22 @@ def test_a_ring_that_was_read_is_a_record() -> None:
     ring = recorded(record, "a=2", "b")
     assert (ring.provenance, ring.buckets) == ("recorded", ("b", "a", "a"))
     other = record.ring("y", [], HashRing.from_bindings([], NEWEST, "assumed"), mark=None)
-    assert (other.provenance, other.doubt) == ("assumed", "the recorded ring does not contain its ring")
+    assert (other.provenance, other.ground.doubt) == (
+        "assumed",
+        "the recorded ring does not contain its ring",
+    )
 
 
 def test_an_exchange_that_the_file_does_not_make_is_not_recorded() -> None:
     topology = ring_file("a", "b")
     external = replace(topology, exchanges=(replace(topology.exchanges[0], owner="external"),))
-    assert "it is external in" in recorded(RecordedRings(external), "a", "b").doubt
+    assert "it is external in" in recorded(RecordedRings(external), "a", "b").ground.doubt
 
 
 def test_bindings_that_no_moment_of_the_apply_has_are_named() -> None:
     record = RecordedRings(ring_file("a", "b"), ring_file("a", "b", "c"))
     assert recorded(record, "a", "b", "c").buckets == ("a", "b", "c")
-    assert recorded(record, "a", "c").doubt.endswith(
+    assert recorded(record, "a", "c").ground.doubt.endswith(
         "only the recorded topology has b=1, and only the broker has c=1"
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
@@ -577,7 +577,7 @@ def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("provenance", ["assumed", "replayed", None])
 def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "replayed"] | None) -> None:
     ring = HashRing.from_bindings([("q1", 2), ("q2", 1), ("q3", 1)], RELEASE)
-    rings = {} if provenance is None else {"orders": replace(ring, provenance=provenance)}
+    rings = {} if provenance is None else {"orders": replace(ring, ground=Ground(provenance))}
     unread = replace(orders(), rings=rings)
     for wanted in (WANTED, None):
         with pytest.raises(InputError, match=r"prove nothing: give --ring-via PREFIX"):

@@ -1,0 +1,71 @@
+"""What is known about a ring: the origin of its order, and what makes that a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from rabbit_chx.errors import InputError
+
+#: The origin of a ring, as :class:`Ground` explains it.
+Provenance: TypeAlias = Literal["read", "recorded", "observed", "replayed", "assumed"]
+PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+#: The origins of a ring that is that of a broker.
+CERTAIN: tuple[Provenance, ...] = ("read", "recorded", "observed")
+#: The origins in words.
+ORIGINS = {
+    "read": "read from a broker",
+    "recorded": "recorded in the file that was applied last",
+    "observed": "observed from keys and their queues",
+    "replayed": "replayed from the bindings in order",
+    "assumed": "assumed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is known about a ring.
+
+    Attributes:
+        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings; ``observed`` from keys and the queues that
+            got them; ``replayed`` from bindings whose order the caller vouches for; ``assumed``: the order is a guess.
+        doubt: the reason for the guess, as a sentence without a full stop and without a remedy; empty if there is none to name. Only an
+            assumed ring has a doubt.
+
+    Raises:
+        InputError: the origin is not one of these, or a ring with a doubt is not assumed.
+    """
+
+    origin: Provenance
+    doubt: str = ""
+
+    def __post_init__(self) -> None:
+        if self.origin not in PROVENANCES:
+            raise InputError(f"the provenance is {self.origin!r:.40}: give one of {', '.join(PROVENANCES)}")
+        if not isinstance(self.doubt, str):
+            raise InputError(f"the doubt is {self.doubt!r:.40}: give text")
+        if self.doubt and self.origin != "assumed":
+            raise InputError(
+                f"the ring is {self.origin} and has a doubt, {self.doubt!r:.60}: make it assumed, or leave the doubt out"
+            )
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the ring is that of a broker."""
+        return self.origin in CERTAIN
+
+    @property
+    def is_assumed(self) -> bool:
+        """True if the order is a guess."""
+        return self.origin == "assumed"
+
+    def after_change(self) -> Ground:
+        """Return the ground of a ring after a bind or an unbind: one that was that of a broker is then replayed."""
+        return Ground("replayed") if self.is_certain else self
+
+    def as_json(self) -> dict[str, str]:
+        """Return the provenance, and the doubt if there is one, as fields of a JSON document."""
+        return {"provenance": self.origin, **({"doubt": self.doubt} if self.doubt else {})}
+
+    def __str__(self) -> str:
+        return f"{self.origin} ({self.doubt})" if self.doubt else self.origin
