@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -80,21 +80,9 @@ class KeyFile:
             raise InputError(
                 f"the key file {self.name} contains lines, not the column {self.column!r}: give a table as .csv or .parquet"
             )
-        if self.path == STDIN:
-            claim_stdin("the keys")
         read = {"text": self._lines, "csv": self._csv, "parquet": self._parquet}[format_]
-        try:
-            with opened(self.path, "keys") as file, reading(self.name, file) if progress else nullcontext():
-                yield from read(file)
-        except InputError:
-            raise
-        except ImportError:
-            raise MissingExtraError(
-                f"{self.name} is a table, which needs pyarrow: pip install 'rabbit-chx[streams]', or give lines of text"
-            ) from None
-        except (OSError, ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
-            why = str(getattr(error, "strerror", None) or error)
-            raise InputError(f"the key file {self.name} cannot be read: {why:.200}") from None
+        with _opened(self.path, "keys", "give lines of text", progress=progress) as file:
+            yield from read(file)
 
     def _lines(self, file: Any) -> Iterator[KeyBatch]:  # BinaryIO has no read1
         number = 1
@@ -111,74 +99,165 @@ class KeyFile:
             number += len(keys)
 
     def _csv(self, file: Any) -> Iterator[KeyBatch]:  # as above
-        from pyarrow import csv as arrow
         from pyarrow import string, uint64
 
-        names = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
-        columns = self._columns(names)
-        rows = arrow.open_csv(
-            file,
-            arrow.ReadOptions(column_names=names, use_threads=False),  # with threads errors name no row
-            arrow.ParseOptions(newlines_in_values=True),
-            arrow.ConvertOptions(
-                include_columns=columns, column_types=dict(zip(columns, (string(), uint64()), strict=False))
-            ),
-        )
-        yield from self._rows(rows, columns)
+        yield from self._rows(*_csv_rows(file, self._columns, [string(), uint64()]))
 
     def _parquet(self, file: Any) -> Iterator[KeyBatch]:  # as above
-        from pyarrow import parquet
-
-        table = parquet.ParquetFile(file)
-        columns = self._columns(table.schema_arrow.names)
-        yield from self._rows(table.iter_batches(_ROWS, columns=columns), columns)
+        yield from self._rows(*_parquet_rows(file, self._columns))
 
     def _columns(self, names: Sequence[str]) -> list[str]:
         """Return the columns to read; an error lists the existing columns."""
-        shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
         if self.column is None:
-            raise InputError(f"{self.name} has columns: give --column NAME, one of {shown or 'none'}")
+            raise InputError(f"{self.name} has columns: give --column NAME, one of {_shown(names) or 'none'}")
         key, equals, counts = self.column.rpartition("=")
         columns = [key, counts] if equals and self.column not in names else [self.column]
-        for name in columns:
-            if name not in names:
-                raise InputError(
-                    f"{self.name} does not contain the column {name!r}: it has {shown or 'no columns'}"
-                )
-            if names.count(name) > 1:
-                raise InputError(f"{self.name} contains several columns {name!r}: give each another name")
+        check_columns(self.name, columns, names)
         return columns
 
     def _rows(self, batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[KeyBatch]:
-        from pyarrow import int64, string, types, uint64
+        from pyarrow import int64, string, uint64
 
         first, key, counts = 1, columns[0], columns[1:]
         for batch in batches:
-            type_ = batch.column(key).type
-            type_ = type_.value_type if types.is_dictionary(type_) else type_
-            if str(type_).removeprefix("large_") not in ("string", "binary") and not types.is_integer(type_):
-                raise InputError(
-                    f"the column {key!r} of {self.name} has the type {type_}: a key is text or an integer"
-                )
-            keys = self._listed(batch, key, first, string())
-            messages = self._listed(batch, counts[0], first, uint64(), int64()) if counts else None
+            check_text_column(self.name, batch, key, "a key is text or an integer")
+            keys = listed_column(self.name, batch, key, first, string())
+            messages = (
+                listed_column(self.name, batch, counts[0], first, uint64(), int64()) if counts else None
+            )
             yield KeyBatch(range(first, first + len(keys)), keys, messages, "row")
             first += len(keys)
 
-    def _listed(self, batch: pa.RecordBatch, name: str, first: int, *types: pa.DataType) -> list[Any]:
-        """Return the values of a column, cast to one type after the other: uint64 refuses negative counts."""
-        values = batch.column(name)
-        try:
-            for type_ in types:
-                values = values.cast(type_)
-        except ValueError as error:
-            raise InputError(f"the column {name!r} of {self.name} cannot be read: {error}") from None
-        listed = values.to_pylist()
-        if None in listed:
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A table in a file, not yet read: CSV or Parquet; stdin is CSV.
+
+    Attributes:
+        path: the file; ``-`` is stdin.
+        contents: what it contains, for messages.
+    """
+
+    path: str
+    contents: str
+
+    @property
+    def name(self) -> str:
+        """The file's name for messages."""
+        return file_name(self.path)
+
+    def rows(
+        self, columns_of: Callable[[Sequence[str]], list[str]]
+    ) -> Iterator[tuple[list[str], pa.RecordBatch]]:
+        """Read some columns, in batches, each with their names; those of CSV are text.
+
+        Args:
+            columns_of: returns the columns to read of all columns.
+        """
+        format_ = "csv" if self.path == STDIN else _FORMATS.get(Path(self.path).suffix.lower())
+        if format_ not in ("csv", "parquet"):
             raise InputError(
-                f"row {first + listed.index(None)} of {self.name} has null in the column {name!r}"
+                f"the file of {self.contents} {self.name} is not a table: give one as .csv or .parquet"
             )
-        return listed
+        with _opened(self.path, self.contents, "install it") as file:
+            if format_ == "csv":
+                batches, columns = _csv_rows(file, columns_of, None)
+            else:
+                batches, columns = _parquet_rows(file, columns_of)
+            for batch in batches:
+                yield columns, batch
+
+
+@contextmanager
+def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> Iterator[Any]:
+    """Open a file of keys or stdin; errors of the block name the file."""
+    name = file_name(path)
+    if path == STDIN:
+        claim_stdin(f"the {contents}")
+    try:
+        with opened(path, contents) as file, reading(name, file) if progress else nullcontext():
+            yield file
+    except InputError:
+        raise
+    except ImportError:
+        raise MissingExtraError(
+            f"{name} is a table, which needs pyarrow: pip install 'rabbit-chx[streams]', or {remedy}"
+        ) from None
+    except (OSError, ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
+        why = str(getattr(error, "strerror", None) or error)
+        what = "key file" if contents == "keys" else f"file of {contents}"
+        raise InputError(f"the {what} {name} cannot be read: {why:.200}") from None
+
+
+def _csv_rows(
+    file: Any, columns_of: Callable[[Sequence[str]], list[str]], types: Sequence[pa.DataType] | None
+) -> tuple[Iterable[pa.RecordBatch], list[str]]:
+    """Read columns of a CSV file with these types; None: all are text."""
+    from pyarrow import csv as arrow
+    from pyarrow import string
+
+    names = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
+    columns = columns_of(names)
+    given = [string()] * len(columns) if types is None else types
+    wanted = arrow.ConvertOptions(
+        include_columns=columns, column_types=dict(zip(columns, given, strict=False))
+    )
+    batches = arrow.open_csv(
+        file,
+        arrow.ReadOptions(column_names=names, use_threads=False),  # with threads errors name no row
+        arrow.ParseOptions(newlines_in_values=True),
+        wanted,
+    )
+    return batches, columns
+
+
+def _parquet_rows(
+    file: Any, columns_of: Callable[[Sequence[str]], list[str]]
+) -> tuple[Iterable[pa.RecordBatch], list[str]]:
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(file)
+    columns = columns_of(table.schema_arrow.names)
+    return table.iter_batches(_ROWS, columns=columns), columns
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+
+
+def check_columns(file: str, columns: Iterable[str], names: Sequence[str]) -> None:
+    """Raise an InputError unless each column is one of the names, once."""
+    for name in columns:
+        if name not in names:
+            raise InputError(
+                f"{file} does not contain the column {name!r}: it has {_shown(names) or 'no columns'}"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"{file} contains several columns {name!r}: give each another name")
+
+
+def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) -> None:
+    """Raise an InputError unless a column has text, bytes or integers."""
+    from pyarrow import types
+
+    type_ = batch.column(name).type
+    type_ = type_.value_type if types.is_dictionary(type_) else type_
+    if str(type_).removeprefix("large_") not in ("string", "binary") and not types.is_integer(type_):
+        raise InputError(f"the column {name!r} of {file} has the type {type_}: {rule}")
+
+
+def listed_column(file: str, batch: pa.RecordBatch, name: str, first: int, *types: pa.DataType) -> list[Any]:
+    """Return the values of a column, cast to one type after the other: uint64 refuses negative counts."""
+    values = batch.column(name)
+    try:
+        for type_ in types:
+            values = values.cast(type_)
+    except ValueError as error:
+        raise InputError(f"the column {name!r} of {file} cannot be read: {error}") from None
+    listed = values.to_pylist()
+    if None in listed:
+        raise InputError(f"row {first + listed.index(None)} of {file} has null in the column {name!r}")
+    return listed
 
 
 def _line_batches(file: Any) -> Iterator[list[bytes]]:  # as above

@@ -115,7 +115,7 @@ class Explanation:
         hashed_on: the hashed part of the message.
         buckets: the number of buckets for routing, without holes.
         release: the release whose rules apply.
-        provenance: the origin of the ring: ``read``, ``replayed`` or ``assumed``.
+        provenance: the origin of the ring: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``.
         reason: the reason why the message is unroutable; None if it is routed.
         term: the hashed term in Erlang's syntax; None on an empty ring, as are all the following.
         phash2: the term's hash; None if an integer is the seed itself, or if there is one bucket.

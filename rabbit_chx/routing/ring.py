@@ -31,6 +31,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.observations import state_as_observed
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 
@@ -46,7 +47,7 @@ _SHOWN_RUNS = 8
 class HashRing:
     """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
 
-    Create it with `from_bindings`, `from_buckets` or `from_json`. Rings are equal if their buckets and their release are.
+    Create it with `from_bindings`, `from_buckets`, `from_observations` or `from_json`. Rings are equal if their buckets and their release are.
 
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
@@ -128,6 +129,38 @@ class HashRing:
             InputError: an entry is not a destination, or the next bucket would replace another.
         """
         return cls(*state_as_read(buckets, release, next_bucket))
+
+    @classmethod
+    def from_observations(
+        cls,
+        bindings: GivenBindings,
+        pairs: Iterable[tuple[Term, Place] | tuple[Term, Place, str | None]],
+        release: Release | None = None,
+    ) -> HashRing:
+        """Return the ring of these bindings whose order shows in keys and their queues, as from the logs of consumers.
+
+        Each pair fixes one bucket. All N buckets are fixed by about N ln N distinct keys. Buckets that no key reached are filled in if they
+        all belong to one destination; releases before 3.9.21 and 3.10.6, which may leave buckets without a destination, need every bucket.
+
+        The result relies on the bindings: each must have its buckets, and no other destination may have any. Keys contradict most rings
+        that differ, but no key that a queue received shows buckets behind those of the bindings, which are lost: those of an exclusive
+        queue after a restart of 4.3, or holes at the end of a ring of an old release. Bindings of one destination with several keys are in
+        no known order; then `bindings` of the result is None.
+
+        Args:
+            bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
+            pairs: ``(key, queue)``, or ``(key, queue, time)`` with a time that an error shows. The key is the hashed value: a routing key as
+                str or bytes, or an Erlang term as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages
+                that reached the queue in another way, or were published before the last change of the ring, must not be among them.
+            release: the release whose rules apply; None for the newest.
+
+        Raises:
+            InputError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight; buckets were not
+                seen and are not determined; a key reached no queue (None); the number of buckets does not follow from the bindings,
+                because a destination is bound with several weights; or an argument is invalid.
+        """
+        rules = NEWEST if release is None else check_release(release)
+        return cls(*state_as_observed(bindings, pairs, rules))
 
     @property
     def provenance(self) -> Provenance:

@@ -1,0 +1,222 @@
+"""A ring from observed keys: each pair of a key and its queue fixes the bucket of the key.
+
+The number of buckets N follows from the bindings, so the bucket of a key is known, and its queue is the destination of this bucket. About
+N ln N distinct keys reach every bucket.
+
+A ring without holes has the buckets of each binding in a row, in every release from 3.7.10 on: a bind appends them, an unbind removes them
+together, and a restart of Mnesia adds whole bindings. So the ring of consistent observations is that of its bindings in one order. This and
+the weights are checked. They are not used to fill in buckets, because then a single wrong pair could go unnoticed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from rabbit_chx.erlang.terms import Term
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    ExchangeRef,
+    GivenBindings,
+    Place,
+    check_destination,
+    checked_bindings,
+    listed,
+    pairs_of_bindings,
+)
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.jump import bucket_of_seed, seed_of
+from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
+from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNSORTED_ENDS
+
+_MOST_SHOWN = 8
+_PAIR_SIZES = (2, 3)
+
+
+class Observation(NamedTuple):
+    """A key and the queue in which a message with this key was seen.
+
+    Attributes:
+        key: the hashed value, such as the routing key.
+        queue: the destination.
+        time: the time of the observation, as text; None if it is not known.
+    """
+
+    key: Term
+    queue: Destination
+    time: str | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.time is None else f" ({self.time})"
+        return f"the key {self.key!r:.80} in {self.queue!s:.80}{when}"
+
+
+class _Bound(NamedTuple):
+    """The bindings of a destination, and the number of buckets that they make."""
+
+    keys: list[str]
+    buckets: int
+
+
+def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Release) -> RingState:
+    """Return the state of a ring from observations; see :meth:`HashRing.from_observations`."""
+    if isinstance(bindings, (set, frozenset)):
+        bindings = tuple(bindings)  # their order does not matter here
+    bound = _bound(checked_bindings(pairs_of_bindings(bindings), release), release)
+    count = sum(buckets for _, buckets in bound.values())
+    if count > MAX_BUCKETS:
+        raise InputError(f"a ring of {count} buckets is too large: give smaller weights")
+    observations = [_observation(pair) for pair in listed(pairs, "(key, queue) pairs")]
+    _refuse_unbound(observations, bound)
+    buckets = _buckets_of(observations, count)
+    _refuse_too_many(buckets, bound)
+    _fill(buckets, bound, release, keys=len({repr(observation.key) for observation in observations}))
+    _refuse_scattered(buckets, bound, release)
+    ordered = [
+        (destination, key)
+        for destination in dict.fromkeys(place for place in buckets if place is not None)
+        for key in bound[destination].keys
+    ]
+    # The order of two bindings of one destination is not known.
+    is_ordered = len(ordered) == len(bound)
+    # Releases that leave holes may have them behind the last bucket, where no message shows them.
+    end_known = not release.follows(DUPLICATES_APPEND)
+    return RingState(
+        tuple(buckets), release, Ground("observed"), tuple(ordered) if is_ordered else None, end_known
+    )
+
+
+def _bound(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[Destination, _Bound]:
+    """Return the bindings of each destination."""
+    weights: dict[Destination, dict[str, int]] = {}
+    for (destination, key), weight in bindings:
+        weights.setdefault(destination, {})[key] = weight
+    bound = {}
+    for destination, by_key in weights.items():
+        if release.follows(DUPLICATES_APPEND):
+            buckets = sum(by_key.values())
+        elif len(set(by_key.values())) > 1:
+            raise InputError(
+                f"{destination!s} is bound with the weights {' and '.join(by_key)}, of which RabbitMQ {release.version} uses the one that "
+                "was bound first, so the number of buckets is not known: read the ring, or unbind this destination and bind it once"
+            )
+        else:
+            buckets = next(iter(by_key.values()))
+        bound[destination] = _Bound(list(by_key), buckets)
+    return bound
+
+
+def _observation(pair: Any) -> Observation:
+    if not isinstance(pair, Sequence) or isinstance(pair, (str, bytes)) or len(pair) not in _PAIR_SIZES:
+        raise InputError(
+            f"{pair!r:.60} is not a (key, queue) pair: give a key and the queue that received it"
+        )
+    observation = Observation(*pair)
+    if observation.queue is None:
+        raise InputError(
+            f"the key {observation.key!r:.80} reached no queue: the ring has a bucket without a queue, and only reading the ring shows which"
+        )
+    check_destination(observation.queue)
+    return observation
+
+
+def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination, _Bound]) -> None:
+    unbound = {each.queue: each for each in observations if each.queue not in bound}
+    if not unbound:
+        return
+    first = next(iter(unbound.values()))
+    more = f", and {len(unbound) - 1} more queues are not bound" if len(unbound) > 1 else ""
+    remedy = "give the bindings of the ring and pairs from after its last change"
+    if any(isinstance(place, ExchangeRef) for place in bound):
+        remedy = (
+            "an exchange is bound, whose queues share its buckets: give its ExchangeRef as the queue of the pair, "
+            "or read the ring"
+        )
+    raise InputError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
+
+
+def _queue_name(place: Destination) -> str | None:
+    return place if isinstance(place, str) else None
+
+
+def _buckets_of(observations: Iterable[Observation], count: int) -> list[Place]:
+    """Return the destination of each bucket, None where no key was seen; an InputError for a contradiction."""
+    seen: dict[int, Observation] = {}
+    contradicted: dict[int, tuple[Observation, Observation]] = {}
+    for each in observations:
+        bucket = bucket_of_seed(seed_of(each.key), count)
+        first = seen.setdefault(bucket, each)
+        if first.queue != each.queue:
+            contradicted.setdefault(bucket, (first, each))
+    if contradicted:
+        bucket, (first, second) = next(iter(contradicted.items()))
+        more = (
+            f" (and {len(contradicted) - 1} more buckets are contradicted)" if len(contradicted) > 1 else ""
+        )
+        raise InputError(
+            f"bucket {bucket} of {count} is contradicted: {first}, and {second}{more}. Give keys as the exchange hashes them, the bindings of "
+            "the ring, and only pairs of messages that were published after its last change"
+        )
+    buckets: list[Place] = [None] * count
+    for bucket, each in seen.items():
+        buckets[bucket] = each.queue
+    return buckets
+
+
+def _refuse_too_many(buckets: Iterable[Place], bound: dict[Destination, _Bound]) -> None:
+    """Reject observations of more buckets than a destination has, as of a ring with other weights or a binding without buckets."""
+    for destination, seen in Counter(buckets).items():
+        if destination is not None and seen > bound[destination].buckets:
+            raise InputError(
+                f"{destination!s} is seen in {seen} buckets, and its weight is {bound[destination].buckets}: the ring differs from the "
+                "bindings. Give the present bindings, keys as the exchange hashes them, and only pairs from after the last change; or read "
+                "the ring",
+                queue=_queue_name(destination),
+            )
+
+
+def _fill(buckets: list[Place], bound: dict[Destination, _Bound], release: Release, *, keys: int) -> None:
+    """Fill in buckets that were not seen if all of them are of one destination; otherwise raise an InputError."""
+    unseen = [bucket for bucket, place in enumerate(buckets) if place is None]
+    if not unseen:
+        return
+    count, seen = len(buckets), Counter(buckets)
+    lacking = [place for place, (_, wanted) in bound.items() if seen[place] < wanted]
+    # A release that leaves holes may have one in a bucket that was not seen.
+    if len(lacking) == 1 and not release.follows(DUPLICATES_APPEND):
+        for bucket in unseen:
+            buckets[bucket] = lacking[0]
+        return
+    shown = ", ".join(map(str, unseen[:_MOST_SHOWN])) + (", ..." if len(unseen) > _MOST_SHOWN else "")
+    of = ", ".join(f"{place!s}" for place in lacking[:_MOST_SHOWN]) + (
+        ", ..." if len(lacking) > _MOST_SHOWN else ""
+    )
+    raise InputError(
+        f"{len(unseen)} of {count} buckets were not seen ({shown}), and are of {of}: the ring is not determined by {keys} distinct keys; "
+        f"give about {distinct_keys_needed(count)} (N ln N)"
+    )
+
+
+def distinct_keys_needed(buckets: int) -> int:
+    """Return about how many distinct keys reach every one of N buckets: N ln N."""
+    return max(1, math.ceil(buckets * math.log(max(1, buckets))))
+
+
+def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound], release: Release) -> None:
+    """Reject a ring that no order of binds makes."""
+    if release.follows(UNSORTED_ENDS):
+        return
+    runs = Counter(place for place, _ in groupby(buckets))
+    for place, count in runs.items():
+        if place is not None and count > 1 and len(bound[place].keys) == 1:
+            raise InputError(
+                f"{place!s} is bound once, and its buckets are in {count} places of the ring, which no order of binds makes: give only pairs "
+                "of messages that were published after the last change of the ring",
+                queue=_queue_name(place),
+            )

@@ -1,0 +1,187 @@
+"""Rings from observed keys and their queues."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from rabbit_chx import Atom, ExchangeRef, HashRing, Release
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.observations import distinct_keys_needed
+
+RELEASES = ("3.8.9", "3.8.30", "3.10.5", "3.10.8", "3.12.4", "4.0.5", "4.2.6", "4.3.6")
+FOUR = [("q1", 1), ("q2", 20), ("q3", 4), ("q4", 5)]
+
+
+@cache
+def keys_of_buckets(count: int) -> dict[int, str]:
+    """Return one key for each bucket."""
+    keys = [f"key-{number}" for number in range(count * (12 + count.bit_length()))]
+    buckets = HashRing.from_buckets(map(str, range(count))).indices(keys).tolist()
+    found = dict(zip(buckets, keys, strict=True))
+    assert len(found) == count
+    return found
+
+
+def pairs_of(ring: HashRing) -> list[tuple[str, Any]]:
+    """Return one pair for each bucket."""
+    return [(key, ring.buckets[bucket]) for bucket, key in keys_of_buckets(ring.bucket_count).items()]
+
+
+def random_rings(count: int) -> Iterator[tuple[HashRing, random.Random]]:
+    """Yield rings of 1 to 40 members with weights from 1 to 30, of binds and unbinds."""
+    for seed in range(count):
+        rng = random.Random(seed)  # noqa: S311
+        ring = HashRing.from_bindings([], Release(rng.choice(RELEASES)))
+        members = rng.randint(1, 40)
+        for number in range(members + rng.randint(0, 6)):
+            if len(ring.destinations) > 1 and rng.random() < 0.2:
+                ring = ring.unbind(rng.choice(ring.destinations))
+            place = ExchangeRef(f"x{number}") if rng.random() < 0.1 else f"q{number}"
+            ring = ring.bind(place, rng.randint(1, 30))
+        while len(ring.destinations) > members:
+            ring = ring.unbind(rng.choice(ring.destinations))
+        yield ring, rng
+
+
+def test_200_random_rings_are_recovered() -> None:
+    for ring, rng in random_rings(200):
+        bindings = rng.sample(ring.bindings or (), len(ring.bindings or ()))
+        pairs = pairs_of(ring)
+        rng.shuffle(pairs)
+        observed = HashRing.from_observations(bindings, pairs, ring.release)
+        assert observed == ring, ring
+        assert (observed.provenance, observed.bindings) == ("observed", ring.bindings)
+        again = HashRing.from_json(observed.to_json())
+        assert (again, again.provenance, again.end_known) == (ring, "observed", observed.end_known)
+
+
+def test_a_ring_of_too_few_pairs_is_never_another_ring() -> None:
+    rejected = 0
+    for ring, rng in random_rings(60):
+        pairs = pairs_of(ring)
+        chosen = rng.sample(pairs, rng.randint(0, len(pairs)))
+        bindings = list(ring.bindings or ())[::-1]
+        try:
+            assert HashRing.from_observations(bindings, chosen, ring.release) == ring
+        except InputError:
+            rejected += 1
+    assert rejected > 30
+
+
+def test_too_few_pairs_name_the_buckets_and_the_number_of_keys() -> None:
+    ring, keys = HashRing.from_bindings(FOUR), keys_of_buckets(30)
+    with pytest.raises(
+        InputError, match=r"^28 of 30 buckets were not seen \(2, 3, .*\), and are of q2, q3, q4: "
+    ) as caught:
+        HashRing.from_observations(FOUR, [(key, ring.destination_for(key)) for key in (keys[0], keys[1])])
+    assert "2 distinct keys; give about 103 (N ln N)" in str(caught.value)
+    assert distinct_keys_needed(30) == 103
+
+
+def test_buckets_of_one_destination_are_filled_in() -> None:
+    ring = HashRing.from_bindings(FOUR)
+    pairs = [pair for pair in pairs_of(ring) if pair[1] != "q2"]
+    assert HashRing.from_observations(FOUR, pairs) == ring
+    assert HashRing.from_observations([("only", 7)], []).buckets == ("only",) * 7
+    without_two = [pair for pair in pairs if pair[1] != "q1"]
+    with pytest.raises(InputError, match=r"21 of 30 buckets were not seen .*, and are of q1, q2:"):
+        HashRing.from_observations(FOUR, without_two)
+
+
+def test_a_release_that_leaves_holes_needs_every_bucket() -> None:
+    old = Release("3.8.9")
+    holes = HashRing.from_bindings([("a", 1), ("b", 1), ("c", 1), ("b", 2)], old).unbind("b", 1)
+    assert holes.buckets.count(None)
+    sound = HashRing.from_bindings([("a", 1), ("c", 2)], old)
+    pairs = pairs_of(sound)
+    assert HashRing.from_observations([("a", 1), ("c", 2)], pairs, old) == sound
+    assert not HashRing.from_observations([("a", 1), ("c", 2)], pairs, old).end_known
+    with pytest.raises(InputError, match="1 of 3 buckets were not seen"):
+        HashRing.from_observations([("a", 1), ("c", 2)], [pair for pair in pairs if pair[1] == "c"], old)
+
+
+def test_contradictions_name_the_pairs_the_bucket_and_the_times() -> None:
+    keys = keys_of_buckets(30)
+    ring = HashRing.from_bindings(FOUR)
+    pairs: list[Any] = [*pairs_of(ring), (keys[7], "q3", "2026-11-26T03:02:00Z")]
+    with pytest.raises(InputError) as caught:
+        HashRing.from_observations(FOUR, pairs)
+    assert (
+        f"bucket 7 of 30 is contradicted: the key {keys[7]!r} in q2, and the key {keys[7]!r} in q3 (2026-11-26T03:02:00Z)."
+        in str(caught.value)
+    )
+
+
+def test_an_unbound_queue_is_named() -> None:
+    with pytest.raises(
+        InputError, match=r"^the key 'k' in q9, which is not bound, and 1 more queues are not bound: "
+    ) as caught:
+        HashRing.from_observations(FOUR, [("k", "q9"), ("l", "q8")])
+    assert caught.value.queue == "q9"
+    with pytest.raises(InputError, match="an exchange is bound, whose queues share its buckets"):
+        HashRing.from_observations([(ExchangeRef("slot-1"), 1)], [("k", "q9")])
+
+
+def test_more_buckets_than_the_weight_are_another_ring() -> None:
+    """A second binding that was bound first makes fewer buckets than those of the list."""
+    ring = HashRing.from_bindings([("a", 1), ("b", 3)])
+    pairs = [(f"key-{number}", ring.destination_for(f"key-{number}")) for number in range(50)]
+    with pytest.raises(InputError, match=r"contradicted|is seen in \d buckets, and its weight is"):
+        HashRing.from_observations([("a", 1), ("b", 2)], pairs)
+    with pytest.raises(InputError, match="b is seen in 3 buckets, and its weight is 2"):
+        HashRing.from_observations([("a", 2), ("b", 2)], pairs_of(ring))
+
+
+def test_buckets_in_two_places_are_no_ring_of_binds() -> None:
+    mixed = HashRing.from_buckets(["a", "b", "a"])
+    with pytest.raises(InputError, match=r"^a is bound once, and its buckets are in 2 places"):
+        HashRing.from_observations([("a", 2), ("b", 1)], pairs_of(mixed))
+
+
+def test_second_bindings() -> None:
+    twice: list[Any] = [("a", 1), ("b", 2), ("a", 2)]
+    appended = HashRing.from_bindings(twice, Release("3.8.9"))
+    observed = HashRing.from_observations(set(twice), pairs_of(appended), Release("3.8.9"))
+    assert (observed, observed.bindings) == (appended, None)
+    with pytest.raises(
+        InputError, match=r"a is bound with the weights 1 and 2, of which RabbitMQ 4.3.6 uses the one"
+    ):
+        HashRing.from_observations(twice, [])
+    same: list[Any] = [("a", "2"), ("b", 1), ("a", "02")]
+    ring = HashRing.from_bindings(same)
+    assert HashRing.from_observations(same, pairs_of(ring)) == ring
+
+
+def test_a_key_is_any_hashed_value() -> None:
+    ring = HashRing.from_bindings([("a", 2), ("b", 2)], Release("3.10.8"))
+    terms = [(Atom("longstr"), str(number).encode()) for number in range(40)]
+    pairs = [(term, ring.destination_for_term(term)) for term in terms]
+    assert HashRing.from_observations({"b": 2, "a": 2}, pairs, Release("3.10.8")) == ring
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([("k", None)], "reached no queue: the ring has a bucket without a queue"),
+        (["kq"], "'kq' is not a .key, queue. pair"),
+        ([("k",)], "is not a .key, queue. pair"),
+        ("kq", "is not a list"),
+        ([("k", 5)], "is not a destination"),
+        ([(b"k", "")], "name"),
+        ([(object(), "q1")], "not an Erlang term"),
+    ],
+)
+def test_invalid_pairs_are_named(pairs: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        HashRing.from_observations([("q1", 1)], pairs)
+
+
+def test_changes_of_an_observed_ring_are_replayed() -> None:
+    ring = HashRing.from_observations([("a", 1)], [("k", "a")])
+    assert ring.bind("b").provenance == "replayed"
+    assert "observed from keys and their queues" in ring.facts()
