@@ -28,7 +28,7 @@ UNIT_TESTS := tests/unit tests/models tests/fuzz tests/simulation
 LIVE_TESTS := tests/broker tests/spark tests/docs
 LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# The broker releases of `make parity`, the slowest first. A release that cannot be started is a failure.
+# The broker releases of `make parity` and `make long WHAT=releases`, the slowest first. A release that cannot be started is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
 # The PySpark versions of `make long WHAT=spark-matrix`, each in a separate environment.
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
@@ -57,8 +57,12 @@ demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of eac
 	@$(BIN)/python tests/support/server_installation.py # without Docker and RabbitMQ, root on Debian or Ubuntu installs a server
 	@$(BIN)/python examples/flights.py
 
-test: java test-unit test-live ## unit tests, then the tests with a broker or Spark: 11 minutes on two cores
+test: outlook java test-unit test-live ## unit tests, then the tests with a broker or Spark: 12 minutes on two cores
 	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
+
+.PHONY: outlook
+outlook:
+	@"$(PYTHON)" tests/support/outlook.py
 
 test-unit: $(STAMP) ## the unit tests of `make test`
 	$(PYTEST) -n auto --dist worksteal -m "not extended" $(UNIT_TESTS)
@@ -67,8 +71,8 @@ test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Sp
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
 # The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
-test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run
-	$(PYTEST) $(LIVE) -m extended $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
+test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run, or not on the RabbitMQ of Debian 12
+	$(PYTEST) $(LIVE) -m "extended or newer" $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
 test-all: java test-unit test-live test-rest ## all tests except parity and the long runs
 
@@ -94,6 +98,14 @@ long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes thei
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
 	$(BIN)/python tools/update.py
+
+long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/support.md
+	@failed=; for release in $(RELEASES); do \
+	  echo "== RabbitMQ $$release"; \
+	  $(PYTEST) $(LIVE) -m "not extended" --chx-broker $$release --release-results docs/figures/releases.json $(LIVE_TESTS) || failed="$$failed $$release"; \
+	done; \
+	$(BIN)/python tools/update.py; \
+	[ -z "$$failed" ] || { echo "the tests failed on RabbitMQ$$failed" >&2; exit 1; }
 
 long/soak: java $(SPARK_CLASSES) ## publish and read a stream for MINUTES while its broker is killed repeatedly: memory, files, connections, rows
 	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from exchange_types import CHX
 from hypothesis import settings
+
+from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing.pytest_plugin import REASONS, USED, in_words
 
 # Each worker of the unit tests loads this file, so what only some tests need is imported where it is used.
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ settings.load_profile("no deadline")
 
 
 TESTS = Path(__file__).resolve().parent
+#: The release of Debian 12, on which `make test` runs where there is no Docker.
+DEBIAN_12 = "3.10.8"
 # The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
     "docs/test_tutorial.py",
@@ -230,6 +239,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             own_broker or item.path in rank or TESTS / "fire" in item.path.parents
         ) and not item.get_closest_marker("core"):
             item.add_marker("extended")
+        ranges = [marker.args[0] for marker in item.iter_markers("chx_broker") if marker.args]
+        if not all(release_is_in(DEBIAN_12, releases) for releases in ranges):
+            item.add_marker("newer")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -245,6 +257,85 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needed, reason = marker.args
         if Version(pyspark.__version__) < Version(needed):
             pytest.skip(f"NOT ON PYSPARK {pyspark.__version__}: {reason} needs {needed} or newer")
+
+
+class Progress:
+    """Writes the time that has passed and an estimate of the time that is left, every half minute."""
+
+    _EVERY_S = 30.0
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+        self._done = 0
+        self._began = self._written = time.monotonic()
+        self._session: pytest.Session | None = None
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Begin."""
+        self._session = session
+        self._began = self._written = time.monotonic()
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep the session: with workers, nothing is collected here."""
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test, and write."""
+        self._done += report.when == "teardown"
+        now = time.monotonic()
+        if now - self._written < self._EVERY_S or self._session is None or not self._done:
+            return
+        self._written = now
+        passed = now - self._began
+        left = passed / self._done * max(0, self._session.testscollected - self._done)
+        self._reporter.write(f" [{passed / 60:.1f} min, about {left / 60:.1f} left] ")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Show progress, but not in workers."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(reporter))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--release-results``."""
+    parser.addoption(
+        "--release-results",
+        type=Path,
+        metavar="FILE",
+        help="write how many tests passed on this release, and why others did not run, into this file",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write one line for each reason for which tests were skipped, except those of brokers, which the plugin writes."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if "rabbit_chx: " not in reason:
+            reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("skipped for other reasons")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count} {'test' if count == 1 else 'tests'}: {reason}", yellow=True)
+    path: Path | None = config.getoption("--release-results")
+    releases = {
+        match[1] for origin in config.stash[USED] if (match := re.search(r"RabbitMQ (\d[\d.]+)", origin))
+    }
+    if (
+        path is None
+        or len(releases) != 1
+        or terminalreporter.getreports("failed") + terminalreporter.getreports("error")
+    ):
+        return
+    from release_table import record_run
+
+    for (needed, _, reason), count in config.stash[REASONS].lacking.items():
+        reasons[f"need {in_words(needed)}" + (f" ({reason})" if reason else "")] += count
+    reasons.update(config.stash[REASONS].not_run)
+    passed = len(terminalreporter.getreports("passed"))
+    record_run(path, releases.pop(), passed, dict(reasons), datetime.now(UTC).date().isoformat())
 
 
 @pytest.fixture(scope="session")

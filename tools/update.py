@@ -13,6 +13,7 @@ from pathlib import Path
 
 import guarantees
 import peer_table
+import release_table
 import tables
 from topology_schema import topology_schema
 
@@ -29,6 +30,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "options": tables.options,
         "options of queues": tables.queue_options,
     },
+    "docs/support.md": {"releases": release_table.releases},
     "docs/stream-groups.md": {"faults": guarantees.stream_groups},
     "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -65,10 +65,27 @@ _REMEDY = (
     "a group needs quorum queues with a single active consumer: declare the queue again with "
     'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
 )
-#: Errors of aiormq after the loss of a channel or its connection.
-_LOST = (aiormq_errors.AMQPError, OSError, RuntimeError)
+#: What a call of aiormq may raise after the loss of its channel or connection: any class. aiormq 7.2.4 raises `Exception` itself, or
+#: CancelledError although nobody cancels the task (base.py, ``FutureStore.reject_all``); RuntimeError comes from a closed transport.
+_LOST = (Exception, asyncio.CancelledError)
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
 _LATE_FRAME = "Got frame for closed channel"
+
+
+def _raise_if_cancelled(error: BaseException) -> None:
+    """Raise a CancelledError again if the running task was cancelled. Otherwise aiormq has raised it."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+
+
+@contextlib.contextmanager
+def _ignore_loss() -> Iterator[None]:
+    """Ignore the errors of aiormq in the block, also a timeout; the end of a channel or connection is reported by its callback."""
+    try:
+        yield
+    except _LOST as error:
+        _raise_if_cancelled(error)
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +101,10 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
         )
     except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
         error = error_for(*parse_refusal(refusal), where=where, queue=queue)
+    except RabbitChxError:
+        raise
     except _LOST as cause:
+        _raise_if_cancelled(cause)
         error = ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
     else:
         return
@@ -169,12 +189,12 @@ class ConsumerChannel:
     async def ack(self, tag: int) -> None:
         """Acknowledge a message, unless the channel is closed."""
         self.has_acked = True
-        with contextlib.suppress(*_LOST):
+        with _ignore_loss():
             await self._channel.basic_ack(tag, wait=False)
 
     async def reject(self, tag: int) -> None:
         """Reject a message without requeue, unless the channel is closed."""
-        with contextlib.suppress(*_LOST):
+        with _ignore_loss():
             await self._channel.basic_reject(tag, requeue=False, wait=False)
 
     async def sync(self) -> None:
@@ -207,8 +227,8 @@ class ConsumerChannel:
                 f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self.queue!r}",
                 queue=self.queue,
             ) from None
-        except _LOST:
-            pass  # closed, by the provoked error or with the connection
+        except _LOST as error:  # closed, by the provoked error or with the connection
+            _raise_if_cancelled(error)
 
     async def close(self) -> None:
         """Close the channel."""
@@ -371,7 +391,7 @@ class GroupConnection(ConsumingConnection):
                 raise
             except RabbitChxError:
                 return  # it is closed
-            with contextlib.suppress(RabbitChxError, *_LOST, TimeoutError):
+            with _ignore_loss():
                 other = await self._open_channel()
                 async with asyncio.timeout(_APPLIED_S):
                     await other.basic_get(channel.queue)
@@ -430,7 +450,7 @@ class GroupConnection(ConsumingConnection):
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
             for entry in entries_in(message.body):
                 take(offset, entry)
-            with contextlib.suppress(*_LOST):
+            with _ignore_loss():
                 await message.channel.basic_ack(message.delivery.delivery_tag, wait=False)
 
         begin = {"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}

@@ -510,10 +510,12 @@ class StreamConnection:
             limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
             reply = self._call(key, content, deadline or limit)
             if reply.code != Code.OK:
-                raise self.refusal(action, reply.code, name)
+                raise self.refusal(action, reply.code, name, key)
             return self._read(reply, read)
 
-    def refusal(self, action: str, code: int, stream: str | None = None) -> RabbitChxError:
+    def refusal(
+        self, action: str, code: int, stream: str | None = None, key: int | None = None
+    ) -> RabbitChxError:
         """Return the error for a code of the broker: as `frames.refusal`, and a lost connection once the token of the login is due.
 
         That token may be the reason: it may have expired by the clock of the broker, and a new one may have arrived after the request.
@@ -522,7 +524,7 @@ class StreamConnection:
         if code == Code.ACCESS_REFUSED and time.monotonic() >= self._token_at_login.renew_at:
             self._failure = ConnectionLostError(f"{self.where}: the token has expired: connect again")
             return self._failure
-        return frames.refusal(self.where, action, code, stream)
+        return frames.refusal(self.where, action, code, stream, key)
 
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         """Send a request, and return its reply with any code."""

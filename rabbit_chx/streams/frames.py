@@ -142,9 +142,32 @@ _MEANINGS: dict[int, tuple[type[RabbitChxError], str]] = {
 }  # fmt: skip
 
 
-def refusal(where: str, action: str, code: int, stream: str | None = None) -> RabbitChxError:
-    """Return the error for a code of the broker; `where` is its address without the password, `action` the refused action."""
+#: The permission on the stream that a command needs (rabbitmq-server, rabbit_stream_reader.erl, ``handle_frame_post_auth``, 3.9 to 4.3).
+#: The broker itself does not name it.
+_PERMISSIONS: dict[int, str] = {
+    Key.DECLARE_PUBLISHER: "write",
+    Key.SUBSCRIBE: "read",
+    Key.QUERY_OFFSET: "read",
+    Key.CREATE: "configure",
+    Key.DELETE: "configure",
+}
+
+
+def refusal(
+    where: str, action: str, code: int, stream: str | None = None, key: int | None = None
+) -> RabbitChxError:
+    """Return the error for a code of the broker.
+
+    Args:
+        where: the broker's address without the password.
+        action: the refused action, in words.
+        code: the code.
+        stream: the stream.
+        key: the command, which determines the permission that is missing.
+    """
     kind, remedy = _MEANINGS.get(code, (BrokerRefusedError, "look at the broker's log"))
+    if code == Code.ACCESS_REFUSED and key in _PERMISSIONS:
+        remedy = f"the user needs the permission {_PERMISSIONS[key]} on {stream!r}: rabbitmqctl set_permissions"
     message = f"{where}: the broker refuses to {action} ({code_in_words(code)}): {remedy}"
     return kind(message, queue=stream, reply_code=code)
 

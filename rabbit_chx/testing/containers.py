@@ -35,7 +35,6 @@ _COMMAND_TIMEOUT_S = 60
 _GRACE_S = 30
 _SERVING_TIMEOUT_S = 150
 _ATTEMPTS = 3
-_LOG_LINES = 40
 _DEFAULT_NETWORK = "bridge"
 # Docker leaves a container's old address in /etc/hosts when it takes it off a network. Another container may have that
 # address by now, and the server's tools then talk to that one.
@@ -188,12 +187,12 @@ class _ContainerServer:
             self.docker("network", "connect", self._network or _DEFAULT_NETWORK)
             self.wait()
 
-    def log(self) -> str:
+    def log(self, lines: int = 20) -> str:
         result = run_bounded(
-            ("docker", "logs", "--tail", str(_LOG_LINES), self._name),
+            ("docker", "logs", "--tail", str(lines), self._name),
             timeout_s=_COMMAND_TIMEOUT_S,
         )
-        return last_lines(result.stdout + result.stderr, _LOG_LINES)
+        return last_lines(result.stdout + result.stderr, lines)
 
     def remove(self) -> None:
         if not self._removed:

@@ -6,10 +6,12 @@ for a broker.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pytest
@@ -28,7 +30,10 @@ _IMAGE_OPTION = "--chx-image"
 _PREFIX = "rabbit_chx: "
 _NOT_RUN = f"{_PREFIX}not run, see the end"
 _FAILED_BEFORE = f"{_PREFIX}the error is the one above"
-_used = pytest.StashKey[list[str]]()
+_MAX_PROBLEMS = 20
+#: The brokers that were used, in words.
+USED = pytest.StashKey[list[str]]()
+_began = pytest.StashKey[datetime]()
 _USED_BY_WORKER = "rabbit_chx_used"
 
 
@@ -55,14 +60,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker `chx_broker`."""
-    config.stash[_used] = []
+    config.stash[USED] = []
     if not hasattr(config, "workerinput"):
-        config.stash[_reasons] = Reasons()
-        config.pluginmanager.register(config.stash[_reasons])
+        config.stash[REASONS] = Reasons()
+        config.pluginmanager.register(config.stash[REASONS])
     config.addinivalue_line(
         "markers",
-        "chx_broker(releases='', *, restartable=False): what the test needs of its broker: a range of releases such "
-        "as '>=4.0,<4.3'; one that may be restarted and broken",
+        "chx_broker(releases='', reason='', *, restartable=False): what the test needs of its broker: a range of releases such "
+        "as '>=4.0,<4.3', and what these releases have; one that may be restarted and broken",
     )
 
 
@@ -98,25 +103,30 @@ def _named(config: pytest.Config) -> list[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand over what a worker of pytest-xdist used, since workers write no summary."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_USED_BY_WORKER] = session.config.stash[_used]
+        session.config.workeroutput[_USED_BY_WORKER] = session.config.stash[USED]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: _Worker) -> None:
     """Take over what a worker of pytest-xdist used; a worker that crashed has handed over nothing."""
-    node.config.stash[_used] += getattr(node, "workeroutput", {}).get(_USED_BY_WORKER, ())
+    node.config.stash[USED] += getattr(node, "workeroutput", {}).get(_USED_BY_WORKER, ())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember when a test began."""
+    item.stash[_began] = datetime.now(UTC)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the last log lines of our own brokers to the report of a failed test that used them."""
+    """Add the warnings and errors that our own brokers logged during a failed test to its report."""
     report = yield
     if (
         report.failed
         and isinstance(item, pytest.Function)
         and "rabbit_chx.testing.running_broker" in sys.modules
     ):
-        report.sections += _logs(item.funcargs.values())
+        report.sections += _problems(item.funcargs.values(), item.stash[_began])
     return report
 
 
@@ -124,7 +134,9 @@ class Reasons:
     """The reasons for which tests did not run. Their text appears once: an error with the first test, that of skipped tests at the end."""
 
     def __init__(self) -> None:
+        #: The number of tests by the reason, and by what a release lacks.
         self.not_run: Counter[str] = Counter()
+        self.lacking: Counter[tuple[str, str, str]] = Counter()
         self._said: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
@@ -132,9 +144,13 @@ class Reasons:
         """Replace a text of ours that would appear again."""
         if report.skipped and isinstance(report.longrepr, tuple):
             path, line, reason = report.longrepr
-            if _PREFIX in reason:
+            if needed := _NEEDS.search(reason):
+                self.lacking[needed["releases"], needed["version"], needed["reason"] or ""] += 1
+            elif _PREFIX in reason:
                 self.not_run[reason.partition(_PREFIX)[2]] += 1
-                report.longrepr = (path, line, f"Skipped: {_NOT_RUN}")
+            else:
+                return
+            report.longrepr = (path, line, f"Skipped: {_NOT_RUN}")
         elif report.failed and _is_ours(text := str(report.longrepr)):
             if text in self._said:
                 report.longrepr = _FAILED_BEFORE
@@ -142,24 +158,66 @@ class Reasons:
                 crash.message = _FAILED_BEFORE  # in the short summary
             self._said.add(text)
 
+    def lines(self) -> Iterator[str]:
+        """Yield one line for each release that tests need and for each reason, and then what runs these tests."""
+        ranges = dict.fromkeys((releases, version) for releases, version, _ in self.lacking)
+        for releases, version in sorted(ranges):
+            reasons = {
+                reason: count
+                for (*needs, reason), count in self.lacking.items()
+                if needs == [releases, version]
+            }
+            total = sum(reasons.values())
+            why = ", ".join(
+                reason + (f" ({count})" if count < total else "") for reason, count in reasons.items() if reason
+            )
+            yield (
+                f"{total} {'test needs' if total == 1 else 'tests need'} RabbitMQ {in_words(releases)}: this one is {version}"
+                + (f" [{why}]" if why else "")
+            )
+        if ranges:
+            yield f"To run them, with Docker: {_OPTION} SERIES, such as {_OPTION} 4.3"
+        for reason, count in self.not_run.items():
+            yield f"NOT RUN, {count} {'test' if count == 1 else 'tests'}: {reason}"
+
+
+_NEEDS = re.compile(
+    rf"{_PREFIX}needs RabbitMQ (?P<releases>\S+), not (?P<version>\S+?)(?: \[(?P<reason>.*)\])?$", re.DOTALL
+)
+_BOUNDS = {
+    ">=": "{} or newer",
+    ">": "newer than {}",
+    "<=": "{} or older",
+    "<": "before {}",
+    "==": "{}",
+    "!=": "other than {}",
+}
+
+
+def in_words(releases: str) -> str:
+    """Return a range of releases in words: ``3.13 or newer`` for ``>=3.13``."""
+    parts = re.findall(r"([<>=!]=?)\s*([^,\s]+)", releases)
+    return " and ".join(_BOUNDS.get(sign, sign + " {}").format(version) for sign, version in parts)
+
 
 def _is_ours(text: str) -> bool:
     return text.removeprefix("in CI this must run: ").startswith(_PREFIX)
 
 
-_reasons = pytest.StashKey[Reasons]()
+#: What did not run, in the configuration of the process that reports.
+REASONS = pytest.StashKey[Reasons]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Write which brokers were used, and what did not run for lack of a broker."""
-    not_run = config.stash[_reasons].not_run
-    used = config.stash[_used]
+    not_run = list(config.stash[REASONS].lines())
+    used = config.stash[USED]
     if used or not_run:
         terminalreporter.section("rabbit_chx")
     for origin in dict.fromkeys(used):
         terminalreporter.line(f"ran on {origin}")
-    for reason, count in not_run.items():
-        terminalreporter.line(f"NOT RUN, {count} {'test' if count == 1 else 'tests'}: {reason}", yellow=True)
+    for line in not_run:
+        terminalreporter.line(line, yellow=True)
 
 
 @pytest.fixture(scope="session")
@@ -205,7 +263,7 @@ def chx_broker(
             failure
         ):  # after the handler, so that pytest does not print the text of the error and of its causes, too
             _give_up(failure, named=bool(_chx_series) or broker_is_named())
-        request.config.stash[_used].append(broker.origin)
+        request.config.stash[USED].append(broker.origin)
         yield broker
 
 
@@ -241,7 +299,9 @@ def _chx_needs(request: pytest.FixtureRequest) -> Iterator[None]:
     parity.broker_of_test = None
 
 
-def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False) -> None:
+def _check(
+    request: pytest.FixtureRequest, releases: str = "", reason: str = "", *, restartable: bool = False
+) -> None:
     from rabbit_chx.testing import skip_unless_ci
     from rabbit_chx.testing.broker_search import release_is_in
 
@@ -250,23 +310,28 @@ def _check(request: pytest.FixtureRequest, releases: str = "", *, restartable: b
     broker: RunningBroker = request.getfixturevalue("chx_broker")
     if not release_is_in(broker.version, releases):
         # In CI as well: where this release does not match, another one of the same run does.
-        pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")
+        needed = re.sub(r"\s", "", releases)
+        pytest.skip(
+            f"{_PREFIX}needs RabbitMQ {needed}, not {broker.version}" + (f" [{reason}]" if reason else "")
+        )
     if restartable and not broker.owned:
         skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")
 
 
-def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Yield the log of each broker among a test's arguments, with its heading."""
+def _problems(arguments: Iterable[object], since: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the warnings and errors that each broker among a test's arguments logged since a time, with their heading."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import RunningBroker
 
     given = (broker for broker in arguments if isinstance(broker, RunningBroker) and broker.owned)
     for broker in {id(broker.server): broker for broker in given}.values():
         try:
-            log = broker.log()
+            lines = broker.problems(since)
         except (RabbitChxError, OSError) as error:
-            log = str(error)
-        yield f"log of {broker.origin}", log
+            lines = [str(error)]
+        if len(lines) > _MAX_PROBLEMS:
+            lines = [*lines[: _MAX_PROBLEMS - 1], f"{len(lines) - _MAX_PROBLEMS + 1} more lines"]
+        yield f"warnings and errors of {broker.origin} during the test", "\n".join(lines) or "none"
 
 
 def _give_up(failure: str, *, named: bool) -> NoReturn:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 from urllib.parse import quote
 
@@ -63,7 +64,7 @@ class Server(Protocol):
     def reconnect(self) -> None:
         """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is there."""
 
-    def log(self) -> str:
+    def log(self, lines: int = 20) -> str:
         """Return the last lines of the server's log, also when it does not run."""
 
     def remove(self) -> None:
@@ -182,9 +183,21 @@ class RunningBroker:
         finally:
             self.reconnect()
 
-    def log(self) -> str:
-        """Return the last lines of the server's log, also when it does not run; they may say why a test failed."""
-        return self._server("read the log of").log()
+    def log(self, lines: int = 20) -> str:
+        """Return the last lines of the server's log, also when it does not run; they may say why a test failed.
+
+        Args:
+            lines: the number of lines.
+        """
+        return self._server("read the log of").log(lines)
+
+    def problems(self, since: datetime) -> list[str]:
+        """Return the warnings and errors in the server's log since a time.
+
+        Args:
+            since: the time, with a time zone. Log lines have whole seconds here, so those of the same second are included.
+        """
+        return problems_in(self.log(_SEARCHED_LINES), since)
 
     def stop(self) -> None:
         """End the server and remove everything of it; further calls do nothing."""
@@ -276,6 +289,27 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
             _kill_group(process.pid)
             raise
     return subprocess.CompletedProcess(name, process.returncode, stdout, stderr)
+
+
+#: A line of a log: 3.8 writes the time without an offset, in UTC in a container; from 3.9 on it has one.
+_LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?([+-]\d\d:\d\d)? \[(\w+)\]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PROBLEMS = {"warning", "error", "critical", "alert", "emergency"}
+_SEARCHED_LINES = 2_000
+
+
+def problems_in(log: str, since: datetime) -> list[str]:
+    """Return the warnings and errors of a RabbitMQ log since a time, with the lines that continue them."""
+    found: list[str] = []
+    is_problem = False
+    for line in _COLOUR.sub("", log).splitlines():
+        if parsed := _LOG_LINE.match(line):
+            time_text, offset, level = parsed.groups()
+            written = datetime.fromisoformat(time_text + (offset or "+00:00"))
+            is_problem = level in _PROBLEMS and written >= since.replace(microsecond=0)
+        if is_problem and line.strip():
+            found.append(line.rstrip())
+    return found
 
 
 def last_lines(text: str, count: int = 20) -> str:

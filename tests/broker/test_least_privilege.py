@@ -240,7 +240,23 @@ def refused(action: Callable[[Site], None], site: Site) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: re.sub("[^a-zA-Z -]", "", row[0]))
+_SINCE = {
+    "StreamGroup": pytest.mark.chx_broker(">=3.11", "single active consumers of streams"),
+    "ConsumerGroup": pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(
+            row,
+            id=re.sub("[^a-zA-Z -]", "", row[0]),
+            marks=[mark for name, mark in _SINCE.items() if row[0].startswith(f"`{name}`")],
+        )
+        for row in ROWS
+    ],
+)
 def test_exactly_these_rights(site: Site, row: tuple[str, ...]) -> None:
     title, *cells, tag_cell = row
     rights = {

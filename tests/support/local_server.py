@@ -198,11 +198,11 @@ class _LocalServer:
             _wait_for_end_of_group(self._process.pid)
             self._process = None
 
-    def log(self) -> str:
+    def log(self, lines: int = 20) -> str:
         text = (self._folder / "server.log").read_text(encoding="utf-8", errors="replace")
         # The word that says "port taken" matters even where it is not in the last lines.
         hint = "\n(eaddrinuse)" if "eaddrinuse" in text else ""
-        return last_lines(text) + hint
+        return last_lines(text, lines) + hint
 
     def remove(self) -> None:
         self.kill()

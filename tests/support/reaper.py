@@ -9,6 +9,7 @@ testcontainers has Ryuk for that, whose image is not everywhere.
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import shutil
@@ -20,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-_DISMISSED = b"dismissed"
+_DISMISSED, _FINISHED = b"dismissed", b"completed"
 _ROUNDS = 8
 _ROUND_S = 0.5
 
@@ -46,9 +47,16 @@ class Reaper:
 
     def dismiss(self) -> None:
         """End the watch; further calls do nothing."""
+        self._end(_DISMISSED)
+
+    def finish(self) -> None:
+        """Remove what is left, and end the watch; further calls do nothing."""
+        self._end(_FINISHED)
+
+    def _end(self, message: bytes) -> None:
         if self._process.returncode is None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.communicate(_DISMISSED, timeout=10)
+                self._process.communicate(message, timeout=10)
 
 
 @cache
@@ -58,7 +66,11 @@ def watch_containers() -> Reaper:
     from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
 
     testcontainers_config.ryuk_disabled = True
-    return Reaper("containers", f"{LABEL_SESSION_ID}={SESSION_ID}")
+    reaper = Reaper("containers", f"{LABEL_SESSION_ID}={SESSION_ID}")
+    atexit.register(
+        reaper.finish
+    )  # a process that is not awaited is a ResourceWarning behind the last line of pytest
+    return reaper
 
 
 def kill_group(folder: str) -> None:
@@ -106,17 +118,21 @@ def _remove_server(folder: str) -> None:
 _REMOVE = {"containers": _remove_containers, "network": _remove_network, "server": _remove_server}
 
 
-def _owner_died(owner: int) -> bool:
-    """Wait for the end of the watch, and return whether it came without a dismissal."""
+def _await_message(owner: int) -> bytes:
+    """Wait for the end of the watch, and return the owner's message; empty if it died."""
     while os.getppid() == owner:
         readable, _, _ = select.select([0], [], [], 1)
         if readable:
-            return not os.read(0, len(_DISMISSED))
-    return True
+            return os.read(0, len(_DISMISSED))
+    return b""
 
 
 def _main(kind: str, what: str, owner: str) -> None:
-    if not _owner_died(int(owner)):
+    message = _await_message(int(owner))
+    if message == _DISMISSED:
+        return
+    if message == _FINISHED:
+        _REMOVE[kind](what)
         return
     # More than once: what the owner asked for last may be under way and appear only now.
     for _ in range(_ROUNDS):

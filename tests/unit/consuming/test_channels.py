@@ -150,6 +150,61 @@ async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
     late.uninstall()
 
 
+class _Ended:
+    """A channel of aiormq that raises an error in each call, as at the end of its connection. aiormq raises some of them rarely."""
+
+    number = 7
+
+    def __init__(self, error: BaseException | type[BaseException]) -> None:
+        self._error = error
+
+    async def _raise(self, *_: object, **__: object) -> None:
+        raise self._error
+
+    queue_declare = basic_qos = basic_get = basic_ack = basic_reject = _raise
+
+
+#: What aiormq 7.2.4 may raise: the class of `FutureStore.reject_all`, its own errors, and those of a transport that is closed.
+_RAISED = [
+    Exception,
+    asyncio.CancelledError,
+    exceptions.ChannelInvalidStateError("closed"),
+    exceptions.AMQPConnectionError("lost"),
+    exceptions.InvalidFrameError("frame"),
+    ConnectionResetError("reset"),
+    RuntimeError("unable to perform operation on <TCPTransport closed=True>"),
+    AttributeError("'NoneType' object has no attribute 'write'"),
+    EOFError(),
+]
+
+
+@pytest.mark.parametrize("raised", _RAISED, ids=repr)
+async def test_each_error_at_the_end_of_a_channel_is_a_lost_connection_or_ignored(
+    raised: BaseException | type[BaseException],
+) -> None:
+    late = LateFrameFilter()
+    line = channels.ConsumerChannel(_Ended(raised), "q", "amqp://scripted", late, 32)
+    for call in (line.sync(), line.fetch("q")):
+        with pytest.raises(ConnectionLostError, match="amqp://scripted: the connection was lost"):
+            await call
+    await line.ack(1)
+    await line.reject(1)
+    await line.abandon()
+    late.uninstall()
+
+
+async def test_a_task_that_is_cancelled_during_a_call_ends() -> None:
+    for call in ("sync", "abandon"):
+        late = LateFrameFilter()
+        line = channels.ConsumerChannel(_Underlay(), "q", "amqp://scripted", late, 32)
+        task = asyncio.ensure_future(getattr(line, call)())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        late.uninstall()
+
+
 def test_a_channel_that_may_not_have_read_its_acks_is_not_taken_for_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -44,14 +44,6 @@ def test_the_versions_of_python_are_those_of_the_matrix() -> None:
     assert "make long WHAT=python-matrix PYTHONS=3.14t" in workflow
 
 
-def test_the_ci_run_begins_with_what_fails_soonest_and_waits_for_each_step() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    steps = re.findall(r'^(?:run|begin "make [a-z]+") make ([a-z-]+)', script, re.MULTILINE)
-    assert steps == ["check", "test-unit", "parity", "test-live", "site", "test-rest"]
-    begun = re.findall(r'^begin (".*?"|\S+) ', script, re.MULTILINE)
-    assert sorted(begun) == sorted(re.findall(r"^finish (.*)$", script, re.MULTILINE))
-
-
 def test_ci_runs_parity_on_the_official_images_and_spark_on_all_versions() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     matrices = {name: job.get("strategy", {}).get("matrix", {}) for name, job in workflow["jobs"].items()}
