@@ -21,9 +21,10 @@ from rabbit_chx.consuming import GroupHealth, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import PolicyDefinition, plan
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
 
 PREFETCH = 32
 
@@ -320,7 +321,7 @@ def test_a_consumer_timeout(vhost: RunningBroker) -> None:
             slow.append(number)
             began = time.monotonic()
             try:
-                await asyncio.sleep(15)
+                await asyncio.sleep(60)
             finally:
                 cancelled.append(time.monotonic() - began)
         stage.handled.append(
@@ -334,13 +335,16 @@ def test_a_consumer_timeout(vhost: RunningBroker) -> None:
         ):
             await eventually(partial(knows_two, b), "both know of each other")
             await asyncio.to_thread(stage.publish, 300)
-            await eventually(stage.all_handled, "all is handled")
+            # RabbitMQ 4.3.6 may overlook a timeout until the next operation on the queue (see parity/test_returned_messages.py).
+            while not stage.all_handled():
+                await asyncio.sleep(2)
+                await asyncio.to_thread(stage.publish, 1)
+                assert stage.sent < 349, "a timeout is overlooked in spite of operations on the queue"
 
     asyncio.run(story())
     assert slow == [50, 150, 250]
-    # RabbitMQ 4.3.6 sometimes misses a timeout; the handler then ends by itself.
-    assert min(cancelled) < 5
-    assert all(seconds < 5 or seconds >= 15 for seconds in cancelled), "a handler ends with its consumer"
+    assert len(cancelled) == 3
+    assert all(seconds < 30 for seconds in cancelled), "a handler ends with its consumer"
     assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
@@ -370,7 +374,7 @@ def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
     assert "before those that were delivered after that one" in caplog.text
 
 
-def test_queues_that_are_not_fit(stage: GroupStage) -> None:
+def test_queues_that_are_not_fit(stage: GroupStage, vhost: RunningBroker) -> None:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("classic", durable=True, arguments={"x-single-active-consumer": True})
@@ -387,7 +391,10 @@ def test_queues_that_are_not_fit(stage: GroupStage) -> None:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         delayed = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delayed-retry-type": "all"}
         connection.channel().queue_declare("late", durable=True, arguments=delayed)
-    with pytest.raises(MismatchError, match="queue 'late': x-delayed-retry-type is 'all'"):
+    if release_is_in(vhost.version, ">=4.3"):
+        with pytest.raises(MismatchError, match="queue 'late': x-delayed-retry-type is 'all'"):
+            asyncio.run(enter("q.0", "late"))
+    else:  # an older release ignores the argument
         asyncio.run(enter("q.0", "late"))
     with pytest.raises(NotFoundError, match="no queue 'nope'"):
         asyncio.run(enter("nope"))
@@ -413,7 +420,7 @@ def test_what_cannot_work(vhost_url: str) -> None:
 def test_acks_that_the_broker_has_not_passed_on_are_not_lost_with_the_channel(vhost_url: str) -> None:
     """A channel keeps acks back while 32 are on their way to a quorum queue, and forgets them at its end (rabbit_fifo_client, 4.3)."""
     stage = GroupStage(vhost_url, ["q.0"])
-    stage.declare(**{"x-delivery-limit": -1})
+    stage.declare()
     stage.publish(4000)
 
     async def story() -> None:

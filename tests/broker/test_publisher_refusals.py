@@ -22,6 +22,8 @@ from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ChannelClosedError, MismatchError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher, PublishReport
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
@@ -122,12 +124,15 @@ def test_what_is_refused_for_good(
         ("missing exchange", 404, NotFoundError),
         ("too large", 406, ChannelClosedError),
         ("user id", 406, MismatchError),
-        ("decimal into a stream", 541, ChannelClosedError),
+        pytest.param(
+            "decimal into a stream", 541, ChannelClosedError, marks=pytest.mark.chx_broker(">=3.9", "streams")
+        ),
     ],
 )
 def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  # noqa: PLR0917
-    channel: BlockingChannel, vhost_url: str, kind: str, fault: str, code: int, kinds: type[Exception]
+    channel: BlockingChannel, vhost: RunningBroker, kind: str, fault: str, code: int, kinds: type[Exception]
 ) -> None:
+    vhost_url = vhost.url
     rows, poison = 300, {0, 170, 299}
     channel.exchange_declare("rows", ExchangeType("fanout"))
     channel.queue_declare("rows")
@@ -147,6 +152,11 @@ def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  #
         poisoned: list[Any] = [{"x": Decimal("1.25")} if row in poison else None for row in range(rows)]
         options["properties"] = {"headers": poisoned}
     keys = [f"k{row}" for row in range(rows)]
+    if fault == "too large" and release_is_in(
+        vhost.version, "<4.0"
+    ):  # the limit is 128 MiB there, and 16 MiB from 4.0 on
+        assert publish(kind, vhost_url, "rows", bodies, keys, max_in_flight=100).confirmed == rows
+        return
     with pytest.raises(PublishError, match=f"row {min(poison)} .*{code}") as caught:
         publish(kind, vhost_url, "rows", bodies, keys, backoff_s=0.1, max_in_flight=100, **options)
     report = caught.value.report

@@ -8,7 +8,10 @@ from topology_commands import Topologies
 from rabbit_chx import Topology
 from rabbit_chx.cli import main
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.chx_broker(">=4.3", "queues whose type is 'undefined' or empty"),
+]
 
 _TYPES = ("undefined", "")
 

@@ -155,6 +155,7 @@ def test_streams_that_go_and_come(plan: Plan, vhost: RunningBroker) -> None:
     assert batches.after(places, None, None)["t"].next == 3
 
 
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_a_super_stream_that_grows(stream: Streamed, plan: Plan) -> None:
     with stream.connection(None) as connection:
         create_super_stream(connection, "orders", ["orders-0"], ["0"])
