@@ -27,7 +27,7 @@ def test_another_order_is_found_with_its_exact_share(
     assert (order["kind"], order["exchange"], order["destination"]) == ("order", "orders", None)
     with Broker(orders.broker.url, ring_source=orders.ring_via) as live:
         ring = live.ring("orders")
-    wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
+    wanted = ring.unbind("orders.2", 2).unbind("orders.3", 1).bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
     assert order["fix"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file} --url amqp://")
 

@@ -79,6 +79,7 @@ def test_a_group_over_slots(
         assert "no-consumer  events.3 has no consumer" in printed
 
 
+@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

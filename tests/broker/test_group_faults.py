@@ -40,6 +40,7 @@ def management(broker: RunningBroker) -> Management:
 
 
 @pytest.mark.core
+@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Management) -> None:
     """What it held comes again, in order, and nothing is lost."""
     vhost = ConnectionSettings.from_uri(stage.url).vhost

@@ -195,6 +195,7 @@ def test_order_needs_a_group_on_both_queues(site: ChangedSite) -> None:
 
 
 @pytest.mark.core
+@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> None:
     """Two members of a group read while slots go to a third queue and back."""
     slots, moved = _SLOTS // 2, 0

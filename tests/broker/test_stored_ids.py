@@ -13,7 +13,7 @@ from rabbit_chx.streams.nodes import settings_of
 from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 #: More than are read at first.
 ROWS = 120_000

@@ -34,7 +34,7 @@ from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci, temporary_vhost
 from rabbit_chx.testing.broker_search import release_is_in
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 RING = HashRing.from_bindings([(stream, 1) for stream in STREAMS])
 KEYS = [f"user-{n}" for n in range(10)]

@@ -26,7 +26,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 GROUPS, EACH = 40, 2_500
 KEYS = [f"k{n // EACH}" for n in range(GROUPS * EACH)]

@@ -21,7 +21,7 @@ from rabbit_chx.errors import MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 
 def follower(stream: Streamed, port: int | None = None, **arguments: Any) -> StreamReader:

@@ -23,7 +23,7 @@ from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.spark_readers import Range, rows_of
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 STREAMS = ("log.0", "log.1")
 

@@ -17,7 +17,7 @@ from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import StreamReader, offsets
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 KILLED = """
 import os, sys

@@ -28,7 +28,7 @@ from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from rabbit_chx.testing.broker_search import release_is_in
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 ROWS = 100_000
 #: As the tests of rabbitmq-stream-go-client have it (super_stream_producer_test.go); the .NET client has the same.

@@ -23,7 +23,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 ROWS = 3_000
 #: More than a reader has ahead of its caller.

@@ -16,7 +16,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 KEYS = ["apple", "pear", "plum"]
 

@@ -78,4 +78,6 @@ def test_a_finding_is_shown_as_the_command_prints_it(
     monkeypatch.setenv("RABBIT_CHX_RING_VIA", shlex.join(vhost.ring_via))
     assert main(["ring", "check", "--all"]) == 1
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
+    if release_is_in(vhost.version, "<3.9"):  # the second binding adds its buckets
+        shown = shown.replace("has 10 buckets", "has 30 buckets")
     check_output(capsys.readouterr().out, f"...\n{shown}")

@@ -95,6 +95,7 @@ class NewUser:
 @pytest.mark.broker
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 @pytest.mark.timeout(400)
+@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
     assert vhost.management_url is not None
     assert vhost.ring_via is not None

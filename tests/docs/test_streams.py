@@ -19,6 +19,7 @@ def toml_blocks() -> list[str]:
     return re.findall(r"```toml\n(.*?)```", page("docs/queues-or-streams.md"), re.DOTALL)
 
 
+@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_fanout_gives_each_key_a_queue_and_the_stream_of_the_same_number(vhost: RunningBroker) -> None:
     (file,) = toml_blocks()
     keys = [f"customer-{number}" for number in range(1_000)]

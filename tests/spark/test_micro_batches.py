@@ -17,7 +17,7 @@ from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches, Place
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 Plan = Callable[..., MicroBatches]
 

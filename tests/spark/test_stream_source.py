@@ -19,7 +19,12 @@ from super_streams import create_super_stream
 import spark_connector
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.2", "a bound of micro-batches")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.pyspark("4.2", "a bound of micro-batches"),
+    pytest.mark.chx_broker(">=3.9", "streams"),
+]
 
 Run = Callable[..., list[Rows]]
 

@@ -218,7 +218,7 @@ def test_one_look_at_the_broker_for_all_batches(
     stream.run(options, publisher=batch_publisher({"exchange": "x", **options}) if way != "format" else None)
     assert [stream.report(batch)["confirmed"] for batch in range(4)] == [1] * 4
     said = log()
-    refused = f"configure access to exchange 'x' in vhost '{user}' refused for user '{user}'"
+    refused = f"access to exchange 'x' in vhost '{user}' refused for user '{user}'"
     assert said.count(refused) == 1, said
     granted = re.findall(f"'{user}' authenticated and granted access to vhost '{user}'", said)
     assert len(granted) == 5  # the look, and a task for each batch
