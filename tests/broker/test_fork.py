@@ -42,6 +42,7 @@ def test_publisher(consumed: Callable[[], list[Any]], vhost_url: str) -> None:
     assert [message.body for message in consumed()] == [b"before the fork", b"after the fork"]
 
 
+@pytest.mark.chx_broker(">=3.9", "streams")
 def test_stream_publisher(vhost: RunningBroker) -> None:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         connection.create_stream("s")

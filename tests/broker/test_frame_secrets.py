@@ -74,6 +74,7 @@ def test_management_api_refuses_the_login(vhost: RunningBroker) -> None:
         assert locals_with(secret, caught.value) == []
 
 
+@pytest.mark.chx_broker(">=3.9", "streams")
 def test_stream_publisher(vhost: RunningBroker) -> None:
     good, management = vhost.stream_url, str(vhost.management_url)
     with closing(StreamConnection(stream_settings(good))) as connection:

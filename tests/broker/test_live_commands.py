@@ -157,6 +157,7 @@ def test_an_exchange_of_another_type_is_named_and_modulus_hash_is_routed(
     assert compared["exact"]["moved"] == 0
 
 
+@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

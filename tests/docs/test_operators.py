@@ -14,6 +14,7 @@ from rabbit_chx import Broker, Topology
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
 
 PAGE = "docs/operators.md"

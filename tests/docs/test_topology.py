@@ -63,6 +63,7 @@ def test_the_ranges_expand_as_on_the_page() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_super_stream_has_its_partitions_in_their_order(vhost: RunningBroker) -> None:
     """Of twelve partitions, whose order by name is another one."""
     (text,) = (text for text in files() if "[[super_streams]]" in text)
