@@ -196,8 +196,8 @@ _BOUNDS = {
 
 def in_words(releases: str) -> str:
     """Return a range of releases in words: ``3.13 or newer`` for ``>=3.13``."""
-    parts = re.findall(r"([<>=!]=?)\s*([^,\s]+)", releases)
-    return " and ".join(_BOUNDS.get(sign, sign + " {}").format(version) for sign, version in parts)
+    parts = re.findall(r"([<>=!~]+)\s*([^,\s]+)", releases)
+    return " and ".join(_BOUNDS.get(sign, sign + "{}").format(version) for sign, version in parts)
 
 
 def _is_ours(text: str) -> bool:
