@@ -37,6 +37,7 @@ from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
     InputError,
+    NotDeterminedError,
     NotFoundError,
     PlanRefusedError,
     PublishError,
@@ -55,6 +56,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
     (PartlyDoneError, ExitCode.PARTLY),
+    (NotDeterminedError, ExitCode.PARTLY),
     (InputError, ExitCode.WRONG_USAGE),
     (PublishError, ExitCode.PARTLY),
     (ApplyError, ExitCode.PARTLY),
@@ -228,8 +230,8 @@ def _app() -> LazyGroup:
         table[name] = (text, subcommands)
     return _Program(
         help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
-        epilog="Exit codes: 0 done, 1 difference found, 2 usage error, 3 partly done, 4 unsafe plan "
-        "refused, 69 no broker, 70 failed, 77 refused by the broker.",
+        epilog="Exit codes: 0 done, 1 difference found or messages lost, 2 usage error, 3 partly done or not determined, "
+        "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="COMMAND [ARGS]...",
         options_metavar="",

@@ -22,7 +22,7 @@ from rabbit_chx.cli.report import (
     source_fact,
     texts,
 )
-from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, say_unpinned
+from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, code_of, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
@@ -51,6 +51,7 @@ class CompareReport:
         sample: the movement of a sample; None without a sample.
         keys: the keys of the sample.
         rules: the rules by which the releases hash the first key that moves, if they differ.
+        is_determined: False if one of the rings is a guess.
     """
 
     before: KeyMap
@@ -59,12 +60,12 @@ class CompareReport:
     sample: SampleComparison | None
     keys: Sequence[str]
     rules: tuple[str, ...] = ()
+    is_determined: bool = True
 
     @property
-    def code(self) -> int:
-        """The exit code."""
-        differs = (self.exact and self.exact.moved) or (self.sample and self.sample.moved)
-        return ExitCode.DIFFERENCE if differs else ExitCode.DONE
+    def is_different(self) -> bool:
+        """True if keys move."""
+        return bool((self.exact and self.exact.moved) or (self.sample and self.sample.moved))
 
     def blocks(self) -> Iterator[Block]:
         """Return the totals, then the movement between destinations, then the keys."""
@@ -101,6 +102,7 @@ class CompareReport:
             "compare",
             before=_source_json(self.before),
             after=_source_json(self.after),
+            determined=self.is_determined,
             exact=self.exact,
             sample=sample
             and {
@@ -212,7 +214,7 @@ def compare(
     With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
-    The exit code is 1 if keys move or may move.
+    The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring is assumed.
     """
     if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)
@@ -241,8 +243,10 @@ def compare(
         sample=compared,
         keys=[] if keys is None else keys.keys,
         rules=() if alike or not compared else _rules(compared, hashing),
+        is_determined=given.is_determined and to.is_determined,
     )
-    return Outcome(report, report.code)
+    is_lost = any(each.loses(each.source.shares() or (None,)) for each in (given, to))
+    return Outcome(report, code_of(given, to, is_lost=is_lost, is_different=report.is_different))
 
 
 def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:

@@ -15,7 +15,7 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
-from rabbit_chx.cli.ring_options import HashingOptions, RingOptions
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
 from rabbit_chx.result_fields import SPREAD, shown
@@ -32,6 +32,7 @@ class KeysReport(Document):
     format_name: ClassVar = "keys"
     source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
     destination: Destination
+    is_determined: bool = field(metadata=shown(json="determined"))
     keys: Iterable[str] = field(metadata=shown(as_json=list))
 
     def blocks(self) -> Iterator[Block]:
@@ -102,7 +103,7 @@ def keys(
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     QUEUE may also be a slot or another exchange: exchange:NAME.
 
-    The exit code is 3 if fewer keys than requested are found, 70 if none is found.
+    The exit code is 3 if fewer keys than requested are found or the ring is assumed, 70 if none is found.
     """
     given = ring.read()
     source, hashing = given.source, hashed.of(given)
@@ -116,4 +117,6 @@ def keys(
     except NoKeyFoundError as error:
         raise RabbitChxError(str(error)) from None
     search = Search(endless, count)
-    return Outcome(KeysReport(source, wanted, search), finish=search.finish)
+    return Outcome(
+        KeysReport(source, wanted, given.is_determined, search), code_of(given), finish=search.finish
+    )

@@ -12,15 +12,13 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap, plural
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
-#: The provenance of a ring that is assumed from the bindings of a live broker, and the remedy.
-ASSUMED = (
-    "assumed from the bindings, which are listed without their order: give --ring-via to read it, or --ring-from with the topology file that "
-    "was applied last"
-)
+#: What determines the ring of a live exchange that is assumed.
+NEED_RING = "give --ring-via to read it, or --ring-from with a file of ring show --output json"
 #: The field in JSON of a key map without a ring.
 _WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 
@@ -78,14 +76,14 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return [*facts, ("", ring.ground.doubt or ASSUMED)] if ring.provenance == "assumed" else facts
+    return [*facts, ("not determined", NEED_RING)] if ring.ground.is_assumed else facts
 
 
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:
-    """Write to stderr why rings are not recorded ones."""
+    """Write to stderr why the records of rings are not certain."""
     for exchange, ring in rings.items():
-        if doubt := ring.ground.doubt:
-            say(f"the ring of {exchange} is {ring.provenance}: {doubt}")
+        if ring.ground.doubt and ring.ground != UNORDERED:
+            say(f"the ring of {exchange} is {ring.ground}")
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:

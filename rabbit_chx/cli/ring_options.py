@@ -14,7 +14,7 @@ import click
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import TEXT, option, options, say, typed
+from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import (
     TopologyInput,
     file_name,
@@ -23,7 +23,7 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
-from rabbit_chx.cli.report import ASSUMED, hashes_text
+from rabbit_chx.cli.report import NEED_RING, hashes_text
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import (
     Destination,
@@ -34,6 +34,7 @@ from rabbit_chx.routing import (
     SlotTable,
     SuperStream,
 )
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
@@ -60,6 +61,9 @@ class RingInput:
         doubt: why they are not known, as the beginning of a sentence; empty if they are known.
         faults: the slots of a live exchange that do not have exactly one queue, with the reason.
         is_live: True if it is that of a broker.
+        guess: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
+        is_accepted: True if the user accepts the guess.
+        alternate: the exchange that gets messages without a destination.
     """
 
     source: KeyMap
@@ -67,6 +71,25 @@ class RingInput:
     doubt: str = ""
     faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
     is_live: bool = False
+    guess: str = ""
+    is_accepted: bool = False
+    alternate: str | None = None
+
+    @property
+    def is_determined(self) -> bool:
+        """True if the source is not a guess."""
+        return not self.guess
+
+    def loses(self, places: Iterable[Place]) -> bool:
+        """Return True if messages to one of these places are lost, because it is None and there is no alternate exchange."""
+        return self.alternate is None and None in places
+
+    def warn(self) -> None:
+        """Write the guess to stderr."""
+        if self.is_accepted and self.guess:
+            say(self.guess)
+        elif self.guess:
+            say(f"not determined: {self.guess}; --assume accepts the guess (exit code 0)")
 
     @property
     def is_unpinned(self) -> bool:
@@ -185,6 +208,10 @@ class RingOptions:
         help="The RabbitMQ release whose rules apply, such as 4.3, 4.3.6 or 4.0.5/mnesia.  [default: that of the ring or the "
         "broker, or the newest with its default store]",
     )
+    assume: bool = option(
+        is_flag=True,
+        help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
+    )
     exchange_type: str | None = option(
         type=click.Choice(_EXCHANGE_TYPES),
         metavar="TYPE",
@@ -209,7 +236,13 @@ class RingOptions:
             raise InputError(
                 "the ring is not given: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
-        return source.read(rules, self.exchange_type)
+        return self._accepted(source.read(rules, self.exchange_type))
+
+    def _accepted(self, given: RingInput) -> RingInput:
+        """Return an input with the decision about its guess, which is written to stderr."""
+        given = replace(given, is_accepted=self.assume)
+        given.warn()
+        return given
 
     def _sources(self) -> Iterator[Source]:
         if self.bindings:
@@ -261,7 +294,7 @@ class RingOptions:
             rules = rules or first.source.release
             type_ = first.type
         source = Source.only("the other ring", other.sources(self.broker))
-        read = first.under(rules) if source is None else source.read(rules, type_)
+        read = first.under(rules) if source is None else self._accepted(source.read(rules, type_))
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
@@ -372,6 +405,15 @@ class HashingOptions:
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
 
+def code_of(*given: RingInput, is_lost: bool = False, is_different: bool = False) -> ExitCode:
+    """Return the exit code of a prediction: messages that are lost, before a guess that is not accepted, before a difference."""
+    if is_lost:
+        return ExitCode.DIFFERENCE
+    if any(each.guess and not each.is_accepted for each in given):
+        return ExitCode.PARTLY
+    return ExitCode.DIFFERENCE if is_different else ExitCode.DONE
+
+
 def parse_release(text: str | None) -> Release | None:
     """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, which is written to stderr."""
     if text is None:
@@ -446,6 +488,9 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.ground.is_certain,
+        guess=f"the ring of {name} is {ring.ground}: give a file of a ring that was read"
+        if ring.ground.is_assumed
+        else "",
     )
 
 
@@ -470,13 +515,19 @@ def _document(text: bytes) -> Mapping[str, Any]:
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.live.reading import modulo_map_of
+    from rabbit_chx.topology.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release)
     if modulo is not None:
         return RingInput(modulo, {}).under(rules)
+    source = topology.key_map(exchange.name, rules)
+    guess = ""
     say_unpinned(file, exchange)
-    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
+    if topology.is_assumed(exchange.name):
+        guess = f"the ring of {exchange.name} is {source.ground}: read the broker with rabbit-chx ring show {shlex.quote(exchange.name)}"
+    alternate = Reach(topology).alternate_of(exchange)
+    return RingInput(source, hash_arguments_of(exchange), guess=guess, alternate=alternate)
 
 
 def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
@@ -524,6 +575,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
+    alternate: str | None = None
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: give --ring-via, such as "
@@ -540,15 +592,23 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             )
     else:
         live = broker.exchange(exchange, "")
+        alternate = live.alternate
         if live.type != HASH_EXCHANGE:
-            return RingInput(live.key_map(), {}, is_live=True)
+            source = live.key_map()
+            guess = (
+                f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
+                if source.ground.is_assumed
+                else ""
+            )
+            return RingInput(source, {}, is_live=True, guess=guess, alternate=alternate)
         ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
-        arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, live.alternate)
+        arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
         for fault in faults.values():
             say(fault)
-    if ring.provenance == "assumed":
-        say(f"the ring of exchange {exchange!r} is {ring.ground if ring.ground.doubt else ASSUMED}")
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
     doubt = f"AMQP alone does not show the arguments of exchange {exchange!r}"
-    return RingInput(source, arguments, doubt, faults, is_live=True)
+    guess = (
+        f"the ring of exchange {exchange!r} is {ring.ground}: {NEED_RING}" if ring.ground.is_assumed else ""
+    )
+    return RingInput(source, arguments, doubt, faults, is_live=True, guess=guess, alternate=alternate)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import Document, place_text
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
 from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
-from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions
+from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, code_of
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
@@ -51,6 +52,8 @@ class Answer(Document):
         fault: the defect of a slot that is not bound to exactly one queue; else None.
         explanation: the steps of the routing; None without ``--explain``.
         provenance: the source of the ring, for answers that are printed without a report; None for an exchange without a ring.
+        doubt: the reason why the ring is a guess, as `provenance`.
+        is_determined: False if the answer depends on a guess, as `provenance`.
     """
 
     format_name: ClassVar = "answer"
@@ -60,6 +63,8 @@ class Answer(Document):
     fault: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
     provenance: Provenance | None = field(default=None, metadata=shown(optional=True))
+    doubt: str | None = field(default=None, metadata=shown(optional=True))
+    is_determined: bool | None = field(default=None, metadata=shown(json="determined", optional=True))
 
     def as_row(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -76,11 +81,7 @@ class RouteReport(Document):
     format_name: ClassVar = "route"
     source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
     answers: Sequence[Answer] = field(metadata=shown(as_json=lambda answers: list(map(json_fields, answers))))
-
-    @property
-    def code(self) -> int:
-        """The exit code: ExitCode.DIFFERENCE if a slot is not bound to exactly one queue."""
-        return ExitCode.DIFFERENCE if any(answer.fault for answer in self.answers) else ExitCode.DONE
+    is_determined: bool = field(metadata=shown(json="determined"))
 
     def blocks(self) -> Iterator[Block]:
         """Yield a table of the answers, or the facts of each explained answer."""
@@ -171,6 +172,8 @@ def route(
     that header or property. With --header or --property the options describe a whole message, and a KEY is
     its routing key.
 
+    The exit code is 1 if a key reaches no queue, 3 if the ring is assumed.
+
     --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
     immediately: a line with tabs between the fields, or with --output json a JSON document.
     """
@@ -199,8 +202,9 @@ def route(
         return _answer_of_place(key, given, place, explanation)
 
     if key_file is None:
-        report = RouteReport(source, [answer(key) for key in keys or ("",)])
-        return Outcome(report, report.code)
+        answers = [answer(key) for key in keys or ("",)]
+        is_lost = any(_is_lost(each, given) for each in answers)
+        return Outcome(RouteReport(source, answers, given.is_determined), code_of(given, is_lost=is_lost))
     if key_file == STDIN:
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
@@ -208,20 +212,28 @@ def route(
         batches = _route_one_by_one(file, answer)
     else:
         batches = _route_in_batches(file, given, source, hashing, answer)
-    faulty = Counter[str]()
+    lost = Counter[bool]()
     return Outcome(
-        batches=_count_faults(batches, source, faulty),
-        finish=lambda: ExitCode.DIFFERENCE if faulty.total() else ExitCode.DONE,
+        batches=_count_lost(batches, given, lost),
+        finish=lambda: code_of(given, is_lost=lost[True] > 0),
     )
 
 
-def _count_faults(
-    batches: Iterable[list[Answer]], source: KeyMap, faulty: Counter[str]
+def _is_lost(answer: Answer, given: RingInput) -> bool:
+    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one."""
+    return bool(answer.fault) or given.loses([answer.place])
+
+
+def _count_lost(
+    batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]
 ) -> Iterator[list[Answer]]:
-    provenance = source.provenance if has_ring(source) else None
+    ground = given.source.ground
+    named = partial(replace, is_determined=given.is_determined, doubt=ground.doubt or None)
+    if has_ring(given.source):
+        named = partial(named, provenance=ground.origin)
     for batch in batches:
-        faulty.update(answer.fault for answer in batch if answer.fault)
-        yield [replace(answer, provenance=provenance) for answer in batch]
+        lost.update(_is_lost(answer, given) for answer in batch)
+        yield [named(answer) for answer in batch]
 
 
 def _answer_of_place(

@@ -12,7 +12,7 @@ from rabbit_chx.analysis.wording import document, percent, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
-from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, say_ignored
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
@@ -30,6 +30,7 @@ class SimulateReport:
     """The result of a simulation, and the smallest share of keys that the change of the ring can move."""
 
     simulation: Simulation
+    is_determined: bool
     least: LeastMoved | None = None
 
     def blocks(self) -> Iterator[Block]:
@@ -130,6 +131,7 @@ class SimulateReport:
         return document(
             "simulate",
             **source_as_json(simulation.ring),
+            determined=self.is_determined,
             shares=[
                 {
                     "destination": part.place,
@@ -194,6 +196,8 @@ def simulate(
 
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
     change moves: each --unbind is applied first, then each --add, in the order given.
+
+    The exit code is 1 if keys reach no queue, 3 if the ring is assumed.
     """
     given = ring.read()
     source = given.source
@@ -202,13 +206,16 @@ def simulate(
     least = _least_moved(source, changed)
 
     plot = ("shares", source) if changed is None else ("movement", source, changed)
+    places = [place for ring in (source, changed) if ring is not None for place in ring.shares() or (None,)]
+    code = code_of(given, is_lost=given.loses(places))
     if not sample.given:
-        return Outcome(SimulateReport(simulated(source, changed=changed), least), plot=plot)
+        report = SimulateReport(simulated(source, changed=changed), given.is_determined, least)
+        return Outcome(report, code, plot=plot)
     batches = StreamedSample(sample, hashing, source)
     with batches.named():
         counted = iter(batches)
         simulation = simulated(source, counted, hashing=hashing, changed=changed, heaviest=_HEAVIEST)
-    return Outcome(SimulateReport(simulation, least), plot=plot)
+    return Outcome(SimulateReport(simulation, given.is_determined, least), code, plot=plot)
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:

@@ -243,6 +243,8 @@ def _placed(exchange: str, ring: RingInput) -> StreamMap:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
         )
+    if ring.guess:
+        say(ring.guess)
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
     return StreamMap(exchange, ring.source)

@@ -30,7 +30,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counte
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
-    ASSUMED,
+    NEED_RING,
     exchange_facts,
     has_ring,
     hashes_text,
@@ -135,7 +135,7 @@ class StoredReport:
             (named, self.placement.exchange),
             ("vhost", self.vhost),
             ("ring" if name == "ring" else "placing", source),
-            *([("", ASSUMED)] if self.is_guess else []),
+            *([("not determined", NEED_RING)] if self.is_guess else []),
             ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
             ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),

@@ -67,5 +67,15 @@ class Ground:
         """Return the provenance, and the doubt if there is one, as fields of a JSON document."""
         return {"provenance": self.origin, **({"doubt": self.doubt} if self.doubt else {})}
 
+    @property
+    def text(self) -> str:
+        """The origin in words, with the doubt."""
+        words = ORIGINS[self.origin]
+        return f"{words} ({self.doubt})" if self.doubt else words
+
     def __str__(self) -> str:
         return f"{self.origin} ({self.doubt})" if self.doubt else self.origin
+
+
+#: What is known about a ring of which only the binding list is.
+UNORDERED = Ground("assumed", "its bindings are listed without their order")

@@ -28,7 +28,7 @@ from rabbit_chx.routing.bindings import (
     check_destination,
     weight_of,
 )
-from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.observations import state_as_observed
@@ -395,7 +395,7 @@ class HashRing:
         size = f"{plural(len(self.buckets), 'bucket')}, {plural(len(self.destinations), 'destination')}"
         if not self.buckets:
             size = "no buckets: every message is unroutable"
-        return ORIGINS[self.provenance], f"rules of {self.release}", size
+        return self.ground.text, f"rules of {self.release}", size
 
     def summary(self) -> dict[str, Any]:
         """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""

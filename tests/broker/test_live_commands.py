@@ -126,13 +126,52 @@ def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.Captu
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all("AMQP alone does not show the queues of the exchanges in the ring" in line for line in lines)
-    assert main([*of, *shop.live]) == 0
+    assert main([*of, *shop.live]) == 3
     said = capsys.readouterr().err
     assert (
-        "the ring of exchange 'tenants' is assumed from the bindings, which are listed without their order"
+        "not determined: the ring of exchange 'tenants' is assumed (its bindings are listed without their order): give --ring-via"
         in said
     )
     assert hashed in said
+
+
+def test_an_answer_by_the_binding_list_is_not_determined(
+    shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    declare(shop.channel, "other", {})
+    shop.channel.exchange_declare("plain", CHX)
+    of = ["--exchange", "plain", *shop.live]
+    assert main(["route", *of, "k"]) == 1
+    assert "(nowhere)" in capsys.readouterr().out
+    for queue, weight in (("q3", 1), ("q1", 2), ("q2", 3)):
+        shop.channel.queue_bind(queue, "plain", str(weight))
+    commands = (
+        ["route", *of, "k"],
+        ["simulate", *of],
+        ["compare", *of, "--to-exchange", "plain"],
+        ["keys", *of, "q1"],
+    )
+    for command in commands:
+        assert main([*command, "--output", "json"]) == 3, command
+        found = capsys.readouterr()
+        document = json.loads(found.out)
+        assert document["determined"] is False
+        ring = document["before" if command[0] == "compare" else "ring"]
+        assert (ring["provenance"], ring["doubt"]) == (
+            "assumed",
+            "its bindings are listed without their order",
+        )
+        assert "not determined: the ring of exchange 'plain' is assumed" in found.err
+        assert main([*command, "--assume"]) == 0
+        assert "not determined" not in capsys.readouterr().err
+        assert main([*command, *shop.via, "--output", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["determined"] is True
+    saved = tmp_path / "ring.json"
+    assert main(["ring", "show", "plain", *shop.live, "--output", "json"]) == 0
+    saved.write_text(capsys.readouterr().out)
+    assert main(["route", "--ring", str(saved), "k"]) == 3
+    capsys.readouterr()
+    assert main(["route", *of, *shop.via, "k"]) == 0
 
 
 def test_an_exchange_of_another_type_is_named_and_modulus_hash_is_routed(

@@ -25,6 +25,7 @@ from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.file.fields import (
@@ -205,7 +206,8 @@ def topology_content(
     rings = {}
     for name, ring in members.items():
         try:
-            rings[name] = HashRing.from_bindings([member.binding for member in ring], release, "assumed")
+            replayed = HashRing.from_bindings([member.binding for member in ring], release)
+            rings[name] = replace(replayed, ground=UNORDERED)
         except InputError as error:
             left_out.append(f"the ring of {name}: {error}")
     return {

@@ -30,7 +30,7 @@ from rabbit_chx.routing import (
     Release,
     SuperStream,
 )
-from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.ground import UNORDERED, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
@@ -447,7 +447,7 @@ class LiveExchange:
         """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
         self.check_type()
         if self._read_rings is None:
-            assumed = HashRing.from_bindings(self.bindings, self.release, "assumed")
+            assumed = replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED)
             if self._record is None:
                 return assumed
             return self._record.ring(self.name, self.bindings, assumed, mark=self._read_mark())

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, Ground, HashRing, Release, ring_changes
+from rabbit_chx.routing import Destination, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
@@ -81,12 +83,12 @@ def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: st
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     bindings = [member.binding for member in bound]
     try:
-        return HashRing.from_bindings(bindings, release, "assumed")
+        return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
     except InputError:  # this release refuses the weight of a binding that is older than the rule
         buckets = tuple(
             destination for destination, key in bindings for _ in range(weight_of(destination, key))
         )
-        return HashRing(buckets, release, Ground("assumed"), tuple(bindings))
+        return HashRing(buckets, release, UNORDERED, tuple(bindings))
 
 
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:

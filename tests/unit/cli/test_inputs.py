@@ -18,7 +18,7 @@ from rabbit_chx.routing import HashRing, Release
 def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., Any], tmp_path: Path) -> None:
     ring = HashRing.from_buckets(["q1", None, "q2"], Release("3.8.9"))
     path = shown_ring(tmp_path / "ring.json", {}, ring)
-    document = answer("route", "--ring", path, "k1", "k2", "k3", "k4")
+    document = answer("route", "--ring", path, "k1", "k2", "k3", "k4", code=1)
     assert document["ring"]["provenance"] == "read"
     assert [row["destination"] for row in document["answers"]] == [
         ring.destination_for(key) for key in ("k1", "k2", "k3", "k4")

@@ -13,7 +13,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.command import SECTIONS, CommandOption
 
 ROOT = Path(__file__).parents[3]
-MOST = 21
+MOST = 22
 _GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
 
 
