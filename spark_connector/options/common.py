@@ -27,8 +27,27 @@ _SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)
 _IN_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SHOWN = 60
 _FLAGS = {"true": True, "false": False}
-#: Options that Spark itself adds.
-_INJECTED = frozenset({"path", "checkpointlocation"})
+#: Names in lower case that Spark itself puts among the options, with the place in its sources (3.5 to 4.3).
+ADDED_BY_SPARK = {
+    "path": "DataFrameReader.load, DataFrameWriter.save, DataStreamWriter.start; the location of a table",
+    "paths": "DataFrameReader.load with several paths",
+    "checkpointlocation": "DataStreamWriter.start",
+    "queryname": "DataStreamWriter.queryName, DataStreamWriter.start",
+    "__partition_columns": "DataSourceUtils.PARTITIONING_COLUMNS_KEY",
+    "__v1_save_as_table_overwrite": "DataFrameWriter.saveAsTable",
+    "serialization.format": "the storage properties of a table in the session catalog",
+    # TableCatalog.java: the reserved properties of a table.
+    "location": "TableCatalog.PROP_LOCATION",
+    "is_managed_location": "TableCatalog.PROP_IS_MANAGED_LOCATION",
+    "external": "TableCatalog.PROP_EXTERNAL",
+    "table_type": "TableCatalog.PROP_TABLE_TYPE",
+    "comment": "TableCatalog.PROP_COMMENT",
+    "collation": "TableCatalog.PROP_COLLATION",
+    "provider": "TableCatalog.PROP_PROVIDER",
+    "owner": "TableCatalog.PROP_OWNER",
+}
+#: TableCatalog.OPTION_PREFIX: Spark adds each option of a table a second time, behind this prefix.
+_TABLE_OPTION = "option."
 
 
 #: Options of Spark's Kafka source and sink, in lower case, and the options here for the same.
@@ -116,11 +135,22 @@ def option_fields(values: type) -> dict[str, Option]:
 def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
     by_name = {option.name.lower(): option for option in known}
-    text_of = {name.lower(): text for name, text in texts.items() if name.lower() not in _INJECTED}
+    text_of = {name.lower(): text for name, text in texts.items() if not is_added_by_spark(name)}
+    if not text_of:  # tested with PySpark 4.3.0
+        raise InputError(
+            "option 'url' is missing, as all options are: give url. Spark passes the options of CREATE TABLE to no read of the table; "
+            "use CREATE TEMPORARY VIEW name USING rabbitmq OPTIONS (...)"
+        )
     for name in text_of:
         if name not in by_name:
             raise InputError(f"unknown option {name!r}: {_hint(name, by_name)}")
     return {option.name: option.value(text_of.get(name)) for name, option in by_name.items()}
+
+
+def is_added_by_spark(name: str) -> bool:
+    """Return whether Spark itself puts a name among the options, in any case."""
+    name = name.lower()
+    return name in ADDED_BY_SPARK or name.startswith(_TABLE_OPTION)
 
 
 def _hint(name: str, known: Mapping[str, Option]) -> str:
@@ -131,7 +161,10 @@ def _hint(name: str, known: Mapping[str, Option]) -> str:
         return "it is one of Kafka, and has no counterpart here: leave it out"
     if nearest := similar(name, known, 0.5):
         return f"did you mean {known[nearest].name!r}?"
-    return f"known are {', '.join(option.name for option in known.values())}"
+    from difflib import get_close_matches  # only errors need it
+
+    nearest_three = get_close_matches(name, known, 3, 0.0)
+    return f"the nearest are {', '.join(known[near].name for near in nearest_three)}"
 
 
 def check_only(known: Iterable[Option], texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import HashRing
+from spark_connector.options.common import ADDED_BY_SPARK
 from spark_connector.options.write_options import OPTIONS, WriteOptions, to_texts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
@@ -97,12 +98,17 @@ def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
         assert parse(**URL, reportPath=text).report_path == f"{tmp_path}/the report/"
 
 
+@pytest.mark.parametrize("name", [*ADDED_BY_SPARK, "queryName", "checkpointLocation", "option.exchange"])
+def test_names_that_spark_adds_are_not_options(name: str) -> None:
+    assert parse(**URL, **{name: "x"}) == parse(**URL)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"topic": "orders"}, r"unknown option 'topic': 'topic' of Kafka is 'exchange' here"),
         ({"exchnage": "y"}, r"unknown option 'exchnage': did you mean 'exchange'\?"),
-        ({"quorum": "y"}, r"unknown option 'quorum': known are url, host, "),
+        ({"quorum": "y"}, r"unknown option 'quorum': the nearest are \w+, \w+, \w+$"),
         ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: give more than 0 seconds"),
         (
             {"confirmTimeout": "1 day"},
