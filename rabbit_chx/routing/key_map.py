@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: The share of all hashes, 0 to 1, of each ``(from, to)``; pairs without a share are absent.
 Flows: TypeAlias = Mapping[tuple[Place, Place], float]
 KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
+#: The kinds whose keys are hashed to the 2^21 seeds of jump consistent hashing.
+_OF_SEEDS: tuple[KeyMapKind, ...] = ("x-consistent-hash", "slots")
 
 
 @runtime_checkable
@@ -79,6 +81,16 @@ class KeyMap(Protocol):
     def shares(self) -> Mapping[Any, float]:
         """Return the exact share of the hashes of each destination, holes under None."""
 
+    def share_moved(self, other: KeyMap) -> float:
+        """Return the exact share of the hashes whose destination differs in another map. A map without buckets has the destination None.
+
+        Args:
+            other: the map to compare with.
+
+        Raises:
+            InputError: keys are hashed differently there, or are not hashed.
+        """
+
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(destination here, destination there)``, only those above 0.
 
@@ -86,7 +98,7 @@ class KeyMap(Protocol):
             after: the map after a change.
 
         Raises:
-            InputError: keys are hashed differently there.
+            InputError: keys are hashed differently there, or are not hashed.
         """
 
     def with_release(self, release: Release) -> Self:
@@ -135,11 +147,11 @@ def seed_flows(before: KeyMap, after: KeyMap) -> Flows:
     A hole and an empty ring are the destination None.
 
     Raises:
-        InputError: keys are hashed differently in the two.
+        InputError: keys are hashed differently in the two, or not to seeds.
     """
     from rabbit_chx.routing import arrays
 
-    check_comparable(before, after)
+    _check_seeds(before, after)
     return arrays.flows(before, after)
 
 
@@ -147,8 +159,17 @@ def share_of_seeds_moved(before: KeyMap, after: KeyMap) -> float:
     """Return the exact share of the 2^21 seeds whose destination differs; the arguments and errors are those of `seed_flows`."""
     from rabbit_chx.routing import arrays
 
-    check_comparable(before, after)
+    _check_seeds(before, after)
     return arrays.share_moved(before, after)
+
+
+def _check_seeds(before: KeyMap, after: KeyMap) -> None:
+    """Raise an InputError unless both maps hash keys to the 2^21 seeds."""
+    check_comparable(before, after)
+    if before.kind not in _OF_SEEDS:
+        raise InputError(
+            f"a map of the kind {before.kind} does not hash keys to seeds: call its methods flows and share_moved, which are exact for its hash"
+        )
 
 
 def plural(count: int, what: str) -> str:
@@ -181,3 +202,10 @@ def modulo_flows(before: Sequence[Place], after: Sequence[Place], hashes: int) -
     from rabbit_chx.routing.arrays import ModuloFlows
 
     return ModuloFlows(before, after, hashes)
+
+
+def modulo_share_moved(before: Sequence[Place], after: Sequence[Place], hashes: int) -> float:
+    """Return the exact share of the hashes whose destination differs, as `modulo_flows`."""
+    from rabbit_chx.routing.arrays import ModuloFlows
+
+    return 1 - ModuloFlows(before, after, hashes).staying

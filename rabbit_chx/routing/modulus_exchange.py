@@ -34,6 +34,7 @@ from rabbit_chx.routing.key_map import (
     KeyMapKind,
     check_comparable,
     modulo_flows,
+    modulo_share_moved,
     modulo_shares,
     plural,
 )
@@ -174,6 +175,21 @@ class ModulusHashExchange(HashExchange):
         """Return the exact share of the 2^27 hashes of each destination; {} without bindings."""
         return modulo_shares(self.destinations, _HASHES)
 
+    def share_moved(self, other: KeyMap) -> float:
+        """Return the exact share of the 2^27 hashes whose destination differs in the other exchange.
+
+        Without bindings all hashes are in the place None.
+
+        Args:
+            other: the exchange to compare with.
+
+        Raises:
+            NotDeterminedError: one of the releases orders bindings unpredictably.
+            InputError: keys are hashed differently there.
+        """
+        self._check_comparable(other)
+        return modulo_share_moved(self.destinations, other.buckets, _HASHES)
+
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the 2^27 hashes of each ``(destination here, destination there)``, only those above 0.
 
@@ -186,10 +202,7 @@ class ModulusHashExchange(HashExchange):
             NotDeterminedError: one of the releases orders bindings unpredictably.
             InputError: keys are hashed differently there.
         """
-        check_comparable(self, after)
-        for exchange in (self, after):
-            if exchange.buckets:
-                exchange.indices([])  # raises an error if the release has no order
+        self._check_comparable(after)
         return modulo_flows(self.destinations, after.buckets, _HASHES)
 
     def bind(self, destination: Destination, weight: int | str = 1) -> ModulusHashExchange:
@@ -276,6 +289,12 @@ class ModulusHashExchange(HashExchange):
     @property
     def _is_unordered(self) -> bool:
         return self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1
+
+    def _check_comparable(self, other: KeyMap) -> None:
+        check_comparable(self, other)
+        for exchange in (self, other):
+            if exchange.buckets:
+                exchange.indices([])  # raises an error if the release has no order
 
     def _refuse_empty(self) -> None:
         if not self.destinations:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, listed, tuples_of, without_binding
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
@@ -24,6 +24,7 @@ from rabbit_chx.routing.key_map import (
     KeyMapKind,
     check_comparable,
     modulo_flows,
+    modulo_share_moved,
     modulo_shares,
     plural,
 )
@@ -159,10 +160,11 @@ class SuperStream:
         """The number of partitions."""
         return len(self.partitions)
 
-    def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str:
+    def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str | None:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
-        The two kinds of producers put the same key into different partitions.
+        The two kinds of producers put the same key into different partitions. With the routing ``key`` it is the partition that is bound
+        with the key; None if no partition is.
 
         Args:
             routing_key: text or its UTF-8 bytes, of any length.
@@ -170,16 +172,17 @@ class SuperStream:
                 hashes UTF-16 with its byte order mark, as on little-endian machines, by 128-bit murmur3.
 
         Raises:
-            InputError: the key is neither text nor bytes, or the client is unknown; with the routing ``key`` not one partition is bound
+            InputError: the key is neither text nor bytes, or the client is unknown; with the routing ``key`` several partitions are bound
                 with it.
         """
         if self.routing == "key" and client is None:
-            bound = self.partitions_bound_with(routing_key)
-            if len(bound) != 1:
+            bound = tuple(dict.fromkeys(self.partitions_bound_with(routing_key)))
+            if len(bound) > 1:
                 raise InputError(
-                    f"{len(bound) or 'no'} partitions are bound with the key {routing_key!r:.60}: give one of {', '.join(self.binding_keys[:10])}"
+                    f"{len(bound)} partitions are bound with the key {routing_key!r:.60}, {' and '.join(bound[:10])}: unbind all but one, or "
+                    "use partitions_bound_with"
                 )
-            return bound[0]
+            return bound[0] if bound else None
         data = bytes_of(routing_key, "the routing key")
         if (self.client if client is None else _checked_client(client)) == "java":
             hash_ = murmur3_x86_32(data, _SEED)
@@ -200,7 +203,7 @@ class SuperStream:
         bound = zip(self.partitions, self.binding_keys, strict=True)
         return tuple(name for name, key in bound if key.encode() == wanted)
 
-    def destination_for(self, key: str | bytes) -> str:
+    def destination_for(self, key: str | bytes) -> str | None:
         """Return the partition of a routing key, as `partition_for`.
 
         Args:
@@ -209,7 +212,7 @@ class SuperStream:
         return self.partition_for(key)
 
     def route(self, routing_key: str | bytes = "", **other: Any) -> str | None:
-        """Return the partition of a message, as `partition_for`; None if clients route by key, and none is bound with it.
+        """Return the partition of a message, as `partition_for`.
 
         Args:
             routing_key: text or its UTF-8 bytes.
@@ -222,38 +225,55 @@ class SuperStream:
             raise InputError(
                 f"the client hashes the routing key alone for the super stream {self.name!r}: leave the rest out"
             )
-        if self.routing == "key" and not self.partitions_bound_with(routing_key):
-            return None
         return self.partition_for(routing_key)
 
     def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the partition of each key as an index into `partitions`, as `partition_for`; -1 if none is bound with it.
+        """Return the partition of each key as an index into `partitions`, as `partition_for`; -1 if it is None.
 
         Args:
             keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
 
         Raises:
-            RowError: a key is null or neither text nor bytes; the error contains its position.
+            RowError: a key is null or neither text nor bytes, or `partition_for` has no answer for it; the error contains its position.
             InputError: `keys` is not a sequence of keys.
         """
         import numpy as np
 
         from rabbit_chx.routing import arrays
 
-        if self.routing == "key":
-            places = {key.encode(): place for place, key in reversed(list(enumerate(self.binding_keys)))}
-            values = keys.to_pylist() if hasattr(keys, "to_pylist") else list(keys)
-            return np.array([places.get(bytes_of(key, "the routing key"), -1) for key in values], np.int32)
-        if self.client != "java":
-            numbers = {name: number for number, name in enumerate(self.partitions)}
-            plain = keys.to_pylist() if hasattr(keys, "to_pylist") else keys
-            return np.array([numbers[self.partition_for(key)] for key in plain], np.int32)
-        return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
+        if self.routing != "key" and self.client == "java":
+            return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
+        numbers: dict[str | None, int] = {None: -1}
+        for number, name in enumerate(self.partitions):
+            numbers.setdefault(name, number)
+        known: dict[Any, int] = {}
+        indices = []
+        for position, key in enumerate(keys.to_pylist() if hasattr(keys, "to_pylist") else keys):
+            if not isinstance(key, (str, bytes)) or key not in known:
+                try:
+                    known[key] = numbers[self.partition_for(key)]
+                except InputError as error:
+                    raise RowError(f"the key at position {position}: {error}") from None
+            indices.append(known[key])
+        return np.array(indices, np.int32)
 
     def shares(self) -> dict[str, float]:
         """Return the exact share of the hashes of each partition."""
         self._check_hashed()
         return modulo_shares(self.partitions, _HASHES[self.client])
+
+    def share_moved(self, other: KeyMap) -> float:
+        """Return the exact share of the hashes whose partition differs in the other super stream.
+
+        Args:
+            other: the super stream to compare with, of the same client.
+
+        Raises:
+            InputError: keys are hashed differently there, or clients route by binding key.
+        """
+        check_comparable(self, other)
+        self._check_hashed()
+        return modulo_share_moved(self.partitions, other.buckets, _HASHES[self.client])
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(partition here, partition there)``, only those above 0.
@@ -262,7 +282,7 @@ class SuperStream:
             after: the super stream after a change, of the same client.
 
         Raises:
-            InputError: keys are hashed differently there.
+            InputError: keys are hashed differently there, or clients route by binding key.
         """
         check_comparable(self, after)
         self._check_hashed()

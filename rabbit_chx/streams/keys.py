@@ -121,10 +121,13 @@ def stream_parity(
     check_key_map(placing)
     places = placing.destinations
     here = places.index(stream) if stream in places else -2  # a hole is -1
+    is_by_key = isinstance(placing, SuperStream) and placing.routing == "key"
+    bound_with: Callable[[bytes], tuple[str, ...]] | None = None
     # Where it is not known how the client routes, a row is right in either place.
-    by_key = None
-    if isinstance(placing, SuperStream) and placing.routing is None and placing.has_named_keys:
-        by_key = SuperStream(placing.partitions, placing.binding_keys, routing="key")
+    if isinstance(placing, SuperStream) and (
+        is_by_key or (placing.routing is None and placing.has_named_keys)
+    ):
+        bound_with = placing.partitions_bound_with
     rows = compared = without_key = right = 0
     examples: list[MisplacedRow] = []
     for batch in batches:
@@ -138,11 +141,16 @@ def stream_parity(
         ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
         # Each distinct key of a batch is hashed once.
         keys: Column = our_keys.dictionary_encode()
-        at = placing.indices(keys.dictionary)[keys.indices.to_numpy()] if len(keys) else np.empty(0, np.int32)
+        distinct, codes = keys.dictionary, keys.indices.to_numpy()
+        # A row by key is in each partition that is bound with it.
+        bound = [] if bound_with is None else [*map(bound_with, distinct.to_pylist())]
+        if is_by_key:
+            at = np.array([places.index(names[0]) if names else -1 for names in bound], np.int32)
+        else:
+            at = placing.indices(distinct) if len(distinct) else np.empty(0, np.int32)
         misplaced = at != here
-        if by_key is not None and len(keys):
-            misplaced &= by_key.indices(keys.dictionary)[keys.indices.to_numpy()] != here
-        wrong = np.flatnonzero(misplaced)
+        misplaced[[number for number, names in enumerate(bound) if stream in names]] = False
+        at, wrong = at[codes], np.flatnonzero(misplaced[codes])
         rows += batch.num_rows
         without_key += batch_keys.null_count
         compared += ours.num_rows
@@ -282,7 +290,7 @@ def placing_of(
     """Return the placing of keys; by binding key it has the keys that are asked for."""
     streams = connection.partitions(super_stream)
     if routing == "key":
-        texts = [key.decode(errors="replace") for key in keys]
+        texts = [*dict.fromkeys(key.decode(errors="replace") for key in keys)]
         bound = [(stream, text) for text in texts for stream in connection.routes(super_stream, text)]
         if unbound := [text for text in texts if text not in {key for _, key in bound}]:
             raise InputError(

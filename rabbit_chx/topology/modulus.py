@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from rabbit_chx.routing import Destination, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.key_map import modulo_share_moved
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology.objects import BindingDefinition
 
@@ -41,11 +42,7 @@ def modulus_of(
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
     """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    if not before or not after:
-        return float(bool(before or after))
-    return 1 - ModuloFlows(before, after, _HASHES).staying
+    return modulo_share_moved(before, after, _HASHES)
 
 
 def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:

@@ -186,4 +186,4 @@ def _share_moved(before: KeyMap, now: KeyMap) -> float:
     """Return the exact share of keys with another destination; of exchanges of two types, all keys."""
     if before.hashing != now.hashing:
         return 1.0
-    return sum(share for (source, target), share in before.flows(now).items() if source != target)
+    return before.share_moved(now)

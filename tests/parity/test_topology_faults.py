@@ -20,7 +20,6 @@ from few_seeds import few_seeds
 from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ApplyError, PlanOutdatedError
-from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
@@ -136,7 +135,7 @@ def check_moment(before: Plan, site: ChangedSite) -> None:
     """No more keys have moved than the plan says for the worst moment."""
     ring = before.rings["h"]
     now = site.live().rings["h"]
-    assert share_of_seeds_moved(ring.before, now) <= ring.moved_at_worst
+    assert ring.before.share_moved(now) <= ring.moved_at_worst
 
 
 def test_an_application_that_is_killed_before_any_operation_is_done_by_the_next(

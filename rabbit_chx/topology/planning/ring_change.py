@@ -14,7 +14,6 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import share_of_seeds_moved
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -269,7 +268,7 @@ def _plan_replaced(
     new = _plan_new(live, wanted)
     before, after = live.ring, new.change.after
     if ownership is None:
-        moved = share_of_seeds_moved(before, after)
+        moved = before.share_moved(after)
     else:
         moved = ownership.ring_before(before).share_moved(ownership.ring_after(after))
     lost = 1.0 if before.bucket_count else 0.0

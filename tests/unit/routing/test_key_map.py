@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.errors import InputError, NotDeterminedError, RowError
 from rabbit_chx.routing import (
     ExchangeRef,
     Ground,
@@ -23,7 +23,14 @@ from rabbit_chx.routing import (
     SlotTable,
     SuperStream,
 )
-from rabbit_chx.routing.key_map import KeyMap, check_key_map, modulo_flows, modulo_shares
+from rabbit_chx.routing.key_map import (
+    KeyMap,
+    check_key_map,
+    modulo_flows,
+    modulo_shares,
+    seed_flows,
+    share_of_seeds_moved,
+)
 from rabbit_chx.routing.key_map_json import key_map_from_json
 
 _KEYS = [f"k{n}" for n in range(300)]
@@ -41,6 +48,19 @@ def table(places: list[str]) -> SlotTable:
     )
 
 
+def gapped(places: list[str]) -> SlotTable:
+    """The table of slots of which the last one, and all named d, have no queue."""
+    owners = dict(table(places).owners)
+    owners.pop(ExchangeRef("d"), None)
+    owners.pop(ExchangeRef(places[-1]), None)
+    return SlotTable(table(places).ring, owners)
+
+
+def holed(places: list[str]) -> HashRing:
+    """The ring in which d is a hole."""
+    return HashRing.from_buckets([None if place == "d" else place for place in places])
+
+
 def modulus(places: list[str]) -> ModulusHashExchange:
     return ModulusHashExchange("x", [(place, f"{n:03}") for n, place in enumerate(places)])
 
@@ -53,12 +73,21 @@ def rstream(places: list[str]) -> SuperStream:
     return SuperStream(places, name="s", client="rstream")
 
 
-_MAKERS = (ring, table, modulus, java, rstream)
+def by_key(places: list[str]) -> SuperStream:
+    """The super stream by binding key, in which each partition has some of `_KEYS`, and others have none."""
+    return SuperStream(places, [f"k{n}" for n in range(len(places))], name="s", routing="key")
+
+
+_HASHED = (ring, holed, table, gapped, modulus, java, rstream)
+_OF_SEEDS = {ring, holed, table, gapped}
+_MAKERS = (*_HASHED, by_key)
 makers = pytest.mark.parametrize("make", _MAKERS)
+hashed = pytest.mark.parametrize("make", _HASHED)
 _PLACES = st.lists(st.sampled_from(["a", "b", "c", "d'", "d"]), min_size=1, max_size=7)
 
 
-@makers
+@hashed
+@settings(max_examples=40)
 @given(before=_PLACES, after=_PLACES)
 def test_shares_and_flows_describe_the_same_map(
     make: Callable[[list[str]], KeyMap], before: list[str], after: list[str]
@@ -70,22 +99,93 @@ def test_shares_and_flows_describe_the_same_map(
         totals: Counter[Any] = Counter()
         for pair, share in flows.items():
             totals[pair[side]] += share  # type: ignore[assignment]
-        shares = {place: share for place, share in key_map.shares().items() if share}
+        shares = {place: share for place, share in key_map.shares().items() if share} or {None: 1.0}
         assert totals == pytest.approx(shares)
         assert sum(shares.values()) == pytest.approx(1)
     assert {source == target for source, target in old.flows(old)} == {True}
+    moved = sum(share for (source, target), share in flows.items() if source != target)
+    assert old.share_moved(new) == pytest.approx(moved)
+    assert new.share_moved(old) == pytest.approx(old.share_moved(new))
+    assert old.share_moved(old) == 0
+
+
+@pytest.mark.parametrize("make", [modulus, java, rstream])
+def test_only_maps_of_seeds_are_counted_by_seeds(make: Callable[[list[str]], KeyMap]) -> None:
+    before, after = make(["a", "b"]), make(["a", "b", "c"])
+    assert before.share_moved(after) == pytest.approx(2 / 3)
+    for count in (seed_flows, share_of_seeds_moved):
+        with pytest.raises(
+            InputError, match=r"does not hash keys to seeds: call its methods flows and share_moved"
+        ):
+            count(before, after)
+    tables = ring(["a", "b"]), table(["a", "c"])
+    assert share_of_seeds_moved(*tables) == tables[0].share_moved(tables[1])
+
+
+def test_shares_of_keys_that_are_not_hashed_are_not_known() -> None:
+    before, after = by_key(["a", "b"]), by_key(["a", "b", "c"])
+    for ask in (before.shares, lambda: before.flows(after), lambda: before.share_moved(after)):
+        with pytest.raises(InputError, match="the shares of the keys are not known"):
+            ask()
 
 
 @makers
 def test_each_way_to_ask_gives_the_same_destination(make: Callable[[list[str]], KeyMap]) -> None:
-    key_map = make(["a", "b", "c", "b"])
+    key_map = make(["a", "b", "c", "b", "d"])
     check_key_map(key_map)
     names = (*key_map.destinations, None)
     assert [names[index] for index in key_map.indices(_KEYS).tolist()] == list(
         map(key_map.destination_for, _KEYS)
     )
     assert {place for place in key_map.buckets if place is not None} == set(key_map.destinations)
-    assert key_map.bucket_count == len(key_map.buckets)
+    holes = key_map.buckets.count(None) if make is holed else 0  # a slot without a queue is a bucket
+    assert key_map.bucket_count == len(key_map.buckets) - holes
+    route = getattr(key_map, "route", None)
+    if route is not None:
+        assert [route(routing_key=key) for key in _KEYS] == [*map(key_map.destination_for, _KEYS)]
+
+
+@makers
+def test_a_key_that_is_none_is_an_error_with_its_position(make: Callable[[list[str]], KeyMap]) -> None:
+    for wrong in (None, 5):
+        with pytest.raises(RowError, match="position 1"):
+            make(["a", "b"]).indices(["k", wrong, "k"])
+
+
+def test_a_key_of_no_partition_and_a_key_of_two() -> None:
+    stream = SuperStream(["a", "b", "c"], ["one", "two", "two"], name="s", routing="key")
+    assert stream.indices(["one", b"none", "one"]).tolist() == [0, -1, 0]
+    asks = (stream.destination_for, stream.partition_for, lambda key: stream.route(routing_key=key))
+    for ask in asks:
+        assert (ask("one"), ask("none")) == ("a", None)
+        with pytest.raises(
+            InputError, match="2 partitions are bound with the key 'two', b and c: unbind all but one"
+        ):
+            ask("two")
+    with pytest.raises(RowError, match="the key at position 1: 2 partitions are bound"):
+        stream.indices(["one", "two"])
+    assert stream.partitions_bound_with("two") == ("b", "c")
+    # The client of a call hashes, whatever the others do.
+    assert stream.partition_for("two", client="rstream") == rstream(["a", "b", "c"]).partition_for("two")
+    twice = SuperStream(["a", "a", "b"], ["one", "one", "two"], routing="key")
+    assert (twice.destination_for("one"), twice.indices(["one", "two"]).tolist()) == ("a", [0, 2])
+
+
+@pytest.mark.parametrize("make", [java, rstream, by_key])
+def test_a_changed_super_stream_routes_as_before(make: Callable[[list[str]], SuperStream]) -> None:
+    before = make(["a", "b", "c"])
+    again = before.bind("d", "k3").unbind("d")
+    assert again.hashing == before.hashing
+    assert again == before
+    assert again.indices(_KEYS).tolist() == before.indices(_KEYS).tolist()
+    assert before.unbind("a").hashing == before.hashing
+
+
+def test_the_slots_that_moved_are_those_of_another_queue() -> None:
+    tables = [make(list(places)) for make in (table, gapped) for places in ("abc", "bac", "abd")]
+    for before, after in itertools.product(tables, repeat=2):
+        moved = {slot for slot in before.slots if before.queue_of(slot) != after.queue_of(slot)}
+        assert set(before.moved_slots(after)) == moved
 
 
 @makers
@@ -100,9 +200,11 @@ def test_only_maps_with_one_hash_are_compared(
     first: Callable[[list[str]], KeyMap], second: Callable[[list[str]], KeyMap]
 ) -> None:
     maps = first(["a"]), second(["a", "b"])
-    if {first, second} == {ring, table}:
+    if {first, second} <= _OF_SEEDS:
         assert sum(maps[0].flows(maps[1]).values()) == 1
         return
+    with pytest.raises(InputError, match="hash keys differently: compare two maps of one type"):
+        maps[0].share_moved(maps[1])
     with pytest.raises(InputError, match="hash keys differently: compare two maps of one type"):
         maps[0].flows(maps[1])
 
