@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -29,8 +30,7 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
-#: This library declares exchanges of no other type that needs a plugin.
-_ENABLE = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on every node"
+_UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 
 #: The first match applies. The texts are those of rabbitmq-server 3.8 to 4.3.
 _MEANINGS = (
@@ -43,14 +43,14 @@ _MEANINGS = (
     _Meaning(404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
     _Meaning(405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
-    _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
+    _Meaning(406, _UNKNOWN_TYPE, BrokerRefusedError, ""),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
     _Meaning(406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
     _Meaning(406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
     _Meaning(406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
     _Meaning(406, "", MismatchError, "correct what it names"),
-    _Meaning(503, "unknown exchange type", BrokerRefusedError, _ENABLE),
+    _Meaning(503, _UNKNOWN_TYPE, BrokerRefusedError, ""),
     _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
     _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "give the user permissions on the vhost"),
     _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
@@ -66,8 +66,9 @@ def error_for(
     kind: type[RabbitChxError] = BrokerRefusedError
     remedy = "look at the broker's log"
     for meaning in _MEANINGS:
-        if meaning.code == code and re.search(meaning.words, text, re.DOTALL):
-            kind, remedy = meaning.kind, meaning.remedy
+        if meaning.code == code and (found := re.search(meaning.words, text, re.DOTALL)):
+            # Only of an unknown type the remedy depends on a name.
+            kind, remedy = meaning.kind, meaning.remedy or exchange_type_remedy(found[1])
             break
     message = f"{where}: the broker answered {code} {text.strip().rstrip('.')}: {remedy}"
     return kind(message, exchange=exchange, queue=queue, reply_code=code)

@@ -202,7 +202,7 @@ def apply(
             "apply asks before it changes the broker, and needs a terminal to ask: give --yes, or --checksum with the checksum "
             "of a reviewed plan"
         )
-    wanted = read_topology(file, at.settings.vhost, variables=variables)
+    wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.broker(wanted.topology) as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan

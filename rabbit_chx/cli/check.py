@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import click
 
@@ -222,27 +222,37 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
-def _misspellings(files: Mapping[str, Topology]) -> list[dict[str, Any]]:
+class CheckedFile(NamedTuple):
+    """A valid topology file: its contents, and the names in it that are probably misspelled, or that the release ignores."""
+
+    topology: Topology
+    misspellings: tuple[str, ...]
+    ignored_arguments: tuple[str, ...]
+
+
+def _findings_of_files(files: Mapping[str, CheckedFile]) -> list[dict[str, Any]]:
     return [
-        {"file": name, **_as_json(Finding("misspelling", text))}
-        for name, topology in files.items()
-        for text in topology.misspellings
+        {"file": name, **_as_json(Finding(kind, text))}
+        for name, file in files.items()
+        for kind, texts in (("misspelling", file.misspellings), ("ignored-argument", file.ignored_arguments))
+        for text in texts
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class FilesReport(Document):
-    """Valid topology files, by name. Names that are probably misspelled are findings."""
+    """Valid topology files, by name. Names that are probably misspelled, and ignored arguments, are findings."""
 
     format_name: ClassVar = "check"
-    files: Mapping[str, Topology] = field(metadata=shown(json="findings", as_json=_misspellings))
+    files: Mapping[str, CheckedFile] = field(metadata=shown(json="findings", as_json=_findings_of_files))
 
     def blocks(self) -> Iterator[Block]:
         """Return a line for each file; stderr has the findings."""
-        yield Facts([(name, _contents(topology)) for name, topology in self.files.items()])
+        yield Facts([(name, _contents(file)) for name, file in self.files.items()])
 
 
-def _contents(topology: Topology) -> str:
+def _contents(file: CheckedFile) -> str:
+    topology = file.topology
     parts = {
         "exchange": topology.exchanges,
         "queue": topology.queues,
@@ -250,8 +260,15 @@ def _contents(topology: Topology) -> str:
         "policy": topology.policies,
     }
     counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
-    found = len(topology.misspellings)
-    state = f"valid, {found} suspicious name{'s' if found > 1 else ''}" if found else "valid"
+    found = [
+        plural(len(texts), what)
+        for texts, what in (
+            (file.misspellings, "suspicious name"),
+            (file.ignored_arguments, "ignored argument"),
+        )
+        if texts
+    ]
+    state = ", ".join(["valid", *found])
     return f"{state}: {', '.join(counts)}" if counts else state
 
 
@@ -290,7 +307,7 @@ def check_topology(
     has no order.
 
     The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
-    and the exit code is 2 if a file is invalid.
+    or an argument that the release ignores, and the exit code is 2 if a file is invalid.
     """
     if offline:
         return _validated(files, broker.vhost or "/", variables, parse_release(release) or NEWEST, output)
@@ -301,7 +318,7 @@ def check_topology(
     (file,) = files
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
-        wanted = read_topology(file, live.settings.vhost, variables=variables).topology
+        wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
         if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
             live.need_rings()
         return check(_topology(live, wanted), wanted, file=file)
@@ -340,8 +357,14 @@ def _validated(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    is_misspelled = any(topology.misspellings for topology in valid.values())
-    return Outcome(FilesReport(valid), ExitCode.DIFFERENCE if is_misspelled else ExitCode.DONE)
+    report = FilesReport(
+        {
+            name: CheckedFile(topology, topology.misspellings, topology.ignored_arguments(release))
+            for name, topology in valid.items()
+        }
+    )
+    has_findings = any(file.misspellings or file.ignored_arguments for file in report.files.values())
+    return Outcome(report, ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
 @command(

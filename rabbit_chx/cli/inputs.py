@@ -120,12 +120,14 @@ def read_topology(
     release: Release | None = None,
     is_strict: bool = False,
     has_others: bool = False,
+    is_compared: bool = False,
 ) -> TopologyInput:
     """Read a topology, and write warnings about it to stderr.
 
     `variables` are the options of the command; None: it has no such options, and the environment names the file of values. The rules of
     `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
-    written. `has_others`: the values are for several files, so a variable that this one does not have is not a mistake.
+    written. `has_others`: the values are for several files, so a variable that this one does not have is not a mistake. `is_compared`: the
+    result names the arguments that the broker's release ignores.
     """
     from rabbit_chx.topology import Topology
 
@@ -152,7 +154,7 @@ def read_topology(
         if is_strict and topology.oddities:
             raise TopologyError(topology.oddities, file=name)
         _report_definitions(name, topology)
-    for sentence in topology.misspellings:
+    for sentence in (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release))):
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, values)
 

@@ -347,7 +347,7 @@ def plan(
     refused.
     """
     at = broker.live(variables=variables)
-    given = read_topology(file, at.settings.vhost, variables=variables)
+    given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.broker(given.topology) as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan

@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
+from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
@@ -59,9 +61,6 @@ _STREAMS_SINCE = (3, 9, 0)
 #: After this time without success, another attempt to connect begins in parallel.
 _CONNECT_S = 1.5
 
-#: Since 4.0 a quorum queue drops a message that was requeued 20 times, unless an argument or a policy sets another limit.
-_LIMIT_SINCE = (4, 0, 0)
-_DEFAULT_LIMIT = 20
 _MAX_LISTED = 5
 
 #: The names of brokers of Amazon MQ. Their documentation says: "Creating a stream will result in data loss."
@@ -541,19 +540,10 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
 
 
 def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
-    """Reject queues from which a group would lose messages.
-
-    Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (rabbit_fifo.erl; tested with
-    3.8.9 and 3.10.8).
-    """
+    """Reject queues from which a group would lose messages."""
     for queue, arguments in queues.items():
-        limit = (arguments or {}).get("x-delivery-limit")
-        if isinstance(limit, int) and limit < 0 and release < _LIMIT_SINCE:
-            raise MismatchError(
-                f"queue {queue!r}: x-delivery-limit is {limit}, with which RabbitMQ {'.'.join(map(str, release))} drops each message that is "
-                "returned, as when a queue changes hands: declare the queue without it, since there is no limit before 4.0",
-                queue=queue,
-            )
+        if fault := losing_limit_fault(arguments or {}, release):
+            raise MismatchError(f"queue {queue!r}: {': '.join(fault)}", queue=queue)
 
 
 def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> None:
@@ -573,20 +563,12 @@ def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], mem
     if _has_timeout(arguments, release):
         # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
         return 1
-    return member.prefetch if _delivery_limit(arguments, release) is None else member.lanes
+    return member.prefetch if delivery_limit(arguments or {}, release) is None else member.lanes
 
 
 def _has_timeout(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> bool:
     """Return whether the broker returns single messages of a queue after a consumer timeout, as far as its arguments show."""
     return release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {})
-
-
-def _delivery_limit(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> int | None:
-    """Return the delivery limit of a queue with these arguments, None for no limit. A policy may override it."""
-    limit = (arguments or {}).get("x-delivery-limit")
-    if not isinstance(limit, int):
-        return _DEFAULT_LIMIT if release >= _LIMIT_SINCE else None
-    return limit if limit >= 0 else None
 
 
 def _queue_warnings(
@@ -613,10 +595,10 @@ def _queue_warnings(
         )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():
-        limit = _delivery_limit(arguments, release)
+        limit = delivery_limit(arguments or {}, release)
         if limit is not None and arguments is not None:
             is_dead_lettered = "x-dead-letter-exchange" in arguments
-            alike[limit, "x-delivery-limit" in arguments, is_dead_lettered].append(queue)
+            alike[limit, DELIVERY_LIMIT in arguments, is_dead_lettered].append(queue)
     for (limit, is_argument, is_dead_lettered), names in alike.items():
         yield _limit_warning(
             listed(names, _MAX_LISTED), limit, is_argument=is_argument, is_dead_lettered=is_dead_lettered

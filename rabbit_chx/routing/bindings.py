@@ -14,7 +14,7 @@ from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
 
 T = TypeVar("T")
 
-_MAX_BINDING_WEIGHT = 10_000
+MAX_BINDING_WEIGHT = 10_000
 _MAX_WEIGHT_BITS = 1000
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -94,9 +94,9 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
             f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
             queue=_queue(destination),
         )
-    if release and buckets > _MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_CAPPED):
+    if release and buckets > MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_CAPPED):
         raise InputError(
-            f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most 10000; "
+            f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}; "
             "divide all weights by the same number",
             queue=_queue(destination),
         )

@@ -17,7 +17,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST, check_release
 from rabbit_chx.topology.file.definitions import definitions_content
 from rabbit_chx.topology.file.fields import Problems, read_document
-from rabbit_chx.topology.file.file_rules import check_rules, misspellings
+from rabbit_chx.topology.file.file_rules import check_rules, ignored_sentences, misspellings
 from rabbit_chx.topology.file.toml_file import BYTE_ORDER_MARK, line_of, parse, toml_text
 from rabbit_chx.topology.file.variables import Value, resolve, with_variables
 from rabbit_chx.topology.modulus import modulus_of
@@ -66,6 +66,7 @@ class Topology(ObjectSet):
         consumer_timeout_ms: of a live topology that a ring source read, the broker's default consumer timeout in milliseconds; None if it is
             not known.
         denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
+        exchange_types: of a live topology, the types of exchanges that the broker has; empty if they are not known.
         unclear_features: of a live topology, the deprecated features of which the management API does not tell whether the broker denies
             them.
         left_out: descriptions, without values, of the source's contents that a topology does not contain.
@@ -89,6 +90,7 @@ class Topology(ObjectSet):
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
     consumer_timeout_ms: int | None = field(default=None, compare=False)
     denied_features: frozenset[str] = field(default=frozenset(), compare=False)
+    exchange_types: frozenset[str] = field(default=frozenset(), compare=False)
     unclear_features: frozenset[str] = field(default=frozenset(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
@@ -186,8 +188,16 @@ class Topology(ObjectSet):
 
     @property
     def misspellings(self) -> tuple[str, ...]:
-        """A sentence for each name that is probably misspelled although a broker accepts it: types, arguments, members."""
+        """A sentence for each name that is probably misspelled although a broker accepts it: types, members, patterns of `owns`."""
         return tuple(misspellings(self))
+
+    def ignored_arguments(self, release: Release | None = None) -> tuple[str, ...]:
+        """Return a sentence for each argument of an exchange or a queue that the broker accepts and ignores.
+
+        Args:
+            release: the release of the broker. None: that of the topology; of a file, the arguments that every release ignores.
+        """
+        return tuple(ignored_sentences(self, release or self.release))
 
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.

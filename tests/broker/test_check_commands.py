@@ -13,6 +13,7 @@ from shop import Shop
 
 from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
+from rabbit_chx.routing import Release
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +46,10 @@ def test_an_operator_policy_that_makes_a_queue_drop_messages(
 def test_a_policy_that_the_broker_passes_over_does_not_hide_the_one_below_it(
     orders: Shop, answer: Callable[..., Any]
 ) -> None:
-    """Classic queues have no delivery limit, so the broker applies the policy of the lower priority to them."""
+    """Classic queues have no delivery limit, so the broker applies the policy of the lower priority to them.
+
+    Before 3.10 a policy with any setting applies to a classic queue, even one without effect.
+    """
     for name, priority, definition in (
         ("above", 9, {"delivery-limit": 5}),
         ("below", 1, {"message-ttl": 1000}),
@@ -57,9 +61,28 @@ def test_a_policy_that_the_broker_passes_over_does_not_hide_the_one_below_it(
             "definition": definition,
         }
         orders.management.request("PUT", "policies", orders.settings.vhost, name, body=policy)
+    if Release(orders.broker.version).numbers < (3, 10, 0):
+        assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
+        return
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
     assert finding_kinds(document) == [("expiring-destination", "orders.1")]
     assert "TTL of 1,000 ms by the policy below" in document["findings"][0]["message"]
+
+
+def test_an_argument_that_the_broker_ignores_is_found(orders: Shop, answer: Callable[..., Any]) -> None:
+    """LavinMQ's argument for the hashed header, and a misspelled one of a queue."""
+    orders.channel.exchange_declare("other", CHX, durable=True, arguments={"x-hash-on": "tenant"})
+    orders.channel.queue_declare("other.1", durable=True, arguments={"x-ttl": 1000})
+    orders.channel.queue_bind("other.1", "other", "1")
+    document = answer("ring", "check", "other", *orders.live, *orders.via, code=1)
+    assert finding_kinds(document) == [("ignored-argument", None), ("ignored-argument", "other.1")]
+    version = orders.broker.version
+    assert [finding["message"] for finding in document["findings"]] == [
+        f"exchange other has the argument x-hash-on, which RabbitMQ {version} ignores",
+        f"queue other.1 has the argument x-ttl, which RabbitMQ {version} ignores",
+    ]
+    code = main(["ring", "check", "other", "--ignore", "ignored-argument", *orders.live, *orders.via])
+    assert code == 0
 
 
 def test_all_exchanges_are_checked_and_listed(orders: Shop, answer: Callable[..., Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rabbit_chx.analysis import Finding
@@ -16,7 +16,11 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import NamedObject
-from rabbit_chx.topology.checking.check_queues import CheckedQueues, queue_findings
+from rabbit_chx.topology.checking.check_queues import (
+    CheckedQueues,
+    ignored_argument_findings,
+    queue_findings,
+)
 from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
@@ -28,6 +32,7 @@ from rabbit_chx.topology.checking.check_rings import (
     wanted_ring_findings,
 )
 from rabbit_chx.topology.checking.check_slots import slot_findings
+from rabbit_chx.topology.file.file_rules import ignored_by, limit_faults
 from rabbit_chx.topology.live.shards import is_sharded
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
@@ -61,6 +66,7 @@ CHECK_KINDS = (
     "dropping-destination",  # a queue with a limit that drops its oldest messages
     "order-breaking",  # a queue that returns or delivers messages out of order
     "odd-member",  # a queue whose type or arguments differ from the others
+    "ignored-argument",  # an argument that has no effect on this release
 )
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 _WITHOUT_IT = {
@@ -142,7 +148,14 @@ def check(
     objects: Iterable[Finding] = ()
     if compared is not None and exchange is None:
         misplaced |= _misplaced_by_modulus(compared)
-        objects = _object_findings(compared, file, misplaced)
+        covered: set[Destination] = {
+            *(ring.exchange.ref for ring in rings),
+            *(queue for ring in rings for queue in ring.queues),
+        }
+        objects = (
+            *_object_findings(compared, file, misplaced),
+            *_argument_findings(compared, covered, moduli),
+        )
     findings = (
         *(() if wanted is None else _cluster(wanted, live)),
         *map(_unreadable, unreadable),
@@ -205,6 +218,7 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from live_ring_findings(checked)
     yield from slot_findings(checked)
     yield from queue_findings(_queues_of_ring(checked))
+    yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.listed is not None:
         yield from _listed_ring_findings(checked, checked.listed)
     elif numbered := numbered_slots(checked.name, checked.bound):
@@ -331,6 +345,7 @@ def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination,
     shares = ModulusHashExchange(name, ascending_bindings(places), release, "read").shares()
     queues = {place: share for place, share in shares.items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, moved_without))
+    yield from ignored_argument_findings(name, queues, live)
 
 
 def _modulus_binding_findings(
@@ -391,6 +406,30 @@ def _object_findings(
             message = f"the binding {live.name} is {owned}not in the topology: {live.destination!s} gets its messages"
             fix = _allow_delete(file) if unwanted == "owned" else apply_fix(file)
             yield _binding_finding("unexpected", live, message, fix, misplaced)
+
+
+def _argument_findings(
+    compared: Comparison, covered: Collection[Destination], moduli: Collection[str]
+) -> Iterator[Finding]:
+    """Yield the arguments of the topology's live objects that lose messages, or that the broker ignores, except those of checked rings."""
+    release = compared.release
+    there = [
+        pair.live
+        for pair in compared.pairs
+        if isinstance(pair.live, ExchangeDefinition | QueueDefinition)
+        and pair.live.ref not in covered
+        and pair.live.name not in moduli
+    ]
+    for queue in there:
+        if isinstance(queue, QueueDefinition):
+            for found in limit_faults(queue, release):
+                yield _object_finding(
+                    "dropping-destination", queue, f"queue {queue.name}: {found.message}", found.fix
+                )
+    for names, message, fix in ignored_by(there, release):
+        exchange = next((one.name for one in there if one.kind == "exchange" and one.name in names), None)
+        alone = None if exchange is not None or len(names) > 1 else names[0]
+        yield Finding("ignored-argument", message, fix, exchange=exchange, destination=alone)
 
 
 def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import FEW, listed, percent
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.key_map import plural
-from rabbit_chx.routing.release import QUORUM_V8_SINCE
+from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
+from rabbit_chx.topology.file.file_rules import ignored_by, limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
@@ -91,9 +92,21 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
         if queue.type in _LOSING_TYPES:
             yield from _short_lived(checked, queue)
             yield from _dropping(checked, queue)
+            for found in limit_faults(queue, checked.release):
+                message = f"queue {queue.name}: {found.message}"
+                yield _finding_of_queue(checked, "dropping-destination", queue, message, found.fix)
             yield from _order_breaking(checked, queue)
     yield from _expiring(checked, queues)
     yield from _odd_members(checked, queues)
+
+
+def ignored_argument_findings(exchange: str, queues: Collection[str], live: Topology) -> Iterator[Finding]:
+    """Yield the arguments of an exchange that hashes, and of its queues, that the broker ignores; equal ones of queues together."""
+    own = live.exchange(exchange)
+    objects = [*(() if own is None else (own,)), *(queue for queue in live.queues if queue.name in queues)]
+    for names, message, fix in ignored_by(objects, live.release or NEWEST):
+        queue = names[0] if len(names) == 1 and names[0] in queues else None
+        yield Finding("ignored-argument", message, fix, exchange=exchange, destination=queue)
 
 
 def _short_lived(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:

@@ -10,17 +10,21 @@ documentation names, or else with the newer one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
+from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
 from rabbit_chx.topology.file.fields import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     QUEUE_TYPES,
+    SUPER_STREAM,
     ArgumentValue,
     ExchangeDefinition,
     PolicyDefinition,
@@ -50,6 +54,12 @@ def _max_age_fault(value: object) -> Fault | None:
     return "the value must be a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
 
 
+def _shard_fault(value: object) -> Fault | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return None
+    return "the value must be a number from 0", "write the number of shards on each node, such as 4"
+
+
 _DENIED = (
     "RabbitMQ denies the deprecated feature queue_master_locator by default",
     "use x-queue-leader-locator",
@@ -62,6 +72,7 @@ _MASTERS = choice("client-local", "min-masters", "random")
 _OVERFLOWS = choice("drop-head", "reject-publish", "reject-publish-dlx")
 _STRATEGIES = choice("at-most-once", "at-least-once")
 _MODES = choice("default", "lazy")
+_SHARDS = Kind("", _shard_fault)
 _SEGMENTS, _FILTERS = whole_number(0, _MAX_SEGMENT_BYTES), whole_number(16, 255)
 _CQ, _CQS, _ALL = ("classic", "quorum"), ("classic", "quorum", "stream"), ("all",)
 
@@ -137,26 +148,25 @@ _QUEUE_RULES = (
     _Rule("x-stream-filter-size-bytes", (3, 13, 0), ("stream",), _FILTERS, is_listed=False),
     _Rule("x-stream-filter-size-bytes", (4, 3, 0), ("stream",), _FILTERS),
 )
+FEDERATION_SETTINGS = ("federation-upstream", "federation-upstream-pattern", "federation-upstream-set")
 #: The settings of policies, likewise. A plugin that is not among RabbitMQ's own may add others.
 _POLICY_RULES = (
     *(
         _Rule(name, (3, 7, 0), _ALL, STRING)
         for name in (ALTERNATE_EXCHANGE, "dead-letter-exchange", "dead-letter-routing-key")
     ),
+    *(_Rule(name, (3, 7, 0), _ALL, STRING) for name in FEDERATION_SETTINGS),
+    _Rule("shards-per-node", (3, 7, 0), _ALL, _SHARDS),
+    _Rule("routing-key", (3, 7, 0), _ALL, STRING),
     *(
-        _Rule(name, (3, 7, 0), _ALL, STRING)
-        for name in ("federation-upstream", "federation-upstream-pattern", "federation-upstream-set")
-    ),
-    *(_Rule(name, (3, 7, 0), _ALL, _ANY) for name in ("shards-per-node", "routing-key")),
-    *(
-        _Rule(f"ha-{name}", since, types, _ANY)
-        for name in (
-            "mode",
-            "params",
-            "sync-mode",
-            "sync-batch-size",
-            "promote-on-shutdown",
-            "promote-on-failure",
+        _Rule(name, since, types, values)
+        for name, values in (
+            ("ha-mode", choice("all", "exactly", "nodes")),
+            ("ha-params", _ANY),
+            ("ha-sync-mode", choice("automatic", "manual")),
+            ("ha-sync-batch-size", _FROM_1),
+            ("ha-promote-on-shutdown", choice("always", "when-synced")),
+            ("ha-promote-on-failure", choice("always", "when-synced")),
         )
         for since, types in (((3, 7, 0), _ALL), ((4, 0, 0), ()))
     ),
@@ -192,12 +202,42 @@ _TARGET_SIZE = "x-quorum-target-group-size"
 QUEUE_ARGUMENTS = (*dict.fromkeys(rule.name for rule in _QUEUE_RULES), _TARGET_SIZE)
 POLICY_KEYS = tuple(dict.fromkeys(rule.name for rule in _POLICY_RULES))
 #: The settings of policies that require another one.
-_NEEDED = {"routing-key": "shards-per-node", "delayed-retry-type": "delayed-retry-min"}
+_NEEDED = {
+    "routing-key": "shards-per-node",
+    "delayed-retry-type": "delayed-retry-min",
+    **{name: "ha-mode" for name in POLICY_KEYS if name.startswith("ha-") and name != "ha-mode"},
+}
 #: What Python says about patterns that PCRE refuses, too.
 _PATTERN_FAULTS = (
     "missing ), unterminated subpattern", "unterminated character set", "unbalanced parenthesis", "bad escape (end of pattern)",
     "missing ), unterminated comment", "min repeat greater than max repeat",
 )  # fmt: skip
+#: The arguments that have an effect although the broker does not check them.
+_UNCHECKED = (
+    _Rule(_TARGET_SIZE, (3, 13, 0), ("quorum",), _ANY),
+    _Rule("x-consumer-timeout", (3, 12, 0), _CQ, _ANY),
+    _Rule("x-delivery-limit", (3, 8, 0), ("quorum",), _ANY),
+    _Rule("x-queue-leader-locator", _STREAMS_SINCE, ("stream",), _ANY),
+)
+#: The arguments of other plugins, and of the broker's own queues and exchanges.
+_PLUGIN_ARGUMENTS = ("x-message-deduplication", "x-internal-purpose")
+_DELAYED, _DELAYED_TYPE = "x-delayed-message", "x-delayed-type"
+#: The arguments of each type of exchange, in addition to ``alternate-exchange``, on all releases. Other types are not known well enough.
+_EXCHANGE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "direct": (SUPER_STREAM,),
+    "fanout": (),
+    "topic": (),
+    "headers": (),
+    HASH_EXCHANGE: ("hash-header", "hash-property"),
+    MODULUS_EXCHANGE: (),
+    "x-random": (),
+    "x-local-random": (),
+    "x-recent-history": ("x-recent-history-length",),
+    _DELAYED: (_DELAYED_TYPE,),
+    "x-message-deduplication": ("x-cache-size", "x-cache-ttl", "x-cache-persistence"),
+}
+#: How similar the name of an argument must be to the one that is probably meant.
+_CLOSE = 0.85
 _HASH_ARGUMENTS = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
 #: The value of a flag that queues other than classic ones refuse, and the rule.
 _REFUSED_FLAGS = (
@@ -231,7 +271,7 @@ def _faults(declared: _Declared, release: Release) -> Iterator[Found]:
     return (
         _policy_faults(declared, release)
         if isinstance(declared, PolicyDefinition)
-        else _exchange_faults(declared)
+        else _exchange_faults(declared, release)
     )
 
 
@@ -264,8 +304,14 @@ def _argument_fault(queue: QueueDefinition, rule: _Rule, value: ArgumentValue) -
     return fault
 
 
-def _exchange_faults(exchange: ExchangeDefinition) -> Iterator[Found]:
+def _exchange_faults(exchange: ExchangeDefinition, release: Release) -> Iterator[Found]:
+    since = first_release_of(exchange.type)
+    if since is not None and release.numbers < since:
+        message = f"RabbitMQ {release.version} does not have exchanges of this type"
+        yield Found("type", exchange.type, message, exchange_type_remedy(exchange.type))
     kinds = {ALTERNATE_EXCHANGE: STRING}
+    if exchange.type == "x-recent-history":
+        kinds |= {"x-recent-history-length": _FROM_1}
     if exchange.type == HASH_EXCHANGE:
         kinds |= _HASH_ARGUMENTS
         if exchange.arguments.keys() >= _HASH_ARGUMENTS.keys():
@@ -289,17 +335,45 @@ def _policy_faults(policy: PolicyDefinition, release: Release) -> Iterator[Found
             fault = (message, "remove it") if name in POLICY_KEYS else None
         if fault:
             yield Found(f"definition.{name}", value, *fault)
+    yield from _combination_faults(policy.definition, known)
+    if fault := pattern_fault(policy.pattern):
+        yield Found("pattern", policy.pattern, *fault)
+
+
+def _combination_faults(definition: Mapping[str, Any], known: Mapping[str, _Rule]) -> Iterator[Found]:
+    """Yield the faults of settings that require or exclude each other."""
     for name, needed in _NEEDED.items():
-        if policy.definition.get(name, "disabled") != "disabled" and needed not in policy.definition:
+        if definition.get(name, "disabled") != "disabled" and needed not in definition:
             yield Found(
-                f"definition.{name}", policy.definition[name], f"it requires {needed}", f"write {needed} too"
+                f"definition.{name}", definition[name], f"it requires {needed}", f"write {needed} too"
             )
-    least, most = (policy.definition.get(f"delayed-retry-{bound}") for bound in ("min", "max"))
+    upstreams = [name for name in FEDERATION_SETTINGS if name in definition]
+    for name in upstreams[1:]:
+        message = f"it excludes {upstreams[0]}"
+        yield Found(f"definition.{name}", definition[name], message, "write only one of them")
+    if definition.get("ha-mode") is not None and "ha-mode" in known and known["ha-mode"].types:
+        yield from _mirroring_faults(definition)
+    least, most = (definition.get(f"delayed-retry-{bound}") for bound in ("min", "max"))
     if isinstance(least, int) and isinstance(most, int) and least > most:
         message, fix = f"it is smaller than delayed-retry-min = {least}", "write a larger one"
         yield Found("definition.delayed-retry-max", most, message, fix)
-    if fault := pattern_fault(policy.pattern):
-        yield Found("pattern", policy.pattern, *fault)
+
+
+def _mirroring_faults(definition: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the fault of ``ha-params``, whose form depends on ``ha-mode`` (v3.10.8, ``rabbit_mirror_queue_mode_*.erl``)."""
+    mode, given = definition["ha-mode"], definition.get("ha-params")
+    expected = {
+        "all": ("ha-params" not in definition, "it has no parameters", "remove ha-params"),
+        "exactly": (_FROM_1.fault(given) is None, "it requires a number of copies", "write ha-params = 2"),
+        "nodes": (
+            isinstance(given, tuple) and bool(given) and all(isinstance(node, str) for node in given),
+            "it requires the names of nodes",
+            'write ha-params = ["rabbit@a", "rabbit@b"]',
+        ),
+    }
+    is_right, message, fix = expected.get(mode, (True, "", ""))
+    if not is_right:
+        yield Found("definition.ha-mode", mode, message, fix)
 
 
 def pattern_fault(pattern: str) -> Fault | None:
@@ -315,6 +389,96 @@ def pattern_fault(pattern: str) -> Fault | None:
             fix = 'write a regular expression, such as "^orders\\\\." for all names that begin with orders.'
             return f"the pattern is not a regular expression: {error.msg} at position {error.pos}", fix
     return None
+
+
+class IgnoredArgument(NamedTuple):
+    """An argument without effect.
+
+    Attributes:
+        reason: why it has none, as a clause; empty if RabbitMQ does not know it.
+        meant: the argument with the most similar name that has an effect there; None if no name is similar.
+    """
+
+    name: str
+    reason: str
+    meant: str | None
+
+
+def ignored_arguments(
+    declared: ExchangeDefinition | QueueDefinition, release: Release | None
+) -> list[IgnoredArgument]:
+    """Return the arguments that a broker of this release accepts, and that change nothing; if `release` is None, those of every release.
+
+    Exchanges and queues of plugins' types are left out if their arguments are not in the tables.
+    """
+    if release is None:
+        of_each = [ignored_arguments(declared, each) for each in MEASURED]
+        in_all = set.intersection(*({found.name for found in each} for each in of_each))
+        return [found for found in of_each[-1] if found.name in in_all]
+    known = (
+        _effective_of_exchange(declared)
+        if isinstance(declared, ExchangeDefinition)
+        else _effective_of_queue(declared, release)
+    )
+    if known is None:
+        return []
+    return [
+        IgnoredArgument(name, _reason(name, declared, release), _meant(name, known))
+        for name in declared.arguments
+        if name not in known and name not in _PLUGIN_ARGUMENTS
+    ]
+
+
+def _meant(name: str, known: Collection[str]) -> str | None:
+    return similar(name, known, _CLOSE) or similar(f"x-{name}", known, _CLOSE)
+
+
+def _reason(name: str, declared: ExchangeDefinition | QueueDefinition, release: Release) -> str:
+    """Return why an argument has no effect."""
+    if isinstance(declared, ExchangeDefinition):
+        types = [type_ for type_, names in _EXCHANGE_ARGUMENTS.items() if name in names]
+    else:
+        types = [type_ for type_, names in _effects_at(release.numbers).items() if name in names]
+        later = [rule.since for rule in (*_QUEUE_RULES, *_UNCHECKED) if rule.name == name and rule.types]
+        if not types and later and min(later) > release.numbers:
+            return f"RabbitMQ has it from {'.'.join(map(str, min(later)[:2]))} on"
+    if types:
+        return f"only {declared.kind}s of type {' or '.join(types)} have it"
+    return ""
+
+
+def _effective_of_exchange(exchange: ExchangeDefinition) -> tuple[str, ...] | None:
+    """Return the arguments of an exchange that have an effect; None if they are not known."""
+    own = _EXCHANGE_ARGUMENTS.get(exchange.type)
+    if own is None:
+        return None
+    if exchange.type == _DELAYED:
+        behind = exchange.arguments.get(_DELAYED_TYPE)
+        further = _EXCHANGE_ARGUMENTS.get(behind) if isinstance(behind, str) else ()
+        if further is None:
+            return None
+        own += further
+    return (ALTERNATE_EXCHANGE, *own)
+
+
+def _effective_of_queue(queue: QueueDefinition, release: Release) -> Collection[str] | None:
+    """Return the arguments of a queue that have an effect, or that the broker refuses; None if they are not known."""
+    if queue.type not in QUEUE_TYPES:
+        return None
+    refused = {
+        rule.name
+        for rule in _rules_of(_QUEUE_RULES, release.numbers).values()
+        if rule.is_listed and queue.type not in rule.types
+    }
+    return _effects_at(release.numbers)[queue.type] | refused
+
+
+@cache
+def _effects_at(numbers: Numbers) -> Mapping[str, frozenset[str]]:
+    """Return the arguments with an effect of each type of queue in a release."""
+    rules = [*_rules_of(_QUEUE_RULES, numbers).values()]
+    rules += [rule for rule in _UNCHECKED if rule.since <= numbers]
+    return {type_: frozenset(rule.name for rule in rules if type_ in rule.types) for type_ in QUEUE_TYPES}
 
 
 def same_argument(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
@@ -39,7 +40,6 @@ from rabbit_chx.topology.file.fields import (
     file_finding,
 )
 from rabbit_chx.topology.file.file_rules import (
-    EXCHANGE_TYPES,
     match_fault,
     object_faults,
     operator_policy_faults,

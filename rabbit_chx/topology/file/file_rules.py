@@ -13,14 +13,24 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
+from rabbit_chx.amqp.delivery_limit import losing_limit_fault
+from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.file.arguments import POLICY_KEYS, QUEUE_ARGUMENTS, declaration_faults
+from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
+from rabbit_chx.topology.file.arguments import (
+    POLICY_KEYS,
+    Found,
+    IgnoredArgument,
+    declaration_faults,
+    ignored_arguments,
+)
 from rabbit_chx.topology.file.fields import (
     FileEntry,
     FileObjects,
@@ -29,10 +39,8 @@ from rabbit_chx.topology.file.fields import (
     file_finding,
 )
 from rabbit_chx.topology.objects import (
-    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
-    MODULUS_EXCHANGE,
     QUEUE_TYPE,
     QUEUE_TYPES,
     BindingDefinition,
@@ -55,11 +63,6 @@ _COMPARED = 100
 _REGEX = re.compile(r"^\^|\$$|\\|[()|+?\[\]]")
 _CHOICES = re.compile(r"[()|+?\[\]]")
 _NUMBERS = re.compile(r"[0-9]+")
-#: The types of exchanges of RabbitMQ, its plugins, and well-known other plugins.
-EXCHANGE_TYPES = (
-    "direct", "fanout", "topic", "headers", HASH_EXCHANGE, MODULUS_EXCHANGE, "x-random", "x-local-random", "x-recent-history",
-    "x-jms-topic", "x-federation-upstream", "x-delayed-message", "x-message-deduplication", "x-lvc", "x-rtopic",
-)  # fmt: skip
 _OPERATOR_SETTINGS = (
     "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "delivery-limit",
     "queue-version", "overflow", "queue-master-locator", "target-group-size", "delayed-retry-type", "delayed-retry-min",
@@ -76,12 +79,24 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
     policies = [entry.value for entry in objects.policies]
 
     def faults(entry: FileEntry) -> _Found:
-        return object_faults(entry, release)
+        yield from object_faults(entry, release)
+        if (
+            release is not None
+            and isinstance(entry.value, QueueDefinition)
+            and not {"type", "arguments"} & entry.bad
+        ):
+            yield from limit_faults(entry.value, release)
 
     rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
         (
             objects.exchanges,
-            (_name, faults, _ring, _slots, lambda entry: _missing_ring(entry, policies)),
+            (
+                _name,
+                faults,
+                lambda entry: _ring(entry, release),
+                _slots,
+                lambda entry: _missing_ring(entry, policies),
+            ),
         ),
         (objects.queues, (_name, _queue_type, faults)),
         (objects.policies, (faults,)),
@@ -116,6 +131,13 @@ def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
         yield from _unknown_settings(entry.value, POLICY_KEYS)
 
 
+def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
+    """Yield the delivery limit with which a queue loses messages, although the broker accepts it."""
+    fault = losing_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
+    if fault is not None:
+        yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
+
+
 def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
     """Return what a release refuses of the objects of a topology that no file with paths has."""
     return [
@@ -126,7 +148,10 @@ def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
             ("policy", topology.policies),
         )
         for declared in objects
-        for found in declaration_faults(declared, release)
+        for found in (
+            *declaration_faults(declared, release),
+            *(limit_faults(declared, release) if isinstance(declared, QueueDefinition) else ()),
+        )
     ]
 
 
@@ -161,14 +186,18 @@ def _check_repeated(
         first.setdefault(key, entry.path)
 
 
-def _ring(entry: FileEntry) -> _Found:
+def _ring(entry: FileEntry, release: Release | None) -> _Found:
     buckets = 0
+    over: list[FileEntry] = []
     known = set()
     for member in entry.members:
         if member.bad:
             continue
         place = member.value.destination
-        buckets += weight_of(place, member.value.key)
+        weight = weight_of(place, member.value.key)
+        buckets += weight
+        if weight > MAX_BINDING_WEIGHT:
+            over.append(member)
         if place in known:
             field, name = ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
             more = "buckets" if entry.value.slots is None else "slots"
@@ -178,6 +207,10 @@ def _ring(entry: FileEntry) -> _Found:
     if buckets > MAX_BUCKETS:
         message = f"the weights add up to {buckets}, and at most {MAX_BUCKETS} buckets are computed"
         yield "ring", None, message, "divide all weights by the same number"
+    elif release is not None and release.follows(WEIGHT_IS_CAPPED) and entry.value.slots is None:
+        for member in over:
+            message = f"RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}"
+            yield f"{member.path}.weight", member.value.key, message, "divide all weights by the same number"
 
 
 def _missing_ring(entry: FileEntry, policies: Iterable[PolicyDefinition]) -> _Found:
@@ -334,14 +367,6 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     for exchange in topology.exchanges:
         if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
-        known = (ALTERNATE_EXCHANGE, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
-        yield from _unknown_arguments(f"exchange {exchange.name}", exchange.arguments, known)
-        if exchange.type == MODULUS_EXCHANGE:
-            for name in HASH_ARGUMENTS:
-                if name in exchange.arguments:
-                    yield f"exchange {exchange.name} has the argument {name}, which {MODULUS_EXCHANGE} ignores: it hashes the routing key"
-    for queue in topology.queues:
-        yield from _unknown_arguments(f"queue {queue.name}", queue.arguments, QUEUE_ARGUMENTS)
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
     for pattern in topology.owns:
         glob = _REGEX.sub("", pattern.replace(".*", "*"))
@@ -357,11 +382,38 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     yield from _unknown_names("queue", queues, [queue.name for queue in topology.queues])
 
 
-def _unknown_arguments(subject: str, arguments: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    for name in arguments:
-        meant = similar(name, known, _CLOSE) or similar(f"x-{name}", known, _CLOSE)
-        if name not in known and meant:
-            yield f"{subject} has the argument {name}, which RabbitMQ ignores: did you mean {meant}?"
+def ignored_sentences(topology: ObjectSet, release: Release | None) -> Iterator[str]:
+    """Yield a sentence for each argument that a release ignores, with all objects that have it; None: that every release ignores."""
+    objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*topology.exchanges, *topology.queues)
+    for _, message, fix in ignored_by(objects, release):
+        yield f"{message}: {fix}"
+
+
+def ignored_by(
+    objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
+) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
+    alike: dict[tuple[str, IgnoredArgument], list[str]] = {}
+    for declared in objects:
+        for found in ignored_arguments(declared, release):
+            alike.setdefault((declared.kind, found), []).append(declared.name)
+    broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
+    for (kind, found), names in alike.items():
+        subject = (
+            f"{kind} {names[0]} has"
+            if len(names) == 1
+            else f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
+        )
+        fix = (
+            f"did you mean {found.meant}?"
+            if found.meant
+            else "set what it is meant for in another way, or remove it"
+        )
+        yield (
+            names,
+            f"{subject} the argument {found.name}, which {broker} ignores{found.reason and f' ({found.reason})'}",
+            fix,
+        )
 
 
 def _unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:

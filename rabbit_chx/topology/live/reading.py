@@ -66,9 +66,6 @@ APPLY_LOCK = "rabbit-chx.apply"
 OVERVIEW = {"rabbitmq_version": str}
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
-#: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
-#: name the operator policy (tested on 4.0.5).
-_TELLS_POLICIES = (4, 0, 0)
 _PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
 # The required fields of the entries of a list.
@@ -127,9 +124,13 @@ def read_topology(broker: LiveBroker) -> Topology:
         **content,
         vhost=vhost,
         operator_policies=tuple(operators),
-        applied_policies={name: entry.get("policy") for name, entry in named.items()}
-        if release.numbers >= _TELLS_POLICIES
-        else {},
+        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
+        applied_policies={name: entry.get("policy") for name, entry in named.items()},
+        exchange_types=frozenset(
+            str(type_.get("name"))
+            for type_ in overview.get("exchange_types") or ()
+            if isinstance(type_, dict)
+        ),
         denied_features=denied,
         unclear_features=unclear,
         oddities=tuple(objects.oddities),

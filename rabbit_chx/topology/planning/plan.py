@@ -22,6 +22,7 @@ from rabbit_chx.checks import check_share
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.file.file_rules import ignored_by
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -44,6 +45,8 @@ from rabbit_chx.topology.planning.refusals import (
     different_external,
     is_allowed,
     last_binding_refusals,
+    losing_limits,
+    missing_plugins,
     possibly_denied_features,
     refused_declarations,
     replacement,
@@ -154,7 +157,9 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *bindings.refusals,
         *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
+        *missing_plugins(live, changes),
         *refused_declarations(live, changes),
+        *losing_limits(live, changes),
         *sharded_declarations(live, changes),
         *denied_features(live, changes),
         *unsendable_arguments(changes),
@@ -487,6 +492,12 @@ def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
     yield from _import_warnings(compared)
+    declared = [
+        pair.wanted
+        for pair in compared.pairs
+        if pair.is_ours and not isinstance(pair.wanted, PolicyDefinition)
+    ]
+    yield from (f"{message}: {fix}" for _, message, fix in ignored_by(declared, compared.release))
     for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"

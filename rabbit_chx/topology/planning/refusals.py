@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
@@ -20,12 +21,14 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.file.arguments import declaration_faults
+from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults
 from rabbit_chx.topology.file.fields import shown_value
+from rabbit_chx.topology.file.file_rules import limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -344,6 +347,50 @@ def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
             where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
             message = f"{where}: {found.message} (RabbitMQ {release.version})"
             yield Finding("declaration", message, found.fix)
+
+
+#: The settings of policies that only a broker with a plugin accepts: the type of exchange that shows it, the first release in which the type
+#: does not show it any more, and the plugin. From that release on nothing in the management API shows it at once.
+_PLUGIN_SETTINGS = (
+    (("shards-per-node", "routing-key"), MODULUS_EXCHANGE, (4, 3, 0), "rabbitmq_sharding"),
+    (FEDERATION_SETTINGS, "x-federation-upstream", (4, 1, 0), "rabbitmq_federation"),
+)
+
+
+def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal for each exchange whose type the broker does not have, and for each policy with settings of a missing plugin."""
+    if not live.exchange_types:
+        return
+    release = live.release or NEWEST
+    missing = {
+        name: plugin
+        for names, type_, until, plugin in _PLUGIN_SETTINGS
+        for name in names
+        if type_ not in live.exchange_types and release.numbers < until
+    }
+    for wanted in (change.wanted for change in changes):
+        if isinstance(wanted, ExchangeDefinition) and first_release_of(wanted.type) is not None:
+            continue  # `declaration_faults` names the release
+        if isinstance(wanted, ExchangeDefinition) and wanted.type not in live.exchange_types:
+            message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
+            yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
+        elif isinstance(wanted, PolicyDefinition):
+            for name in (name for name in wanted.definition if name in missing):
+                message = f"policy {wanted.name} sets {name}, and the broker does not have the plugin {missing[name]}"
+                yield Finding("plugin", message, f"run rabbitmq-plugins enable {missing[name]} on every node")
+
+
+def losing_limits(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal for each queue that would lose messages by its delivery limit, although the broker accepts it."""
+    for wanted in (change.wanted for change in changes):
+        if isinstance(wanted, QueueDefinition):
+            for found in limit_faults(wanted, live.release or NEWEST):
+                yield Finding(
+                    "delivery-limit",
+                    f"queue {wanted.name}: {found.message}",
+                    found.fix,
+                    destination=wanted.name,
+                )
 
 
 #: The deprecated features that a plan can use.

@@ -79,11 +79,25 @@ def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tup
     code, out, errors = ran("topology", "check", "--offline", "topology.toml", "--output", "json")
     assert code == 1
     (finding,) = json.loads(out)["findings"]
-    assert (finding["file"], finding["kind"]) == ("topology.toml", "misspelling")
+    assert (finding["file"], finding["kind"]) == ("topology.toml", "ignored-argument")
     assert "did you mean x-single-active-consumer?" in finding["message"]
     assert finding["message"] in errors
     _, out, _ = ran("topology", "check", "--offline", "topology.toml")
-    assert "valid, 1 suspicious name: 1 queue" in out
+    assert "valid, 1 ignored argument: 1 queue" in out
+
+
+def test_an_argument_that_the_release_ignores_is_a_finding(
+    folder: Path, ran: Callable[..., tuple[int, str, str]]
+) -> None:
+    (folder / "topology.toml").write_text(
+        QUEUE + 'type = "quorum"\narguments = { x-delayed-retry-min = 5 }\n'
+    )
+    offline = ("topology", "check", "--offline", "topology.toml")
+    assert ran(*offline)[0] == 0
+    code, out, _ = ran(*offline, "--release", "4.0.5", "--output", "json")
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["kind"]) == (1, "ignored-argument")
+    assert "which RabbitMQ 4.0.5 ignores (RabbitMQ has it from 4.3 on)" in finding["message"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -10,7 +10,7 @@ from topologies import problems_in
 from rabbit_chx import Topology
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST, Release
 from rabbit_chx.topology.file.fields import file_finding, shown_value
 from rabbit_chx.topology.file.toml_file import parse
 
@@ -391,18 +391,25 @@ arguments = { message-ttl = 1, x-max-lenght = 5, x-max-length-bytes = 7, x-mine 
 """
 
 
+OTHERWISE = "set what it is meant for in another way, or remove it"
+
+
 def test_a_misspelling_is_reported_once_for_each_name() -> None:
     topology = Topology.from_toml(FILE.replace("orders.{1..3}", "orders.1", 1))
     assert set(topology.misspellings) == {
         "exchange audit is of type Topic: did you mean topic?",
-        "exchange orders has the argument hash_header, which RabbitMQ ignores: did you mean hash-header?",
-        "exchange audit has the argument alternate_exchange, which RabbitMQ ignores: did you mean alternate-exchange?",
-        "queue orders.1 has the argument message-ttl, which RabbitMQ ignores: did you mean x-message-ttl?",
-        "queue orders.1 has the argument x-max-lenght, which RabbitMQ ignores: did you mean x-max-length?",
         "the file does not declare exchange adit: did you mean audit?",
         "the file does not declare queue ordres.1: did you mean orders.1?",
     }
-    assert len(topology.misspellings) == 7
+    assert len(topology.misspellings) == 3
+    # Of an exchange whose type is not known, the arguments are not judged.
+    for sentence in (
+        "exchange orders has the argument hash_header, which RabbitMQ ignores: did you mean hash-header?",
+        "queue orders.1 has the argument message-ttl, which RabbitMQ ignores: did you mean x-message-ttl?",
+        "queue orders.1 has the argument x-max-lenght, which RabbitMQ ignores: did you mean x-max-length?",
+        f"queue orders.1 has the argument x-mine, which RabbitMQ ignores: {OTHERWISE}",
+    ):
+        assert sentence in topology.ignored_arguments()
 
 
 def test_correct_and_very_different_names_are_not_misspellings() -> None:
@@ -414,6 +421,9 @@ def test_correct_and_very_different_names_are_not_misspellings() -> None:
         text = text.replace(wrong, correct)
     topology = Topology.from_toml(text)
     assert topology.misspellings == ()
+    assert {sentence.split(" the argument ")[1] for sentence in topology.ignored_arguments()} == {
+        f"{name}, which RabbitMQ ignores: {OTHERWISE}" for name in ("mine", "x-mine")
+    }
     assert [str(name) for name in topology.unlisted] == ["exchange zzz", "orders.9", "other"]
 
 
@@ -447,9 +457,94 @@ def test_a_thousand_names_are_compared_in_a_moment() -> None:
 @pytest.mark.parametrize("name", ["hash-header", "hash-property"])
 def test_an_argument_that_only_the_other_hash_exchange_reads_is_named(name: str) -> None:
     text = f'[[exchanges]]\nname = "x"\ntype = "x-modulus-hash"\nqueues = []\narguments = {{ {name} = "message_id" }}\n'
-    assert Topology.from_toml(text).misspellings == (
-        f"exchange x has the argument {name}, which x-modulus-hash ignores: it hashes the routing key",
+    ignored = f"which RabbitMQ ignores (only exchanges of type x-consistent-hash have it): {OTHERWISE}"
+    assert Topology.from_toml(text).ignored_arguments() == (f"exchange x has the argument {name}, {ignored}",)
+    text = text.replace("modulus", "consistent").replace("queues", "ring")
+    assert Topology.from_toml(text).ignored_arguments() == ()
+
+
+#: Arguments of exchanges and queues, the type, the releases that ignore them, and what is said of one of these.
+IGNORED = [
+    ("exchanges x-consistent-hash", "x-hash-on", "3.8 3.10 4.0 4.3", "ignores: set what"),  # LavinMQ
+    ("exchanges x-consistent-hash", "x-algorithm", "3.8 3.10 4.0 4.3", "ignores: set what"),
+    (
+        "exchanges fanout",
+        "hash-header",
+        "3.8 3.10 4.0 4.3",
+        "(only exchanges of type x-consistent-hash have it)",
+    ),
+    ("exchanges fanout", "x-delayed-exchange", "3.8 3.10 4.0 4.3", "ignores: set what"),
+    (
+        "exchanges fanout",
+        "x-delayed-type",
+        "3.8 3.10 4.0 4.3",
+        "(only exchanges of type x-delayed-message have it)",
+    ),
+    ("exchanges x-delayed-message", "x-delayed-type", "", ""),
+    ("exchanges x-delayed-message", "hash-header", "", ""),  # behind it is an x-consistent-hash exchange
+    ("exchanges x-jms-topic", "x-anything", "", ""),  # a plugin's: its arguments are not known
+    ("exchanges topic", "alternate-exchange", "", ""),
+    ("queues classic", "x-ttl", "3.8 3.10 4.0 4.3", "ignores: set what"),
+    ("queues stream", "x-stream-initial-offset", "3.8 3.10 4.0 4.3", "ignores: set what"),
+    ("queues quorum", "x-delayed-retry-type", "3.8 3.10 4.0", "(RabbitMQ has it from 4.3 on)"),
+    ("queues quorum", "x-consumer-timeout", "3.8 3.10", "(RabbitMQ has it from 3.12 on)"),
+    ("queues quorum", "x-quorum-target-group-size", "3.8 3.10", "(RabbitMQ has it from 3.13 on)"),
+    (
+        "queues classic",
+        "x-quorum-target-group-size",
+        "3.8 3.10 4.0 4.3",
+        "(only queues of type quorum have it)",
+    ),
+    ("queues quorum", "x-delivery-limit", "", ""),
+    ("queues classic", "x-message-deduplication", "", ""),
+]
+
+
+@pytest.mark.parametrize("release", ["3.8", "3.10", "4.0", "4.3"])
+@pytest.mark.parametrize(("declared", "argument", "releases", "says"), IGNORED)
+def test_an_argument_without_effect_is_named_by_release(
+    declared: str, argument: str, releases: str, says: str, release: str
+) -> None:
+    kind, type_ = declared.split()
+    value = '"x-consistent-hash"' if argument == "x-delayed-type" else '"x"'
+    more = (
+        ', x-delayed-type = "x-consistent-hash"' if argument == "hash-header" and "delayed" in type_ else ""
     )
-    assert (
-        Topology.from_toml(text.replace("modulus", "consistent").replace("queues", "ring")).misspellings == ()
+    ring = "ring = []" if type_ == "x-consistent-hash" else ""
+    text = f'[[{kind}]]\nname = "a"\ntype = "{type_}"\narguments = {{ {argument} = {value}{more} }}\n{ring}\n'
+    topology = (
+        Topology.from_toml(text.replace('x-delivery-limit = "x"', "x-delivery-limit = 5")) if says else None
     )
+    topology = topology or Topology.from_toml(text)
+    found = topology.ignored_arguments(Release(release))
+    assert bool(found) is (release in releases.split())
+    if found:
+        assert f"a has the argument {argument}, which RabbitMQ {Release(release).version} ignores" in found[0]
+    # Without a release only what all releases ignore is named.
+    assert bool(topology.ignored_arguments()) is (releases == "3.8 3.10 4.0 4.3")
+    if topology.ignored_arguments():
+        assert says in topology.ignored_arguments()[0]
+
+
+def test_an_argument_of_many_queues_is_named_once() -> None:
+    text = '[[queues]]\nname = "q.{1..12}"\narguments = { x-ttl = 5 }\n'
+    (sentence,) = Topology.from_toml(text).ignored_arguments()
+    assert sentence.startswith("12 queues (q.1, q.2, ")
+
+
+@pytest.mark.parametrize("release", ["3.8.9", "3.10.8", "4.0.5", "4.3.6", None])
+@pytest.mark.parametrize(("type_", "limit"), [("quorum", -1), ("quorum", 0), ("quorum", 5), ("classic", -1)])
+def test_a_negative_delivery_limit_loses_messages_before_4_0(
+    type_: str, limit: int, release: str | None
+) -> None:
+    text = f'[[queues]]\nname = "q"\ntype = "{type_}"\narguments = {{ x-delivery-limit = {limit} }}\n'
+
+    def problems() -> list[str]:
+        try:
+            Topology.from_toml(text, release=None if release is None else Release(release))
+        except TopologyError as error:
+            return [problem.message for problem in error.problems]
+        return []
+
+    found = [problem for problem in problems() if "drops each message that is returned" in problem]
+    assert bool(found) is (type_ == "quorum" and limit < 0 and release in ("3.8.9", "3.10.8"))

@@ -147,15 +147,15 @@ WHERE = "amqp://guest:***@host:5672/%2F"
         (X, (320, "CONNECTION_FORCED - bye"), ConnectionLostError, "bye"),
         (
             X,
-            (406, "PRECONDITION_FAILED - unknown exchange type"),
+            (406, "PRECONDITION_FAILED - unknown exchange type 'x-modulus-hash'"),
             BrokerRefusedError,
-            "rabbitmq-plugins enable",
+            "rabbitmq-plugins enable rabbitmq_sharding on",
         ),
         (
             X,
-            (503, "COMMAND_INVALID - unknown exchange type"),
+            (503, "COMMAND_INVALID - unknown exchange type 'x-random'"),
             BrokerRefusedError,
-            "rabbitmq-plugins enable",
+            "rabbitmq-plugins enable rabbitmq_random_exchange on",
         ),
     ],
 )

@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition, Topology, plan
 from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.planning.refusals import is_allowed, replacement
 
@@ -115,3 +117,72 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
         for warning in unclear.warnings
     )
     assert plan(wanted, Topology()).warnings == ()
+
+
+def on_broker(release: str, *types: str) -> Topology:
+    return Topology(release=Release(release), exchange_types=frozenset(("direct", "fanout", *types)))
+
+
+@pytest.mark.parametrize(
+    ("type_", "release", "remedy"),
+    [
+        (
+            "x-consistent-hash",
+            "4.3.6",
+            "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on every node",
+        ),
+        ("x-modulus-hash", "4.0.5", "run rabbitmq-plugins enable rabbitmq_sharding on every node"),
+        ("x-random", "4.3.6", "run rabbitmq-plugins enable rabbitmq_random_exchange on every node"),
+        (
+            "x-delayed-message",
+            "4.0.5",
+            "RabbitMQ does not contain its plugin: install it, and run rabbitmq-plugins enable rabbitmq_delayed_message_exchange on every node",
+        ),
+        ("x-local-random", "3.10.8", "update to RabbitMQ 4.0 or later"),
+        ("Fanout", "4.3.6", "did you mean fanout?"),
+        ("x-nonsense", "4.3.6", "correct it, or install and enable the plugin that has it"),
+    ],
+)
+def test_a_type_that_the_broker_does_not_have(type_: str, release: str, remedy: str) -> None:
+    wanted = Topology((ExchangeDefinition("x", type_, ring=() if type_ == "x-consistent-hash" else None),))
+    (refusal,) = plan(wanted, on_broker(release)).refusals
+    assert refusal.fix == remedy
+    assert refusal.allow_with is None
+    assert plan(wanted, on_broker("4.3.6", type_)).refusals == ()
+    # An exchange that is there is not declared.
+    assert (
+        plan(wanted, replace(wanted, release=Release("4.3.6"), exchange_types=frozenset(("direct",)))).changes
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "type_", "plugin", "until"),
+    [
+        ("shards-per-node", 4, "x-modulus-hash", "rabbitmq_sharding", "4.3.0"),
+        ("federation-upstream-set", "all", "x-federation-upstream", "rabbitmq_federation", "4.1.0"),
+    ],
+)
+def test_a_policy_of_a_plugin_that_the_broker_does_not_have(
+    setting: str, value: object, type_: str, plugin: str, until: str
+) -> None:
+    wanted = Topology(policies=(PolicyDefinition("p", "^x", definition={setting: value}),))
+    (refusal,) = plan(wanted, on_broker("4.0.5")).refusals
+    assert refusal.fix == f"run rabbitmq-plugins enable {plugin} on every node"
+    assert plan(wanted, on_broker("4.0.5", type_)).refusals == ()
+    assert plan(wanted, on_broker(until)).refusals == ()  # the types do not show the plugin
+
+
+def test_a_limit_that_loses_messages_is_refused_before_anything_is_declared() -> None:
+    wanted = Topology(queues=(QueueDefinition("q", "quorum", arguments={"x-delivery-limit": -1}),))
+    (refusal,) = plan(wanted, on_broker("3.10.8")).refusals
+    assert (refusal.kind, refusal.destination) == ("delivery-limit", "q")
+    assert "RabbitMQ 3.10.8 drops each message that is returned" in refusal.message
+    assert plan(wanted, on_broker("4.0.5")).refusals == ()
+
+
+def test_a_plan_names_the_arguments_that_the_broker_ignores() -> None:
+    wanted = Topology((ExchangeDefinition("x", arguments={"x-hash-on": "k"}),))
+    (warning,) = plan(wanted, on_broker("4.3.6")).warnings
+    assert warning.startswith("exchange x has the argument x-hash-on, which RabbitMQ 4.3.6 ignores")
+    assert plan(wanted, wanted).warnings == (warning,)

@@ -369,6 +369,7 @@ def policy(
 TTL = 'arguments = { x-message-ttl = 0, x-dead-letter-exchange = "late" }'
 LIMITED = 'type = "{}"\narguments = {{ x-max-length = 5 }}'
 EXPLICIT = 'type = "{}"\narguments = {{ x-max-length = 5, x-overflow = "reject-publish" }}'
+UNLIMITED = 'type = "quorum"\narguments = { x-delivery-limit = -1 }'
 ODD = 'type = "quorum"\narguments = { x-single-active-consumer = true }'
 DEAD = {
     f"q{n}": f'arguments = {{ x-dead-letter-exchange = "dead.{n}", x-dead-letter-routing-key = "q{n}.dead" }}'
@@ -443,6 +444,15 @@ QUEUES: dict[str, Scenario] = {
         'type = "quorum"', policy(delayed_retry_type="failed", delayed_retry_min=1000)
     ),
     "a delayed retry that is disabled": alike('type = "quorum"', policy(delayed_retry_type="disabled")),
+    "arguments that the broker ignores": queues(
+        {
+            "q1": "arguments = { x-ttl = 1 }",
+            "q2": "arguments = { x-ttl = 2 }",
+            "q3": "arguments = { x-ttl = 2, x-singel-active-consumer = true }",
+        }
+    ),
+    "a negative delivery limit before 4.0": alike(UNLIMITED, release=Release("3.10.8")),
+    "no delivery limit from 4.0 on": alike(UNLIMITED, release=Release("4.0.5")),
     "a delayed retry before 4.3": alike(DELAYED, release=Release("4.2.0")),
     "a delayed retry of 4.3.0": alike(DELAYED, release=Release("4.3.0")),
     "a short consumer timeout": alike(SHORT),

@@ -1,0 +1,67 @@
+"""The types of exchanges, and what a broker needs to have them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from rabbit_chx.checks import similar
+
+Numbers: TypeAlias = tuple[int, int, int]
+
+
+class _Provider(NamedTuple):
+    """What has a type.
+
+    Attributes:
+        plugin: the plugin; None: only RabbitMQ itself.
+        since: the first release of RabbitMQ that has the type without a plugin; None: none.
+        is_distributed: whether RabbitMQ contains the plugin, so that enabling it is enough.
+    """
+
+    plugin: str | None
+    since: Numbers | None = None
+    is_distributed: bool = True
+
+
+_ALWAYS = _Provider(None, (0, 0, 0))
+#: Measured with 3.8.9, 3.10.8, 4.0.5 and 4.3.6 (`tests/parity/test_exchange_types.py`), except the types of other people's plugins.
+_PROVIDERS = {
+    **dict.fromkeys(("direct", "fanout", "topic", "headers"), _ALWAYS),
+    "x-consistent-hash": _Provider("rabbitmq_consistent_hash_exchange"),
+    "x-modulus-hash": _Provider("rabbitmq_sharding", (4, 3, 0)),
+    "x-local-random": _Provider(None, (4, 0, 0)),
+    "x-random": _Provider("rabbitmq_random_exchange"),
+    "x-recent-history": _Provider("rabbitmq_recent_history_exchange"),
+    "x-jms-topic": _Provider("rabbitmq_jms_topic_exchange"),
+    "x-federation-upstream": _Provider("rabbitmq_federation"),
+    "x-delayed-message": _Provider("rabbitmq_delayed_message_exchange", is_distributed=False),
+    "x-message-deduplication": _Provider("rabbitmq_message_deduplication", is_distributed=False),
+    "x-lvc": _Provider("rabbitmq_lvc_exchange", is_distributed=False),
+    "x-rtopic": _Provider("rabbitmq_rtopic_exchange", is_distributed=False),
+}
+#: The types of RabbitMQ, its plugins, and well-known other plugins.
+EXCHANGE_TYPES = tuple(_PROVIDERS)
+
+
+def first_release_of(type_: str) -> Numbers | None:
+    """Return the first release that has a type that no plugin has; None for other types."""
+    provider = _PROVIDERS.get(type_)
+    return provider.since if provider is not None and provider.plugin is None else None
+
+
+def exchange_type_remedy(type_: str) -> str:
+    """Return how a broker that does not have a type gets it."""
+    provider = _PROVIDERS.get(type_)
+    if provider is None:
+        meant = similar(type_, EXCHANGE_TYPES, 0.85)
+        return (
+            f"did you mean {meant}?" if meant else "correct it, or install and enable the plugin that has it"
+        )
+    if provider.plugin is None:
+        return f"update to RabbitMQ {'.'.join(map(str, (provider.since or ())[:2]))} or later"
+    enable = f"rabbitmq-plugins enable {provider.plugin} on every node"
+    return (
+        f"run {enable}"
+        if provider.is_distributed
+        else f"RabbitMQ does not contain its plugin: install it, and run {enable}"
+    )

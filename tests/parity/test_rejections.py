@@ -1,0 +1,194 @@
+"""A plan rejects exactly what the broker rejects: each type of exchange with its arguments, each setting of policies, each weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from quick_rings import quick_broker
+
+from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
+from rabbit_chx.testing import temporary_vhost
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    plan,
+)
+from rabbit_chx.topology.objects import HASH_EXCHANGE, plain
+from tests.parity.conftest import Rabbit
+from tests.parity.test_arguments import Declarer, declaring, is_set
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+#: The plugins with exchanges that RabbitMQ contains, and that our brokers do not enable by themselves.
+PLUGINS = (
+    "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
+    "rabbitmq_jms_topic_exchange",
+    "rabbitmq_federation",
+)
+#: Only federation declares exchanges of the type x-federation-upstream: it is left out.
+TYPES = (
+    "direct", "fanout", "topic", "headers", "x-consistent-hash", "x-modulus-hash", "x-random", "x-local-random", "x-recent-history",
+    "x-jms-topic", "x-delayed-message", "x-lvc", "x-nonsense", "Direct",
+)  # fmt: skip
+ARGUMENTS = (
+    "alternate-exchange",
+    "hash-header",
+    "hash-property",
+    "x-recent-history-length",
+    "x-delayed-type",
+    "x-unknown",
+)
+VALUES: tuple[Any, ...] = (5, -1, 0, True, "", "x", "topic", "message_id", [], {}, ["a"])
+UPSTREAMS = ("federation-upstream", "federation-upstream-pattern", "federation-upstream-set")
+
+
+def each(name: str, *values: Any, **fixed: Any) -> list[dict[str, Any]]:
+    """Return the settings of a policy with each value; in `fixed` an underscore is a hyphen."""
+    return [
+        {**{key.replace("_", "-"): given for key, given in fixed.items()}, name: value} for value in values
+    ]
+
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    *(settings for name in UPSTREAMS for settings in each(name, 5, True, "", "x", ["a"])),
+    *({first: "x", second: "x"} for first in UPSTREAMS for second in UPSTREAMS if first < second),
+    *each("shards-per-node", -1, 0, 1, 2, True, "", "4", None, ["a"]),
+    *each("routing-key", "", "1", 1, None, shards_per_node=1),
+    *each("routing-key", "1"),
+    *each("ha-mode", "all", "exactly", "nodes", "some", "", 1),
+    *(
+        settings
+        for mode in ("all", "exactly", "nodes")
+        for settings in each("ha-params", 0, 1, 2, "2", [], ["a"], [1], {}, None, ha_mode=mode)
+    ),
+    *each("ha-sync-mode", "automatic", "manual", "", 1, ha_mode="all"),
+    *each("ha-sync-batch-size", -1, 0, 1, 50, "1", ha_mode="all"),
+    *each("ha-promote-on-shutdown", "always", "when-synced", "never", 1, ha_mode="all"),
+    *each("ha-promote-on-failure", "always", "when-synced", "never", 1, ha_mode="all"),
+    *(each(name, "automatic")[0] for name in ("ha-params", "ha-sync-mode", "ha-promote-on-failure")),
+    *each("delivery-limit", -1, 5),
+    *each("queue-leader-locator", "balanced"),
+    *each("target-group-size", 3),
+)
+
+
+@pytest.fixture
+def _all_plugins(rabbit: Rabbit) -> Iterator[None]:
+    broker = quick_broker(rabbit.broker)
+    broker.run("rabbitmq-plugins", "enable", "-q", *PLUGINS)
+    yield
+    broker.run("rabbitmq-plugins", "disable", "-q", *PLUGINS)
+
+
+def refusals(live: Topology, wanted: Topology) -> list[str]:
+    """Return the reasons of a plan of one object to reject it."""
+    return [str(refusal) for refusal in plan(wanted, live).refusals]
+
+
+def read(rabbit: Rabbit) -> Topology:
+    with Broker(rabbit.broker.url, management_url=rabbit.broker.management_url) as broker:
+        return broker.topology()
+
+
+def is_made(declarer: Declarer, exchange: ExchangeDefinition) -> bool:
+    def declare(channel: Any) -> None:
+        arguments = plain(exchange.arguments)
+        channel.exchange_declare(exchange.name, cast("Any", exchange.type), durable=True, arguments=arguments)
+
+    accepted = declarer.accepts(declare)
+    if accepted:
+        declarer.channel.exchange_delete(exchange.name)
+    return accepted
+
+
+def wrong_exchanges(rabbit: Rabbit) -> list[tuple[str, dict[str, Any], bool, list[str]]]:
+    """Return the exchanges that the plan rejects and the broker accepts, or the reverse."""
+    live, wrong = read(rabbit), []
+    tables: list[dict[str, Any]] = [{}, *({name: value} for name in ARGUMENTS for value in VALUES)]
+    with declaring(rabbit) as declarer:
+        for type_ in TYPES:
+            # An unknown type closes the connection: one declaration is enough.
+            for table in tables if type_ in live.exchange_types else tables[:1]:
+                exchange = ExchangeDefinition(
+                    "rejections", type_, arguments=table, ring=() if "consistent" in type_ else None
+                )
+                accepted = is_made(declarer, ExchangeDefinition("rejections", type_, arguments=table))
+                reasons = refusals(live, Topology((exchange,)))
+                if accepted is bool(reasons):
+                    wrong.append((type_, table, accepted, reasons))
+    return wrong
+
+
+def wrong_settings(rabbit: Rabbit) -> list[tuple[dict[str, Any], bool, list[str]]]:
+    assert rabbit.broker.management_url is not None
+    api, live, wrong = Management(rabbit.broker.management_url), read(rabbit), []
+    for settings in SETTINGS:
+        policy = PolicyDefinition("rejections", "^none$", definition=settings)
+        # From 4.1 on nothing shows whether the plugin for federation is there.
+        if (
+            rabbit.release.numbers >= (4, 1, 0)
+            and "x-federation-upstream" not in live.exchange_types
+            and {*settings} & {*UPSTREAMS}
+        ):
+            continue
+        accepted = is_set(api, policy)
+        if accepted:
+            api.delete("policies", "/", policy.name)
+        reasons = [
+            reason for reason in refusals(live, Topology(policies=(policy,))) if "deprecated" not in reason
+        ]
+        if accepted is bool(reasons):
+            wrong.append((settings, accepted, reasons))
+    return wrong
+
+
+def test_what_is_rejected_without_plugins(rabbit: Rabbit) -> None:
+    assert wrong_exchanges(rabbit) == []
+    assert wrong_settings(rabbit) == []
+
+
+@pytest.mark.usefixtures("_all_plugins")
+def test_what_is_rejected_with_all_plugins(rabbit: Rabbit) -> None:
+    assert {"x-random", "x-recent-history", "x-jms-topic"} <= read(rabbit).exchange_types
+    assert wrong_exchanges(rabbit) == []
+    assert wrong_settings(rabbit) == []
+
+
+@pytest.mark.parametrize("weight", ["1", "007", "10000", "10001", "+5", "0", "-1", "", "x", "1.5"])
+def test_weights(rabbit: Rabbit, weight: str) -> None:
+    with (
+        temporary_vhost(rabbit.broker) as vhost,
+        Broker(vhost.url, management_url=vhost.management_url) as broker,
+    ):
+        queues = (QueueDefinition("q"),)
+        wanted = Topology((ExchangeDefinition("x", HASH_EXCHANGE, ring=(RingMember("q", weight),)),), queues)
+        reasons = refusals(broker.topology(), wanted)
+        broker.apply(
+            plan(Topology((ExchangeDefinition("x", HASH_EXCHANGE, ring=()),), queues), broker.topology())
+        )
+        declarer = Declarer(vhost.url)
+        accepted = declarer.accepts(lambda channel: channel.queue_bind("q", "x", weight))
+        declarer.connection.close()
+    assert accepted is not bool(reasons), reasons
+
+
+def test_a_weight_above_the_limit_is_a_mistake_of_a_file(rabbit: Rabbit) -> None:
+    """The file is read for a release, without a connection; `test_weights` shows that the broker agrees."""
+    text = (
+        f'[[exchanges]]\nname = "x"\ntype = "{HASH_EXCHANGE}"\nring = [{{ queue = "q", weight = 10001 }}]\n'
+    )
+    assert Topology.from_toml(text).exchange("x") is not None
+    if not rabbit.release.follows(WEIGHT_IS_CAPPED):
+        Topology.from_toml(text, release=rabbit.release)
+        return
+    with pytest.raises(TopologyError, match=r"takes at most 10000"):
+        Topology.from_toml(text, release=rabbit.release)
