@@ -32,7 +32,7 @@ from rabbit_chx.topology.checking.check_rings import (
     wanted_ring_findings,
 )
 from rabbit_chx.topology.checking.check_slots import slot_findings
-from rabbit_chx.topology.file.file_rules import ignored_by, limit_faults
+from rabbit_chx.topology.file.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.live.shards import is_sharded
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved

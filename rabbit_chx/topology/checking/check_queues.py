@@ -14,7 +14,7 @@ from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
-from rabbit_chx.topology.file.file_rules import ignored_by, limit_faults
+from rabbit_chx.topology.file.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting

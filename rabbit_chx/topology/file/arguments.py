@@ -10,11 +10,14 @@ documentation names, or else with the newer one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
+from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
+from rabbit_chx.amqp.delivery_limit import losing_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
+from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
@@ -23,6 +26,7 @@ from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
+    NO_ARGUMENTS,
     QUEUE_TYPES,
     SUPER_STREAM,
     ArgumentValue,
@@ -391,6 +395,13 @@ def pattern_fault(pattern: str) -> Fault | None:
     return None
 
 
+def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
+    """Yield the delivery limit with which a queue loses messages, although the broker accepts it."""
+    fault = losing_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
+    if fault is not None:
+        yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
+
+
 class IgnoredArgument(NamedTuple):
     """An argument without effect.
 
@@ -427,6 +438,35 @@ def ignored_arguments(
         for name in declared.arguments
         if name not in known and name not in _PLUGIN_ARGUMENTS
     ]
+
+
+def ignored_by(
+    objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
+) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
+    alike: dict[tuple[str, IgnoredArgument], list[str]] = {}
+    for declared in objects:
+        if declared.arguments is NO_ARGUMENTS:
+            continue
+        for found in ignored_arguments(declared, release):
+            alike.setdefault((declared.kind, found), []).append(declared.name)
+    broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
+    for (kind, found), names in alike.items():
+        subject = (
+            f"{kind} {names[0]} has"
+            if len(names) == 1
+            else f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
+        )
+        fix = (
+            f"did you mean {found.meant}?"
+            if found.meant
+            else "set what it is meant for in another way, or remove it"
+        )
+        yield (
+            names,
+            f"{subject} the argument {found.name}, which {broker} ignores{found.reason and f' ({found.reason})'}",
+            fix,
+        )
 
 
 def _meant(name: str, known: Collection[str]) -> str | None:

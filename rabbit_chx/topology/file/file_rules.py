@@ -13,24 +13,15 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
-from rabbit_chx.amqp.delivery_limit import losing_limit_fault
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
-from rabbit_chx.topology.file.arguments import (
-    POLICY_KEYS,
-    Found,
-    IgnoredArgument,
-    declaration_faults,
-    ignored_arguments,
-)
+from rabbit_chx.topology.file.arguments import POLICY_KEYS, declaration_faults, ignored_by, limit_faults
 from rabbit_chx.topology.file.fields import (
     FileEntry,
     FileObjects,
@@ -129,13 +120,6 @@ def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
         yield from (found for found in faults if found.field.partition(".")[0] not in entry.bad)
     if isinstance(entry.value, PolicyDefinition):
         yield from _unknown_settings(entry.value, POLICY_KEYS)
-
-
-def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
-    """Yield the delivery limit with which a queue loses messages, although the broker accepts it."""
-    fault = losing_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
-    if fault is not None:
-        yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
 
 
 def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
@@ -387,33 +371,6 @@ def ignored_sentences(topology: ObjectSet, release: Release | None) -> Iterator[
     objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*topology.exchanges, *topology.queues)
     for _, message, fix in ignored_by(objects, release):
         yield f"{message}: {fix}"
-
-
-def ignored_by(
-    objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
-) -> Iterator[tuple[list[str], str, str]]:
-    """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
-    alike: dict[tuple[str, IgnoredArgument], list[str]] = {}
-    for declared in objects:
-        for found in ignored_arguments(declared, release):
-            alike.setdefault((declared.kind, found), []).append(declared.name)
-    broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
-    for (kind, found), names in alike.items():
-        subject = (
-            f"{kind} {names[0]} has"
-            if len(names) == 1
-            else f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
-        )
-        fix = (
-            f"did you mean {found.meant}?"
-            if found.meant
-            else "set what it is meant for in another way, or remove it"
-        )
-        yield (
-            names,
-            f"{subject} the argument {found.name}, which {broker} ignores{found.reason and f' ({found.reason})'}",
-            fix,
-        )
 
 
 def _unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from rabbit_chx.checks import check_share
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.file.file_rules import ignored_by
+from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -45,7 +45,6 @@ from rabbit_chx.topology.planning.refusals import (
     different_external,
     is_allowed,
     last_binding_refusals,
-    losing_limits,
     missing_plugins,
     possibly_denied_features,
     refused_declarations,
@@ -159,7 +158,6 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         *last_binding_refusals(live, changes),
         *missing_plugins(live, changes),
         *refused_declarations(live, changes),
-        *losing_limits(live, changes),
         *sharded_declarations(live, changes),
         *denied_features(live, changes),
         *unsendable_arguments(changes),

@@ -21,9 +21,8 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults
+from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.file.fields import shown_value
-from rabbit_chx.topology.file.file_rules import limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
@@ -332,7 +331,7 @@ def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
 
 
 def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each declaration that the broker's release refuses; if it is not known, the newest one."""
+    """Yield a refusal for each declaration that the broker's release refuses, or that loses messages; if it is not known, the newest one."""
     release = live.release or NEWEST
     for change in changes:
         if isinstance(change.wanted, BindingDefinition | None) or change.action not in (
@@ -347,6 +346,10 @@ def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
             where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
             message = f"{where}: {found.message} (RabbitMQ {release.version})"
             yield Finding("declaration", message, found.fix)
+        if isinstance(wanted := change.wanted, QueueDefinition) and wanted.type == "quorum":
+            for found in limit_faults(wanted, release):
+                message = f"queue {wanted.name}: {found.message}"
+                yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
 
 
 #: The settings of policies that only a broker with a plugin accepts: the type of exchange that shows it, the first release in which the type
@@ -378,19 +381,6 @@ def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
             for name in (name for name in wanted.definition if name in missing):
                 message = f"policy {wanted.name} sets {name}, and the broker does not have the plugin {missing[name]}"
                 yield Finding("plugin", message, f"run rabbitmq-plugins enable {missing[name]} on every node")
-
-
-def losing_limits(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each queue that would lose messages by its delivery limit, although the broker accepts it."""
-    for wanted in (change.wanted for change in changes):
-        if isinstance(wanted, QueueDefinition):
-            for found in limit_faults(wanted, live.release or NEWEST):
-                yield Finding(
-                    "delivery-limit",
-                    f"queue {wanted.name}: {found.message}",
-                    found.fix,
-                    destination=wanted.name,
-                )
 
 
 #: The deprecated features that a plan can use.
