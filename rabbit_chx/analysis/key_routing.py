@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import (
@@ -17,11 +18,12 @@ from rabbit_chx.routing import (
     Destination,
     HashRing,
     ModulusHashExchange,
+    Release,
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
-from rabbit_chx.routing.message import HashedOn, property_bytes, property_seconds
+from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
 from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
 
 #: A sample of one of these alone has equal values where they are equal in Python.
@@ -136,6 +138,18 @@ class Hashing:
         if len(kinds) == 1 and kinds.pop() in _PLAIN:
             return values
         return list(map(self._sent, values))
+
+    def term(self, value: Any, release: Release) -> Term:
+        """Return the term that an ``x-consistent-hash`` exchange of a release hashes for a value.
+
+        Args:
+            value: the routing key, or the value of the header or the property.
+            release: the release of the broker.
+        """
+        sent = self._sent(value)
+        if self.hash_header is not None:
+            return field_term(sent, release).term
+        return str(sent).encode() if self.hash_property == "timestamp" else cast("bytes", sent)
 
     def _sent(self, value: Any) -> Any:
         if self.hash_header is not None:

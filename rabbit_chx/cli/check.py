@@ -13,21 +13,25 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.observations import observed_ring
 from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
+from rabbit_chx.cli.observations import ObservedOptions
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.result_fields import shown
-from rabbit_chx.routing import Release
+from rabbit_chx.routing import Provenance, Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.file.file_rules import refused_objects
+from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.planning.plan_output import counted_kind
 
 _MOST_SHOWN = 50
@@ -88,7 +92,7 @@ class CheckReport:
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none"),
-                *([("order", recorded)] if (recorded := self._recorded()) else ()),
+                *([("order", unread)] if (unread := self._unread()) else ()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
@@ -111,10 +115,18 @@ class CheckReport:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
-    def _recorded(self) -> str:
+    def _unread(self) -> str:
         """Return the exchanges whose order was not read."""
-        names = [name for check in self.ended.values() for name in check.recorded]
-        return f"recorded, not read: {listed(names)}" if names else ""
+        origins: tuple[tuple[Provenance, str], ...] = (
+            ("recorded", "recorded, not read"),
+            ("observed", "observed, not read"),
+            ("assumed", "not determined"),
+        )
+        named = [
+            (words, [name for check in self.ended.values() for name in check.of_provenance(origin)])
+            for origin, words in origins
+        ]
+        return "; ".join(f"{words}: {listed(names)}" for words, names in named if names)
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
@@ -135,7 +147,7 @@ class CheckReport:
         ]
         rings = [
             ({"vhost": vhost} if self.all_vhosts else {})
-            | {"exchange": name, "provenance": "recorded" if name in check.recorded else "read"}
+            | {"exchange": name, "provenance": check.provenances.get(name, "read")}
             for vhost, check in self.ended.items()
             for name in check.exchanges
         ]
@@ -380,6 +392,7 @@ def check_ring(
         is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
     ),
     ignored: tuple[str, ...] = _ignore(),
+    observed: ObservedOptions = options(ObservedOptions),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
@@ -390,6 +403,9 @@ def check_ring(
     fix. Only `topology check` checks the order of a ring. An x-modulus-hash exchange has no ring: its
     bindings and queues are checked, without --ring-via.
 
+    --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
+    neither read nor recorded, the keys determine it.
+
     The exit code is 1 if there are findings.
     """
     if not exchanges and not (every or all_vhosts):
@@ -399,8 +415,13 @@ def check_ring(
             f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
         )
 
+    if observed.observed is not None and len(exchanges) != 1:
+        raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
+
     def checked(live: BrokerAddresses) -> TopologyCheck:
         topology = _topology(live)
+        if observed.observed is not None:
+            return _check_observed(topology, exchanges[0], observed)
         if any(
             exchange.type == "x-consistent-hash" and (not exchanges or exchange.name in exchanges)
             for exchange in topology.exchanges
@@ -411,6 +432,21 @@ def check_ring(
     return _outcome(
         broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
     )
+
+
+def _check_observed(topology: Topology, name: str, observed: ObservedOptions) -> TopologyCheck:
+    """Compare an exchange with observed keys, which determine its ring if it is not certain."""
+    exchange = topology.exchange(name)
+    if exchange is None or name in topology.sources_left_out:
+        return check(topology, exchange=name)
+    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
+    pairs = observed.read(name, hashing)
+    ring = topology.rings.get(name)
+    if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
+        bindings = [(member.destination, member.key) for member in exchange.ring or ()]
+        release = topology.release or NEWEST
+        topology = topology.with_rings({name: observed_ring(bindings, pairs, release, hashing)})
+    return check(topology, exchange=name, observed={name: pairs})
 
 
 def _topology(live: BrokerAddresses, wanted: Topology | None = None) -> Topology:

@@ -146,10 +146,8 @@ class TableFile:
         """The file's name for messages."""
         return file_name(self.path)
 
-    def rows(
-        self, columns_of: Callable[[Sequence[str]], list[str]]
-    ) -> Iterator[tuple[list[str], pa.RecordBatch]]:
-        """Read some columns, in batches, each with their names; those of CSV are text.
+    def rows(self, columns_of: Callable[[Sequence[str]], list[str]]) -> Iterator[pa.RecordBatch]:
+        """Read some columns in batches; those of CSV are text.
 
         Args:
             columns_of: returns the columns to read of all columns.
@@ -160,12 +158,10 @@ class TableFile:
                 f"the file of {self.contents} {self.name} is not a table: give one as .csv or .parquet"
             )
         with _opened(self.path, self.contents, "install it") as file:
-            if format_ == "csv":
-                batches, columns = _csv_rows(file, columns_of, None)
-            else:
-                batches, columns = _parquet_rows(file, columns_of)
-            for batch in batches:
-                yield columns, batch
+            read = (
+                _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
+            )
+            yield from read[0]
 
 
 @contextmanager

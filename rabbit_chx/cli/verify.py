@@ -65,6 +65,15 @@ def _escaped(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "destination": finding.destination,
+        "share": finding.share,
+        "message": finding.message,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class MisplacedExample:
     """A row that is not in the predicted stream; `belongs_to` is the destination of the mirror."""
@@ -119,6 +128,21 @@ class StoredReport:
         )
 
     @property
+    def findings(self) -> list[Finding]:
+        """The contradiction of the ring by a row: one is enough."""
+        examples, wrong = self.examples, self.total.wrong
+        if not examples:
+            return []
+        first = examples[0]
+        reached = "nowhere" if first.belongs_to is None else f"to {first.belongs_to}"
+        message = (
+            f"the key {_escaped(first.key)!r:.80} reached {first.stream} (offset {first.offset}), and the ring sends it {reached}; "
+            f"{plural(wrong, 'row')} contradict the ring: which stream a key reaches is not determined"
+        )
+        fix = "if the ring changed after these rows were published, skip them with --since; otherwise read the ring again"
+        return [Finding("contradicted", message, fix, exchange=self.placement.exchange)]
+
+    @property
     def examples(self) -> list[MisplacedExample]:
         """The first misplaced rows, each with its stream."""
         found = [MisplacedExample(each.stream, *row) for each in self.streams for row in each.examples]
@@ -139,6 +163,7 @@ class StoredReport:
             ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
             ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),
+            *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
         ]
         yield Facts(facts)
         yield table_of(StreamParity, self.streams, total=len(self.streams) > 1)
@@ -164,6 +189,7 @@ class StoredReport:
             without_key=total.without_key,
             other_exchange=total.other_exchange,
             seconds=round(self.seconds, 3),
+            findings=list(map(_finding_as_json, self.findings)),
             streams=self.streams,
             examples=self.examples,
         )
@@ -318,15 +344,7 @@ class ScratchReport:
             vhost=self.vhost,
             arguments=self.arguments,
             **source_as_json(self.ring),
-            findings=[
-                {
-                    "kind": finding.kind,
-                    "destination": finding.destination,
-                    "share": finding.share,
-                    "message": finding.message,
-                }
-                for finding in self.findings
-            ],
+            findings=list(map(_finding_as_json, self.findings)),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
             destinations=self.destinations,

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
+from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.consuming.journal import JOURNAL, WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
+from rabbit_chx.consuming.observing import Observer
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
@@ -362,6 +364,11 @@ class ConsumerGroup(Group):
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
         credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
             in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
+        observe: a file for the keys of handled messages, each with its queue, the time in UTC and the exchange that it was published to. It is
+            CSV, one file for each member, and has each key once; at most 100,000. An existing file is continued. ``ring record --observed``
+            makes a ring of it, and ``ring check --observed`` compares it with one. Dead-lettered messages and those that were published
+            straight to a queue are left out. If `queues` is a ring or a slot table, the keys are compared with it.
+        observe_header: the header that the exchange hashes, whose text is the key; None for the routing key.
 
     Raises:
         InputError: an argument is invalid.
@@ -388,6 +395,8 @@ class ConsumerGroup(Group):
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
         credentials: Credentials | None = None,
+        observe: str | os.PathLike[str] | None = None,
+        observe_header: str | None = None,
     ) -> None:
         (self._settings,) = with_credentials([_settings(url)], credentials)
         if journal is not None and _AMAZON_MQ.search(self._settings.host):
@@ -396,6 +405,12 @@ class ConsumerGroup(Group):
                 f"data. {WITHOUT_JOURNAL}"
             )
         self.queues = _static_share(_queue_names(queues), static)
+        if observe_header is not None and observe is None:
+            raise InputError(
+                f"observe_header is {observe_header!r:.60}, the header of observed keys: give observe too"
+            )
+        key_map = queues if isinstance(queues, KeyMap) else None
+        self._observer = None if observe is None else Observer(observe, observe_header, key_map)
         member_ = GroupMember(
             f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
             weight,
@@ -408,6 +423,7 @@ class ConsumerGroup(Group):
             on_lost,
             pace or GroupPace(),
             journal,
+            observe=None if self._observer is None else self._observer.observe,
         )
         super().__init__(
             self._settings,
@@ -430,9 +446,31 @@ class ConsumerGroup(Group):
             BrokerRefusedError: the broker refuses the login or the vhost.
             UnreachableError: the broker cannot be reached.
             MissingExtraError: aio-pika is not installed.
+            InputError: the file of `observe` is another kind of file, or cannot be written.
         """
+        if self._observer is not None:
+            self._observer.open()
         await self._enter()
         return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, traceback)
+        finally:
+            if self._observer is not None:
+                self._observer.close()
+
+    @property
+    def contradiction(self) -> Contradiction | None:
+        """The first observed key that came from another queue than that of the ring or slot table in `queues`, which then is not that of
+        the broker; None if there was none, or nothing is compared. It needs `observe`.
+        """
+        return None if self._observer is None else self._observer.contradiction
 
     async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
         """Handle messages until `stop` is called or the task is cancelled.

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from rabbit_chx.checks import check_seconds, check_whole, is_finite
 from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.errors import InputError
 from rabbit_chx.retry import Backoff
 
@@ -76,6 +77,7 @@ class GroupMember:
     pace: GroupPace = field(default_factory=GroupPace)
     journal: str | None = JOURNAL
     group: str = ""  # of a `StreamGroup`
+    observe: Callable[[GroupMessage], None] | None = None  # called with each message that was handled
 
     def __post_init__(self) -> None:
         name = self.name

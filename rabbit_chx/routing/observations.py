@@ -54,7 +54,7 @@ class Observation(NamedTuple):
 
     def __str__(self) -> str:
         when = "" if self.time is None else f" ({self.time})"
-        return f"the key {self.key!r:.80} in {self.queue!s:.80}{when}"
+        return f"the key {self.key!r:.80} reached {self.queue!s:.80}{when}"
 
 
 class _Bound(NamedTuple):

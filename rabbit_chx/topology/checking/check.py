@@ -12,7 +12,9 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import NamedObject
@@ -24,6 +26,7 @@ from rabbit_chx.topology.checking.check_queues import (
 from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
+    contradicted_findings,
     differing_fields,
     live_ring_findings,
     misplaced_share,
@@ -55,6 +58,7 @@ CHECK_KINDS = (
     "ghost-bucket",  # buckets of a destination that is not bound
     "hole",  # buckets without a destination, or a ring without buckets
     "order",  # the order of the ring differs from the topology
+    "contradicted",  # keys that reached other queues than those of the ring
     "second-binding",  # bound more than once
     "silent-binding",  # bound, without keys
     "transient-destination",  # it is deleted automatically, which moves keys
@@ -89,7 +93,7 @@ class TopologyCheck:
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
         without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
             topology, if there is one.
-        recorded: the exchanges whose rings were not read, but are recorded.
+        provenances: the origin of the ring of each of `exchanges`; a ring that is contradicted is assumed.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -100,10 +104,14 @@ class TopologyCheck:
     parked: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
-    recorded: tuple[str, ...] = ()
+    provenances: Mapping[str, Provenance] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
+
+    def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
+        """Return the exchanges whose rings have this origin."""
+        return tuple(name for name, origin in self.provenances.items() if origin == provenance)
 
     @property
     def sound(self) -> bool:
@@ -117,6 +125,7 @@ def check(
     *,
     exchange: str | Sequence[str] | None = None,
     file: str | None = None,
+    observed: Mapping[str, Sequence[Observation]] | None = None,
 ) -> TopologyCheck:
     """Return the findings of a check of the live topology.
 
@@ -128,6 +137,7 @@ def check(
             checked by themselves.
         exchange: check only this exchange of type ``x-consistent-hash`` or ``x-modulus-hash``, or these; None for all.
         file: the name of the topology's file, for the commands in the fixes.
+        observed: keys and the queues that received them, by exchange, which are compared with its key map. A key is the hashed value.
 
     Raises:
         InputError: the ring of an exchange was neither read nor recorded, or an argument is not a topology.
@@ -156,9 +166,16 @@ def check(
             *_object_findings(compared, file, misplaced),
             *_argument_findings(compared, covered, moduli),
         )
+    contradicted = [
+        finding
+        for name, pairs in (observed or {}).items()
+        if name not in unreadable
+        for finding in contradicted_findings(live.exchange(name), live.key_map(name), pairs)
+    ]
     findings = (
         *(() if wanted is None else _cluster(wanted, live)),
         *map(_unreadable, unreadable),
+        *contradicted,
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, live, transient)),
@@ -175,7 +192,12 @@ def check(
             if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
         },
         tuple(moduli),
-        tuple(ring.name for ring in rings if ring.ring.provenance == "recorded"),
+        {
+            ring.name: "assumed"
+            if any(finding.exchange == ring.name for finding in contradicted)
+            else ring.ring.provenance
+            for ring in rings
+        },
     )
 
 

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding, ring_findings
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.observations import contradictions
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.ground import ORIGINS
+from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
@@ -429,3 +433,22 @@ def differing_fields(fields: Iterable[FieldChange]) -> str:
         return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
 
     return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)
+
+
+def contradicted_findings(
+    exchange: ExchangeDefinition | None, key_map: KeyMap, observed: Sequence[Observation]
+) -> Iterator[Finding]:
+    """Yield a finding if keys were seen in other queues than those of the key map. One such key shows that it is not that of the broker."""
+    if exchange is None:
+        return
+    arguments = exchange.arguments
+    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
+    found = contradictions(key_map, observed, hashing)
+    if not found:
+        return
+    message = (
+        f"{found[0]}; {len(found):,} of {plural(len(observed), 'observed key')} contradict the ring, {ORIGINS[key_map.provenance]}: which "
+        "queue a key reaches is not determined"
+    )
+    fix = "if the ring changed after these messages were published, observe later ones; otherwise read it with --ring-via PREFIX"
+    yield Finding("contradicted", message, fix, exchange=exchange.name)

@@ -167,6 +167,12 @@ def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) 
     counts = {"rows": 12, "right": 9, "wrong": 1, "without_key": 2, "other_exchange": 0}
     assert counts.items() <= document.items()
     assert document["streams"][0] == {"stream": "s0", **counts}
+    (finding,) = document["findings"]
+    assert finding["kind"] == "contradicted"
+    assert finding["message"].startswith(
+        r"the key 'k\\xff' reached s0 (offset 7), and the ring sends it to s1; 1 row"
+    )
+    assert any(line.startswith("finding   contradicted: the key") for line in lines)
     assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]
 
 

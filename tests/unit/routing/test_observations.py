@@ -112,14 +112,14 @@ def test_contradictions_name_the_pairs_the_bucket_and_the_times() -> None:
     with pytest.raises(InputError) as caught:
         HashRing.from_observations(FOUR, pairs)
     assert (
-        f"bucket 7 of 30 is contradicted: the key {keys[7]!r} in q2, and the key {keys[7]!r} in q3 (2026-11-26T03:02:00Z)."
+        f"bucket 7 of 30 is contradicted: the key {keys[7]!r} reached q2, and the key {keys[7]!r} reached q3 (2026-11-26T03:02:00Z)."
         in str(caught.value)
     )
 
 
 def test_an_unbound_queue_is_named() -> None:
     with pytest.raises(
-        InputError, match=r"^the key 'k' in q9, which is not bound, and 1 more queues are not bound: "
+        InputError, match=r"^the key 'k' reached q9, which is not bound, and 1 more queues are not bound: "
     ) as caught:
         HashRing.from_observations(FOUR, [("k", "q9"), ("l", "q8")])
     assert caught.value.queue == "q9"

@@ -189,7 +189,7 @@ def test_the_record_is_that_of_the_plan_after_an_apply() -> None:
     assert applied.rings["x"].provenance == "recorded"
     ring = client.live().rings["x"]
     assert (ring.provenance, ring.buckets) == ("recorded", ("b", "c", "a"))
-    assert check(client.live(), ring_file("b", "c", "a")).recorded == ("x",)
+    assert check(client.live(), ring_file("b", "c", "a")).of_provenance("recorded") == ("x",)
     assert [finding.kind for finding in check(client.live(), ring_file("c", "b", "a")).findings] == ["order"]
 
 

@@ -17,6 +17,7 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -44,12 +45,14 @@ class Scenario(NamedTuple):
     wanted: Topology | None = None
     exchange: str | None = None
     file: str = "t.toml"
+    observed: tuple[tuple[str, Place], ...] = ()
 
 
 def stored_text(scenario: Scenario) -> str:
     """Return what is found, and the shares that metrics have."""
-    live, wanted, exchange, file = scenario
-    found = check(live, wanted, exchange=exchange, file=file if wanted else None)
+    live, wanted, exchange, file, pairs = scenario
+    observed = {str(exchange): [Observation(key, str(queue)) for key, queue in pairs]} if pairs else None
+    found = check(live, wanted, exchange=exchange, file=file if wanted else None, observed=observed)
     lines = []
     for finding in found.findings:
         share = "" if finding.share is None else f" {finding.share!r}"
@@ -169,6 +172,15 @@ FANOUT = orders(ExchangeRef("slot"), text=LEADS_ON.replace('{ queue = "q1" }, ',
 RINGS: dict[str, Scenario] = {
     "sound": Scenario(orders(), WANTED),
     "sound without a file": Scenario(orders()),
+    "observed keys of the ring": Scenario(
+        orders(), exchange="orders", observed=(("a", "q1"), ("b", "q1"), ("b", "q1"))
+    ),
+    "observed keys that contradict the ring": Scenario(
+        orders(), exchange="orders", observed=(("a", "q1"), ("b", "q2"), ("c", "q9"))
+    ),
+    "observed keys of a header that contradict the ring": Scenario(
+        orders(text=HEADER), exchange="orders", observed=(("b", "q2"),)
+    ),
     "a file of a cluster, and its name is not known": Scenario(orders(), OF_PROD),
     "a file of another cluster": Scenario(orders(cluster="rabbit@test"), OF_PROD),
     "a file of this cluster": Scenario(orders(cluster="rabbit@prod"), OF_PROD),
@@ -293,6 +305,14 @@ BARE = changed("events.slot.02", arguments={})
 SLOTS: dict[str, Scenario] = {
     "slots": Scenario(slots(), SLOTTED),
     "slots without a file": Scenario(slots()),
+    "observed keys behind slots": Scenario(
+        slots(),
+        exchange="events",
+        observed=tuple((key, slots().slots("events").destination_for(key)) for key in "abcdefg"),
+    ),
+    "observed keys behind slots that contradict them": Scenario(
+        slots(), exchange="events", observed=(("a", "events.9"),)
+    ),
     "slots of one exchange": Scenario(slots(), exchange="events"),
     "a slot without a queue": Scenario(slots(topology=without("events.slot.03")), SLOTTED),
     "a slot without a queue, without a file": Scenario(slots(topology=without("events.slot.03"))),

@@ -1,0 +1,66 @@
+"""Observed keys and queues of an exchange: the ring that they determine, and the contradictions of a ring by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.bindings import GivenBindings, Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.observations import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """An observation of a key in another destination than that of the ring; `predicted` is that of the ring."""
+
+    observation: Observation
+    predicted: Place | Refused
+
+    def __str__(self) -> str:
+        predicted = self.predicted
+        reached = "nowhere" if predicted is None or isinstance(predicted, Refused) else f"to {predicted}"
+        return f"{self.observation}, and the ring sends it {reached}"
+
+
+def observed_ring(
+    bindings: GivenBindings, observations: Iterable[Observation], release: Release, hashing: Hashing
+) -> HashRing:
+    """Return the ring that observations determine, as :meth:`HashRing.from_observations` does.
+
+    Args:
+        bindings: the bindings of the exchange, in any order.
+        observations: keys and their queues; a key is the routing key, or the value of the header or the property.
+        release: the release of the broker.
+        hashing: what the exchange hashes.
+
+    Raises:
+        InputError: the observations do not determine a ring.
+    """
+    is_text = (
+        hashing.hash_header is None and hashing.hash_property != "timestamp"
+    )  # shown as it is in an error
+    terms = [each if is_text else each._replace(key=hashing.term(each.key, release)) for each in observations]
+    return HashRing.from_observations(bindings, terms, release)
+
+
+def contradictions(
+    key_map: KeyMap, observations: Sequence[Observation], hashing: Hashing | None = None
+) -> list[Contradiction]:
+    """Return the observations that a ring contradicts.
+
+    A key that the ring sends to an exchange is not compared, because any queue behind it may have received it.
+
+    Args:
+        key_map: the ring, or the slot table if queues behind slots were observed.
+        observations: as those of `observed_ring`.
+        hashing: what the exchange hashes; the routing key if None.
+    """
+    places = (hashing or Hashing()).route_all([each.key for each in observations], key_map)
+    return [
+        Contradiction(each, place)
+        for each, place in zip(observations, places, strict=True)
+        if place != each.queue and (not isinstance(place, ExchangeRef) or isinstance(each.queue, ExchangeRef))
+    ]

@@ -1,0 +1,134 @@
+"""The options of a file of observed keys and queues, and its contents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, ClassVar
+
+from rabbit_chx.cli.command import OWN, TEXT, option, say
+from rabbit_chx.cli.inputs import hashed_value
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.observations import Observation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rabbit_chx.analysis.key_routing import Hashing
+
+#: The contents of the columns, and their names in the file that `ConsumerGroup(observe=)` writes.
+_COLUMNS = ("key", "queue", "time", "exchange")
+_NEEDED = ("key", "queue")
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedOptions:
+    """The options of a file of observed keys and queues."""
+
+    section: ClassVar = OWN
+    observed: str | None = option(
+        metavar="FILE",
+        help="Keys and the queues that received them, as .csv or .parquet, such as ConsumerGroup(observe=) writes. A key is the hashed "
+        "value. Only messages that were published to the exchange after the last change of its ring may be in the file.",
+    )
+    columns: tuple[str, ...] = option(
+        "--column",
+        type=TEXT,
+        multiple=True,
+        metavar="WHAT=NAME",
+        help="The column of the file with the key, the queue, the time or the exchange, such as queue=destination. Repeatable.  "
+        "[default: key, queue, time and exchange]",
+    )
+
+    def __post_init__(self) -> None:
+        if self.columns and self.observed is None:
+            raise InputError(
+                f"--column {self.columns[0]:.60} is a column of a file: give --observed FILE too"
+            )
+        self._names()
+
+    def _names(self) -> dict[str, str]:
+        """Return the names that are given, by what the column contains."""
+        names: dict[str, str] = {}
+        for given in self.columns or ():
+            what, equals, name = given.partition("=")
+            if not equals or what not in _COLUMNS or (not name and what in _NEEDED):
+                raise InputError(
+                    f"--column {given!r:.60} names no column: write key=NAME and queue=NAME; time=NAME and exchange=NAME are optional"
+                )
+            names[what] = name
+        return names
+
+    def read(self, exchange: str, hashing: Hashing) -> list[Observation]:
+        """Read the file: each distinct pair of a key and its queue, the first time.
+
+        Messages of other exchanges are left out, if the file has a column with the exchange.
+
+        Args:
+            exchange: the exchange.
+            hashing: what it hashes.
+        """
+        from rabbit_chx.cli.samples import TableFile, check_columns
+
+        file = TableFile(str(self.observed), "observed keys")
+        chosen: dict[str, str] = {}
+
+        def choose(names: Sequence[str]) -> list[str]:
+            chosen.update(self._chosen(names))
+            try:
+                check_columns(file.name, chosen.values(), names)
+            except InputError as error:
+                raise InputError(f"{error}; write --column key=NAME --column queue=NAME") from None
+            return list(chosen.values())
+
+        found: dict[tuple[str, str], Observation] = {}
+        others: Counter[str] = Counter()
+        first = 1
+        for batch in file.rows(choose):
+            for key, queue, time, of in _values(file.name, chosen, batch, first):
+                if of not in (None, exchange):
+                    others[of] += 1
+                elif (key, queue) not in found:
+                    found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
+            first += batch.num_rows
+        if others:
+            names = ", ".join(repr(name) for name, _ in others.most_common(_MOST_NAMED))
+            say(
+                f"{file.name}: {plural(others.total(), 'message')} of other exchanges left out ({names}); if {exchange!r} gets messages from "
+                "them, give --column exchange="
+            )
+        if not found:
+            raise InputError(f"{file.name} has no key of the exchange {exchange!r}: give at least one")
+        return list(found.values())
+
+    def _chosen(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the column of each content, of all columns of the file."""
+        given = self._names()
+        optional = [what for what in _COLUMNS if what not in _NEEDED and what in names]
+        wanted = {what: given.get(what, what) for what in dict.fromkeys((*_NEEDED, *optional, *given))}
+        return {what: name for what, name in wanted.items() if name}
+
+
+def _values(
+    file: str, chosen: Mapping[str, str], batch: pa.RecordBatch, first: int
+) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Yield key, queue, time and exchange of each row; None for a column that the file does not have."""
+    from pyarrow import string
+
+    from rabbit_chx.cli.samples import check_text_column, listed_column
+
+    columns: list[Iterable[str | None]] = []
+    for what in _COLUMNS:
+        name = chosen.get(what)
+        if name is None:
+            columns.append(repeat(None, batch.num_rows))
+        elif what in _NEEDED:
+            check_text_column(file, batch, name, f"a {what} is text or an integer")
+            columns.append(listed_column(file, batch, name, first, string()))
+        else:
+            columns.append(batch.column(name).cast(string()).to_pylist())
+    yield from zip(*columns, strict=True)

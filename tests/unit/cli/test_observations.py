@@ -1,0 +1,87 @@
+"""Files of observed keys and queues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.cli.observations import ObservedOptions
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.observations import Observation
+
+WRITTEN = """key,queue,time,exchange
+a,q1,2026-11-26T03:02:00Z,orders
+a,q1,2026-11-26T03:02:01Z,orders
+"b, c",q2,,orders
+a,q2,2026-11-26T03:02:02Z,orders
+d,q2,,audit
+,q3,,orders
+"""
+PAIRS = [
+    Observation("a", "q1", "2026-11-26T03:02:00Z"),
+    Observation("b, c", "q2"),
+    Observation("a", "q2", "2026-11-26T03:02:02Z"),
+    Observation("", "q3"),
+]
+
+
+def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text(WRITTEN)
+    assert ObservedOptions(str(path)).read("orders", Hashing()) == PAIRS
+    assert "1 message of other exchanges left out ('audit'); if 'orders' gets" in capsys.readouterr().err
+    every = ObservedOptions(str(path), ("exchange=",)).read("orders", Hashing())
+    assert Observation("d", "q2") in every
+    with pytest.raises(InputError, match=r"seen\.csv has no key of the exchange 'bills'"):
+        ObservedOptions(str(path)).read("bills", Hashing())
+
+
+def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
+    path = tmp_path / "seen.parquet"
+    table = {
+        "user": pa.array([7, 8]),
+        "to": pa.array(["q1", "q2"]).dictionary_encode(),
+        "at": pa.array([datetime(2026, 11, 26, 3, 2, tzinfo=UTC), None]),
+    }
+    parquet.write_table(pa.table(table), path)
+    options = ObservedOptions(str(path), ("key=user", "queue=to", "time=at"))
+    first, second = options.read("orders", Hashing())
+    assert (first.key, first.queue, str(first.time)[:16]) == ("7", "q1", "2026-11-26 03:02")
+    assert second == Observation("8", "q2")
+    stamps = ObservedOptions(str(path), ("key=user", "queue=to")).read(
+        "x", Hashing(hash_property="timestamp")
+    )
+    assert [each.key for each in stamps] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "message"),
+    [
+        ("f.csv", "key,destination\na,q1\n", (), "does not contain the column 'queue': it has key, destination; write --column"),
+        ("f.csv", "key,queue\na,q1\n", ("time=at",), "does not contain the column 'at'"),
+        ("f.csv", "key,queue,key\na,q1,b\n", (), "several columns 'key'"),
+        ("f.csv", "", (), "it has no columns"),
+        ("f.csv", "key,queue\n", (), "cannot be read: Empty CSV file"),
+        ("f.csv", "key,queue\na\n", (), "cannot be read: CSV parse error"),
+        ("f.txt", "a q1\n", (), "is not a table: give one as .csv or .parquet"),
+        ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write key=NAME and queue=NAME"),
+        ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(
+    tmp_path: Path, name: str, content: str, columns: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        ObservedOptions(str(path), columns).read("x", Hashing())
+
+
+def test_a_column_without_a_file() -> None:
+    with pytest.raises(InputError, match="give --observed FILE too"):
+        ObservedOptions(None, ("key=k",))
