@@ -129,9 +129,9 @@ class StoredReport:
 
     @property
     def findings(self) -> list[Finding]:
-        """The contradiction of the ring by a row: one is enough."""
+        """The contradiction of a ring by a row: one is enough."""
         examples, wrong = self.examples, self.total.wrong
-        if not examples:
+        if not examples or not has_ring(self.placement.source):
             return []
         first = examples[0]
         reached = "nowhere" if first.belongs_to is None else f"to {first.belongs_to}"

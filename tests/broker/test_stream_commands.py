@@ -157,6 +157,7 @@ def test_a_super_stream_whose_publishers_place_otherwise(
     assert 0 < len(wrong) < len(KEYS)
     assert {example["key"] for example in found["examples"]} == wrong
     assert (found["right"], found["wrong"]) == (len(KEYS) - len(wrong), len(wrong))
+    assert found["findings"] == []  # a super stream has no ring
     right = next(key for key in KEYS if key not in wrong)
     (row,) = rows_of(capsys, right, *given, *where, "--by-message-id")
     assert (row["key"], row["value"], row["stream"]) == (right, right, super_stream.partition_for(right))
