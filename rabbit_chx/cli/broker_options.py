@@ -8,12 +8,12 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
@@ -23,6 +23,7 @@ from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import BrokerRefusedError, InputError, NotFoundError, RabbitChxError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -126,6 +127,17 @@ class BrokerAddresses:
         """Return the names of all vhosts that the user may list."""
         listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
         return sorted(vhost["name"] for vhost in listed)
+
+    def why_nothing_hashes(self, vhosts: Sequence[str]) -> str:
+        """Return why no exchange of these vhosts hashes, as the HTTP API shows it, and what to do."""
+        management = self.management("AMQP does not list exchanges")
+        columns = {"columns": "name,vhost,type"}
+        return why_nothing_hashes(
+            self.settings.username,
+            vhosts,
+            management.request("GET", "overview").get("exchange_types", ()),
+            management.request("GET", "exchanges", query=columns),
+        )
 
     def need_rings(self) -> None:
         """Raise an error unless a ring source is given."""
@@ -237,6 +249,38 @@ class BrokerOptions:
         if "--ring-via" in names:
             return DiagnosticsRing(self.ring_via or "")
         return read_record(self.ring_from or "", variables) if names else None
+
+
+def why_nothing_hashes(
+    user: str,
+    vhosts: Sequence[str],
+    types: Iterable[Mapping[str, Any]],
+    exchanges: Iterable[Mapping[str, Any]],
+) -> str:
+    """Return why no exchange of some vhosts hashes: the permissions of the user, the plugin, or the vhosts; with the remedy.
+
+    Args:
+        user: the name of the user.
+        vhosts: the vhosts that the user may access.
+        types: the exchange types of the broker, as ``GET /api/overview`` lists them.
+        exchanges: all exchanges that the user may list.
+    """
+    if not vhosts:
+        return f"the user {user!r} may access no vhost: give it permissions with rabbitmqctl set_permissions"
+    names = {type_["name"] for type_ in types}
+    if names and HASH_EXCHANGE not in names:
+        return (
+            f"the broker does not have the exchange type {HASH_EXCHANGE}: enable its plugin with rabbitmq-plugins enable "
+            "rabbitmq_consistent_hash_exchange"
+        )
+    where = f"vhost {vhosts[0]} has" if len(vhosts) == 1 else f"the {len(vhosts)} vhosts of the user have"
+    why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+    others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
+    return (
+        f"{why}: vhost {others[0]} has one, give --vhost {shlex.quote(others[0])}"
+        if others
+        else f"{why}: declare one"
+    )
 
 
 def vhosts_hint(error: NotFoundError) -> str:

@@ -83,16 +83,15 @@ class CheckReport:
         if not self.ended:
             return
         findings = self.findings
-        rings = plural(sum(len(check.exchanges) for check in self.ended.values()), "ring")
         ignored = sum(finding.kind in self.ignored for _, finding in self._all())
         against = "its own bindings and queues" if self.file is None else file_name(self.file)
         yield Facts(
             [
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
-                ("checked", f"{rings} against {against}"),
+                ("checked", f"{self._checked()} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none"),
-                *([("order", unread)] if (unread := self._unread()) else ()),
+                *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
@@ -115,18 +114,33 @@ class CheckReport:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
-    def _unread(self) -> str:
-        """Return the exchanges whose order was not read."""
+    def _checked(self) -> str:
+        """Return the numbers of the checked objects, and the ground of the rings."""
+        checks = list(self.ended.values())
+        rings = [ring for check in checks for ring in check.rings.values()]
+        grounds = ", ".join(dict.fromkeys(ring.provenance for ring in rings))
+        about = f" ({plural(sum(len(ring.buckets) for ring in rings), 'bucket')}, {grounds})" if rings else ""
+        parts = [plural(sum(len(check.exchanges) for check in checks), "ring") + about]
+        if objects := sum(check.objects for check in checks):
+            parts.append(plural(objects, "object"))
+        return ", ".join(parts)
+
+    def _orders(self) -> Iterator[str]:
+        """Yield the exchanges whose order was not read, and those whose order was not checked, by the reason."""
         origins: tuple[tuple[Provenance, str], ...] = (
             ("recorded", "recorded, not read"),
             ("observed", "observed, not read"),
             ("assumed", "not determined"),
         )
-        named = [
-            (words, [name for check in self.ended.values() for name in check.of_provenance(origin)])
-            for origin, words in origins
-        ]
-        return "; ".join(f"{words}: {listed(names)}" for words, names in named if names)
+        for origin, words in origins:
+            if names := [name for check in self.ended.values() for name in check.of_provenance(origin)]:
+                yield f"{words}: {listed(names)}"
+        reasons: dict[str, list[str]] = {}
+        for ended in self.ended.values():
+            for name, reason in ended.unordered.items():
+                reasons.setdefault(reason, []).append(name)
+        for reason, names in reasons.items():
+            yield f"not checked, {reason}: {listed(names)}"
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
@@ -145,11 +159,16 @@ class CheckReport:
             | _as_json(replace(finding, fix=self._in_vhost(finding.fix, vhost)))
             for vhost, finding in self.findings
         ]
-        rings = [
+        rings: list[dict[str, Any]] = [
             ({"vhost": vhost} if self.all_vhosts else {})
-            | {"exchange": name, "provenance": check.provenances.get(name, "read")}
+            | {
+                "exchange": name,
+                "provenance": ring.provenance,
+                "buckets": len(ring.buckets),
+                "order_not_checked": check.unordered.get(name),
+            }
             for vhost, check in self.ended.items()
-            for name in check.exchanges
+            for name, ring in check.rings.items()
         ]
         return document("check", findings=findings, rings=rings)
 
@@ -406,7 +425,8 @@ def check_ring(
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it.
 
-    The exit code is 1 if there are findings.
+    The exit code is 1 if there are findings, 2 if nothing was checked: stderr says whether the plugin, the
+    vhost or a permission is missing.
     """
     if not exchanges and not (every or all_vhosts):
         raise InputError("exchanges are not given: give an EXCHANGE, or --all for every exchange that hashes")
@@ -484,6 +504,12 @@ def _outcome(
     for vhost in vhosts if not errors else ():
         with noting_errors():
             checks[vhost] = checked(live.in_vhost(vhost))
+    if not errors and not any(check is None or check.is_of_something for check in checks.values()):
+        with noting_errors():
+            checks = dict.fromkeys(checks)
+            if file is None:
+                raise InputError(f"nothing was checked: {live.why_nothing_hashes(vhosts)}")
+            raise InputError(f"nothing was checked: {file_name(file)} has no objects")
 
     def fail() -> NoReturn:
         raise errors[0]

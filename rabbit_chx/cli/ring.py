@@ -12,6 +12,7 @@ from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
@@ -187,6 +188,8 @@ def list_rings(
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
     Without --ring-via and --ring-from the rings are assumed from the bindings. Assumed rings are not checked.
+    Without such an exchange the exit code is 2, and stderr says whether the plugin, the vhost or a permission
+    is missing.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
@@ -198,6 +201,8 @@ def list_rings(
             rings += _listed_rings(vhost, topology, has_source=live.ring_source is not None)
             say_doubts(topology.rings)
             moduli += _listed_moduli(vhost, topology)
+    if not rings and not moduli:
+        raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
     return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
 
 

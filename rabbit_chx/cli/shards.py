@@ -39,6 +39,17 @@ class ShardsReport:
                 ("policy", policy),
                 ("nodes", unknown if exchange.nodes is None else ", ".join(exchange.nodes)),
                 ("release", str(exchange.release)),
+                (
+                    "findings",
+                    f"{len(exchange.findings):,}"
+                    if exchange.findings
+                    else f"none in {plural(len(exchange.shards), 'shard')}",
+                ),
+                *(
+                    [("not checked", "missing shards, and shards of stopped nodes")]
+                    if exchange.nodes is None
+                    else ()
+                ),
             ]
         )
         yield table_of(Shard, exchange.shards)

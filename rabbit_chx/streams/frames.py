@@ -167,7 +167,9 @@ def refusal(
     """
     kind, remedy = _MEANINGS.get(code, (BrokerRefusedError, "look at the broker's log"))
     if code == Code.ACCESS_REFUSED and key in _PERMISSIONS:
-        remedy = f"the user needs the permission {_PERMISSIONS[key]} on {stream!r}: rabbitmqctl set_permissions"
+        remedy = (
+            f"the user needs the permission {_PERMISSIONS[key]} on {stream!r}: rabbitmqctl set_permissions"
+        )
     message = f"{where}: the broker refuses to {action} ({code_in_words(code)}): {remedy}"
     return kind(message, queue=stream, reply_code=code)
 

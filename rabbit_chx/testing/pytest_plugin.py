@@ -169,7 +169,9 @@ class Reasons:
             }
             total = sum(reasons.values())
             why = ", ".join(
-                reason + (f" ({count})" if count < total else "") for reason, count in reasons.items() if reason
+                reason + (f" ({count})" if count < total else "")
+                for reason, count in reasons.items()
+                if reason
             )
             yield (
                 f"{total} {'test needs' if total == 1 else 'tests need'} RabbitMQ {in_words(releases)}: this one is {version}"

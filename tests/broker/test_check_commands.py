@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from checked_orders import finding_kinds, share_lost
+from declared import with_login
 from exchange_types import CHX
+from exposition import parsed_exposition
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
@@ -94,6 +96,49 @@ def test_all_exchanges_are_checked_and_listed(orders: Shop, answer: Callable[...
     assert found == {"orders": (3, 4, []), "empty": (0, 0, ["unroutable-share", "hole"])}
     assumed = answer("ring", "list", *orders.live)["exchanges"]
     assert {(ring["provenance"], ring["findings"]) for ring in assumed} == {("assumed", None)}
+
+
+@pytest.fixture
+def user(shop: Shop) -> Iterator[str]:
+    """A user with the tag management and without permissions."""
+    name = shop.settings.vhost
+    shop.management.request("PUT", "users", name, body={"password": "pw", "tags": "management"})
+    yield name
+    shop.management.request("DELETE", "users", name)
+
+
+@pytest.mark.parametrize("command", [("ring", "check", "--all"), ("ring", "list")])
+def test_a_vhost_without_hash_exchanges_is_not_sound(
+    shop: Shop, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    vhost = shop.settings.vhost
+    shop.channel.exchange_delete("orders")
+    assert main([*command, *shop.live, *shop.via]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert f"vhost {vhost} has no exchange of type x-consistent-hash or x-modulus-hash" in found.err
+
+
+def test_metrics_of_a_check_of_nothing_are_a_failure(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.channel.exchange_delete("orders")
+    assert main(["ring", "check", "--all", "--output", "prometheus", *shop.live, *shop.via]) == 2
+    values = parsed_exposition(capsys.readouterr().out)
+    assert set(values["rabbit_chx_check_success"].values.values()) == {0.0}
+    assert "rabbit_chx_check_findings" not in values
+
+
+def test_a_user_without_permissions_has_checked_nothing(
+    shop: Shop, user: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, management_url = (
+        with_login(str(url), user, "pw") for url in (shop.broker.url, shop.broker.management_url)
+    )
+    of = ["--url", url, "--management-url", management_url]
+    for command in (["ring", "check", "--all-vhosts"], ["ring", "list", "--all-vhosts"]):
+        assert main([*command, *of]) == 2
+        assert f"the user {user!r} may access no vhost: give it permissions" in capsys.readouterr().err
+    assert main(["ring", "check", "--all", *of]) == 77
+    assert "give the user permissions on the vhost" in capsys.readouterr().err
 
 
 def test_an_exchange_that_does_not_hash_is_named_as_what_it_is(

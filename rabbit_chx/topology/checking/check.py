@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
-from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST
@@ -93,7 +93,9 @@ class TopologyCheck:
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
         without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
             topology, if there is one.
-        provenances: the origin of the ring of each of `exchanges`; a ring that is contradicted is assumed.
+        rings: the rings that were checked, by exchange; one that is contradicted is assumed.
+        unordered: the reason why the order of a ring was not checked, by exchange.
+        objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -104,14 +106,21 @@ class TopologyCheck:
     parked: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
-    provenances: Mapping[str, Provenance] = field(default_factory=dict)
+    rings: Mapping[str, HashRing] = field(default_factory=dict)
+    unordered: Mapping[str, str] = field(default_factory=dict)
+    objects: int = 0
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
     def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
         """Return the exchanges whose rings have this origin."""
-        return tuple(name for name, origin in self.provenances.items() if origin == provenance)
+        return tuple(name for name, ring in self.rings.items() if ring.provenance == provenance)
+
+    @property
+    def is_of_something(self) -> bool:
+        """True if there was anything to check."""
+        return bool(self.exchanges or self.without_ring or self.objects or self.findings)
 
     @property
     def sound(self) -> bool:
@@ -192,13 +201,37 @@ def check(
             if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
         },
         tuple(moduli),
-        {
-            ring.name: "assumed"
-            if any(finding.exchange == ring.name for finding in contradicted)
-            else ring.ring.provenance
-            for ring in rings
-        },
+        {ring.name: _with_doubt(ring.ring, contradicted, ring.name) for ring in rings},
+        {ring.name: reason for ring in rings if (reason := _why_unordered(ring))},
+        0
+        if wanted is None
+        else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
     )
+
+
+def _with_doubt(ring: HashRing, contradicted: Iterable[Finding], exchange: str) -> HashRing:
+    """Return a ring, as an assumed one if keys of its exchange contradict it."""
+    doubts = [finding.message for finding in contradicted if finding.exchange == exchange]
+    return replace(ring, ground=Ground("assumed", doubts[0])) if doubts else ring
+
+
+def _why_unordered(checked: CheckedExchange) -> str:
+    """Return why the order of a ring is compared with nothing; empty if it is compared, or if there is only one order."""
+    if len(checked.ring.destinations) < 2 or (
+        checked.listed is None and numbered_slots(checked.name, checked.bound)
+    ):
+        return ""
+    if checked.listed is None:
+        return "no file to compare it with"
+    if checked.is_assumed:
+        return "the file has no order"
+    if checked.listed.ring is None:
+        return (
+            "the plugin makes the ring"
+            if is_sharded(checked.exchange, checked.live)
+            else "the file has no ring"
+        )
+    return ""
 
 
 def _hash_exchanges(

@@ -11,7 +11,7 @@ from exposition import Family, parsed_exposition
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import TopologyCheck
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 
@@ -50,6 +50,30 @@ def test_people_read_each_finding_with_its_cure() -> None:
     )
     assert "none" in text(report(file=None))
     assert "against its own bindings and queues" in text(report(file=None))
+
+
+def test_no_findings_says_what_was_checked_and_what_was_not() -> None:
+    ring = HashRing.from_buckets(["q1", "q2", "q2"])
+    recorded = replace(ring, ground=Ground("recorded"))
+    rings = {"orders": ring, "events": recorded}
+    check = TopologyCheck(
+        (), ("orders", "events"), rings=rings, unordered={"orders": "no file to compare it with"}
+    )
+    shown = text(CheckReport("rabbit:5672", {"/": check}, (), TIME_S))
+    assert shown == (
+        "broker    rabbit:5672\nvhost     /\n"
+        "checked   2 rings (6 buckets, read, recorded) against its own bindings and queues\nfindings  none\n"
+        "order     recorded, not read: events\norder     not checked, no file to compare it with: orders\n"
+    )
+    assert CheckReport("rabbit:5672", {"/": check}, (), TIME_S).as_json()["rings"] == [
+        {
+            "exchange": "orders",
+            "provenance": "read",
+            "buckets": 3,
+            "order_not_checked": "no file to compare it with",
+        },
+        {"exchange": "events", "provenance": "recorded", "buckets": 3, "order_not_checked": None},
+    ]
 
 
 def test_a_kind_that_is_meant_counts_nowhere() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from rabbit_chx.cli.broker_options import why_nothing_hashes
 from rabbit_chx.cli.ring import RingList, _listed_rings
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
@@ -72,6 +76,56 @@ def test_a_ring_that_was_not_read_is_not_checked() -> None:
         ["/", "assumed", "not", "checked"],
     ]
     assert {ring["findings"] for ring in rings.as_json()["exchanges"]} == {None}
-    assert shown(RingList(("/", "shop"), (), all_vhosts=True)) == (
-        "no x-consistent-hash exchanges in '/', 'shop'\n"
-    )
+
+
+TYPES = [{"name": "direct", "enabled": True}, {"name": "x-consistent-hash", "enabled": True}]
+LISTED = [{"name": "amq.direct", "vhost": "/", "type": "direct"}]
+ORDERS = {"name": "orders", "vhost": "it's", "type": "x-consistent-hash"}
+
+
+@pytest.mark.parametrize(
+    ("vhosts", "types", "exchanges", "why"),
+    [
+        (
+            [],
+            TYPES,
+            [],
+            "the user 'ops' may access no vhost: give it permissions with rabbitmqctl set_permissions",
+        ),
+        (
+            ["/"],
+            TYPES[:1],
+            LISTED,
+            "the broker does not have the exchange type x-consistent-hash: enable its plugin with rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
+        ),
+        (
+            ["/"],
+            TYPES,
+            LISTED,
+            "vhost / has no exchange of type x-consistent-hash or x-modulus-hash: declare one",
+        ),
+        (
+            ["/", "b"],
+            TYPES,
+            LISTED,
+            "the 2 vhosts of the user have no exchange of type x-consistent-hash or x-modulus-hash: declare one",
+        ),
+        (
+            ["/"],
+            TYPES,
+            [*LISTED, ORDERS],
+            """vhost / has no exchange of type x-consistent-hash or x-modulus-hash: vhost it's has one, give --vhost 'it'"'"'s'""",
+        ),
+        (
+            ["/"],
+            [],
+            LISTED,
+            "vhost / has no exchange of type x-consistent-hash or x-modulus-hash: declare one",
+        ),
+    ],
+    ids=["permission", "plugin", "vhost", "vhosts", "another-vhost", "types-not-listed"],
+)
+def test_without_an_exchange_that_hashes_the_reason_is_named(
+    vhosts: list[str], types: list[dict[str, Any]], exchanges: list[dict[str, Any]], why: str
+) -> None:
+    assert why_nothing_hashes("ops", vhosts, types, exchanges) == why
