@@ -25,7 +25,10 @@ AUDIT = Finding("unexpected", "a binding", "apply it", exchange="audit", destina
 
 def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> CheckReport:
     names = ("orders", NAME)
-    check = TopologyCheck(tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0})
+    rings = {name: HashRing.from_buckets(["q1"]) for name in names}
+    check = TopologyCheck(
+        tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0}, rings=rings
+    )
     return CheckReport("rabbit:5672", {"/": check}, (), TIME_S, file)
 
 
@@ -43,7 +46,7 @@ def text(report: CheckReport) -> str:
 
 def test_people_read_each_finding_with_its_cure() -> None:
     assert text(report([SHARE, GHOST, QUEUE])) == (
-        "broker    rabbit:5672\nvhost     /\nchecked   2 rings against f.toml\nfindings  3\n\n"
+        "broker    rabbit:5672\nvhost     /\nchecked   2 rings (2 buckets, read) against f.toml\nfindings  3\n\n"
         "exchange          orders\nunroutable-share  25% of all keys\nghost-bucket      q9 has 1 bucket\n"
         "fix               cure it\n\n"
         "missing  queue q1 does not exist\nfix      apply it\n"
@@ -114,8 +117,8 @@ def test_programs_read_the_document_of_the_design() -> None:
             },
         ],
         "rings": [
-            {"exchange": "orders", "provenance": "read"},
-            {"exchange": 'or"ders\\\n', "provenance": "read"},
+            {"exchange": "orders", "provenance": "read", "buckets": 1, "order_not_checked": None},
+            {"exchange": 'or"ders\\\n', "provenance": "read", "buckets": 1, "order_not_checked": None},
         ],
     }  # fmt: skip
 
