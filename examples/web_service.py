@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import Body, FastAPI, Header, Request, Response
 
 from rabbit_chx import SharedPublisher
-from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
+from rabbit_chx.errors import PASSING_ERRORS, RabbitChxError
 
 Content = Annotated[bytes, Body(media_type="application/octet-stream")]
 #: The client's own id of the request: consumers recognise a repeated message by it.
@@ -58,10 +58,10 @@ async def order_in_the_event_loop(key: str, body: Content, request: Request, id_
 
 
 def answer_to(error: RabbitChxError) -> Response:
-    """Return 422 if a repeated request would fail, too. Otherwise 503: the buffer is full, the broker cannot be reached, or it has not answered; the message may be in a queue."""
-    if isinstance(error, InputError | BrokerRefusedError):
-        return Response(str(error), status_code=422)
-    return Response(str(error), status_code=503, headers={"Retry-After": "1"})
+    """Return 503 if a repeated request may succeed: the broker cannot be reached, refuses for now, or has not answered. Otherwise 422."""
+    if isinstance(error, PASSING_ERRORS):
+        return Response(str(error), status_code=503, headers={"Retry-After": "1"})
+    return Response(str(error), status_code=422)
 
 
 @app.get("/health")

@@ -266,3 +266,15 @@ class HandlerError(RabbitChxError):
 
 class MissingExtraError(RabbitChxError, ImportError):
     """An optional dependency is not installed; the message names the extra."""
+
+
+#: The errors of a published message that may pass: the same message may be confirmed later. All others last until somebody changes something.
+#: A login is refused while a password or a token is rotated; a refused message (basic.nack) is mostly one that a full queue rejects.
+PASSING_ERRORS: tuple[type[RabbitChxError], ...] = (
+    AccessRefusedError,
+    BufferFullError,
+    ConnectionLimitError,
+    NackedError,
+    UnknownOutcomeError,
+    UnreachableError,
+)

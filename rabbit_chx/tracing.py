@@ -30,15 +30,20 @@ def _tracer() -> Tracer:
 
 
 @contextmanager
-def publisher_span(exchange: str) -> Iterator[Mapping[str, str]]:
-    """Open a span for a call that publishes; yield the headers of its messages, none without a tracer provider."""
+def publisher_span(exchange: str, exchanges: object = None) -> Iterator[Mapping[str, str]]:
+    """Open a span for a call that publishes; yield the headers of its messages, none without a tracer provider.
+
+    The span names the exchange of the messages: `exchange`, unless `exchanges`, one name or a name for each message, has another one. The
+    span of messages of several exchanges names none.
+    """
     from opentelemetry.propagate import inject
     from opentelemetry.trace import SpanKind
 
-    attributes = _attributes("send", exchange)
+    destination = _destination(exchange, exchanges)
+    name = "send" if destination is None else f"send {destination}"
     headers: dict[str, str] = {}
     with _tracer().start_as_current_span(
-        f"send {exchange}", kind=SpanKind.PRODUCER, attributes=attributes
+        name, kind=SpanKind.PRODUCER, attributes=_attributes("send", destination)
     ) as span:
         if span.get_span_context().is_valid:
             inject(headers)
@@ -63,10 +68,20 @@ def handler_span(queue: str, headers: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def _attributes(operation: str, destination: str) -> dict[str, str]:
+def _destination(own: str, exchanges: object) -> str | None:
+    """Return the exchange that all messages have; None if they have several, or if it is not known before they are read."""
+    if exchanges is None or isinstance(exchanges, str):
+        return own if exchanges is None else exchanges
+    if not isinstance(exchanges, (list, tuple)):
+        return None
+    names = {own if name is None else name for name in exchanges if name is None or isinstance(name, str)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _attributes(operation: str, destination: str | None) -> dict[str, str]:
     return {
         "messaging.system": "rabbitmq",
-        "messaging.destination.name": destination,
+        **({} if destination is None else {"messaging.destination.name": destination}),
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
     }

@@ -98,7 +98,7 @@ class AsyncPublisher(PublisherBase):
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         self._check_loop()
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             async with self._turn():
                 await self._set_aside()
                 await self._submit(keys, bodies, properties, exchanges, trace)
@@ -119,7 +119,7 @@ class AsyncPublisher(PublisherBase):
                 repeats it.
         """
         self._check_loop()
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             await self._submit(keys, bodies, properties, exchanges, trace)
 
     async def _submit(

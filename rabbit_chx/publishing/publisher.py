@@ -137,7 +137,7 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
         """
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
             return self._flush()
 
@@ -157,7 +157,7 @@ class Publisher(PublisherBase):
         Raises:
             PublishError: AMQP cannot carry a row, or the connection failed.
         """
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
 
     @one_thread

@@ -41,6 +41,29 @@ def test_the_span_of_a_handler_is_linked_to_that_of_the_publisher(
     assert [link.context.span_id for link in handled.links] == [published.context.span_id]
 
 
+@pytest.mark.parametrize(
+    ("exchanges", "name"),
+    [
+        (None, "shop"),
+        ("events", "events"),
+        (["events", "events"], "events"),
+        (("events",), "events"),
+        ([None, "shop"], "shop"),
+        ([None, "events"], None),
+        (iter(["events"]), None),
+        ([], None),
+    ],
+)
+def test_a_span_names_the_exchange_of_its_messages(
+    spans: InMemorySpanExporter, exchanges: object, name: str | None
+) -> None:
+    with tracing.publisher_span("shop", exchanges):
+        pass
+    (span,) = spans.get_finished_spans()
+    assert span.name == ("send" if name is None else f"send {name}")
+    assert (span.attributes or {}).get("messaging.destination.name") == name
+
+
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "00-broken"}, {"traceparent": 7}, {"other": "text"}])
 def test_a_span_without_a_publisher_has_no_link(
     headers: dict[str, Any], monkeypatch: pytest.MonkeyPatch

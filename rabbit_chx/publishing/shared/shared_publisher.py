@@ -241,7 +241,7 @@ class SharedPublisher(Arguments):
         self._owner.check()
         future = _Outcome(self._worker.thread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
                 message = Message.of(
                     self._rows(key, body, exchange, properties, trace), future, time.monotonic()
@@ -266,7 +266,7 @@ class SharedPublisher(Arguments):
         self._owner.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        with publisher_span(self.exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
+        with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
                 rows = self._rows(key, body, exchange, properties, trace)
             except InputError as cause:

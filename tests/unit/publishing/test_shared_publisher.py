@@ -442,15 +442,19 @@ def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
 
 
 def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[tuple[str | None, ...]] = []
+
     @contextmanager
-    def span(_: str) -> Iterator[dict[str, str]]:
+    def span(*names: str | None) -> Iterator[dict[str, str]]:
+        spans.append(names)
         yield {"traceparent": "00-1-2-01"}
 
     monkeypatch.setattr(shared_publisher, "publisher_span", span)
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "sys")
     with SharedPublisher(peer.settings, "orders") as publisher:
         assert error_of(publisher.submit("k", "b", headers={"a": "1"})) is None
-        asyncio.run(publisher.publish("k", "b"))
+        asyncio.run(publisher.publish("k", "b", exchange="events"))
+    assert spans == [("orders", None), ("orders", "events")]
     headers = [message.properties.headers for message in peer.messages]
     assert headers == [{"traceparent": "00-1-2-01", "a": "1"}, {"traceparent": "00-1-2-01"}]
 
