@@ -49,6 +49,19 @@ def test_each_row_is_in_the_predicted_queue_or_is_reported(placing: KeyMap) -> N
     assert (found.without_key, found.other_exchange) == (0, 0)
 
 
+def test_a_row_by_key_is_right_in_each_partition_that_is_bound_with_it() -> None:
+    placing = SuperStream(["s0", "s1", "s2"], ["one", "two", "two"], routing="key")
+    keys = [b"one", b"two", b"none", b"two"]
+    counts = {}
+    for stream in placing.partitions:
+        found = stream_parity(stream, [rows(keys)], placing, "orders")
+        counts[stream] = (found.right, found.wrong)
+        assert {row[1] for row in found.examples} == set(keys) - {
+            placing.binding_keys[int(stream[1])].encode()
+        }
+    assert counts == {"s0": (1, 3), "s1": (2, 2), "s2": (2, 2)}
+
+
 def test_rows_that_cannot_be_compared_are_counted() -> None:
     batches = [
         rows([None, b"k", None]),

@@ -17,7 +17,16 @@ from rabbit_chx.errors import (
     PlanOutdatedError,
     PlanRefusedError,
 )
-from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology, plan
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    Plan,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    plan,
+)
+from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.live.reading import APPLY_LOCK
@@ -172,6 +181,46 @@ def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
         script.apply(plan(WANTED, Script().live()))
     assert script.operations() == []
     assert script.steps[-1] == Operation("delete", LOCK)
+
+
+def shown(*bindings: tuple[str, str], **about: Any) -> Topology:
+    """Return a broker with this ring, from which a plan was made."""
+    release = about.pop("release", Release("4.3.6"))
+    exchange = ExchangeDefinition(
+        "h", "x-consistent-hash", ring=tuple(RingMember(queue, key) for queue, key in bindings)
+    )
+    live = Topology(
+        (exchange,), tuple(map(QueueDefinition, "abcd")), cluster="rabbit@one", vhost="/", release=release
+    )
+    return replace(live, **about).with_rings({"h": HashRing.from_bindings(bindings, release)})
+
+
+SHOWN = (("a", "1"), ("b", "2"), ("c", "1"))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        shown(*SHOWN, cluster="rabbit@two"),
+        shown(*SHOWN, vhost="staging"),
+        shown(*SHOWN, release=Release("4.0.5")),
+        shown(SHOWN[1], SHOWN[0], SHOWN[2]),  # the same steps move 87 % of the keys, not 75 %
+    ],
+    ids=["cluster", "vhost", "release", "ring"],
+)
+def test_a_plan_is_bound_to_what_it_was_shown_for(now: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these alone makes it outdated, although the changes are the same."""
+    wanted = Topology(
+        (ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("a"), RingMember("d"))),),
+        tuple(map(QueueDefinition, "abcd")),
+    )
+    made = plan(wanted, shown(*SHOWN))
+    assert plan(wanted, now).changes == made.changes
+    monkeypatch.setattr(applying, "read_topology", lambda _: now)
+    script = Script()
+    with pytest.raises(PlanOutdatedError, match="has changed since the plan was made"):
+        script.apply(made, Permission(moved=1.0))
+    assert script.operations() == []
 
 
 def test_another_application_is_waited_for_by_the_user() -> None:

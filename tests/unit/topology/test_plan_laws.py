@@ -115,6 +115,60 @@ def test_what_is_not_owned_stays(there: Topology, wanted: Topology, release: Rel
     }
 
 
+#: Patterns that own half of the names of `declared_topologies`.
+_HALF = ("q0", "q2", "q4", "x0", "hash0")
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(owns=_HALF), releases)
+def test_what_has_an_end_that_is_not_owned_stays(there: Topology, wanted: Topology, release: Release) -> None:
+    """An object whose name is not owned stays, and so does a binding unless both of its ends are owned, or one of them is deleted."""
+    broker = ModelBroker.holding(there, release)
+    before = broker.topology()
+
+    broker.apply(plan(wanted, before).changes)
+
+    live = broker.topology()
+    for kind in ("exchanges", "queues", "policies"):
+        listed = {subject.name for subject in getattr(wanted, kind)}
+        stays = [
+            subject
+            for subject in getattr(before, kind)
+            if subject.name not in listed and not (kind != "policies" and subject.name in _HALF)
+        ]
+        names = {subject.name for subject in stays}
+        left = [subject for subject in getattr(live, kind) if subject.name in names]
+        if kind == "exchanges":  # their members are bindings, below
+            stays, left = ([replace(subject, ring=None) for subject in side] for side in (stays, left))
+        assert left == stays
+    deleted = {place for place in _HALF if not (live.queue(place) or live.exchange(place))}
+    hashing = {exchange.name for exchange in wanted.exchanges if exchange.ring is not None}
+    for source, name, key in _bindings_of(before):
+        is_owned = source in _HALF and name in _HALF
+        if not is_owned and source not in hashing and not {source, name} & deleted:
+            was, now = before.exchange(source), live.exchange(source)
+            assert was is not None
+            assert now is not None
+            if (
+                was.type == now.type
+            ):  # an exchange of another type is a new one, and has the bindings of the file
+                assert (source, name, key) in _bindings_of(live)
+
+
+def _bindings_of(topology: Topology) -> list[tuple[str, str, str]]:
+    """Return source, name of the destination and key of all bindings, also those of rings."""
+    members = [
+        (exchange.name, member.destination, member.key)
+        for exchange in topology.exchanges
+        for member in exchange.ring or ()
+    ]
+    bindings = [(binding.source, binding.destination, binding.routing_key) for binding in topology.bindings]
+    return [
+        (source, place.name if isinstance(place, ExchangeRef) else place, key)
+        for source, place, key in (*members, *bindings)
+    ]
+
+
 @_slow
 @given(rings_of(list("abcdef")), rings_of(list("abcdefgh")), releases)
 def test_the_figures_are_those_of_share_moved_at_every_moment(
