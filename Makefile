@@ -57,12 +57,10 @@ demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of eac
 	@$(BIN)/python tests/support/server_installation.py # without Docker and RabbitMQ, root on Debian or Ubuntu installs a server
 	@$(BIN)/python examples/flights.py
 
-test: outlook java test-unit test-live ## unit tests, then the tests with a broker or Spark: 12 minutes on two cores
-	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
-
-.PHONY: outlook
-outlook:
+test: ## unit tests, then the tests with a broker or Spark: 12 minutes on two cores
 	@"$(PYTHON)" tests/support/outlook.py
+	@$(MAKE) --no-print-directory java test-unit test-live
+	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
 
 test-unit: $(STAMP) ## the unit tests of `make test`
 	$(PYTEST) -n auto --dist worksteal -m "not extended" $(UNIT_TESTS)

@@ -20,7 +20,6 @@ import pytest
 from exchange_types import CHX
 from hypothesis import settings
 
-from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.testing.pytest_plugin import REASONS, USED, in_words
 
 # Each worker of the unit tests loads this file, so what only some tests need is imported where it is used.
@@ -240,8 +239,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ) and not item.get_closest_marker("core"):
             item.add_marker("extended")
         ranges = [marker.args[0] for marker in item.iter_markers("chx_broker") if marker.args]
-        if not all(release_is_in(DEBIAN_12, releases) for releases in ranges):
-            item.add_marker("newer")
+        if ranges:
+            from rabbit_chx.testing.broker_search import release_is_in
+
+            if not all(release_is_in(DEBIAN_12, releases) for releases in ranges):
+                item.add_marker("newer")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
