@@ -54,7 +54,7 @@ def frame(spark: SparkSession, rows: int) -> DataFrame:
 def expected(rows: int) -> list[tuple[str, bytes, bytes]]:
     """Return what is stored if each row of `frame` is there once: stream, key and value, sorted."""
     pairs = [(b"key %d" % (number % 977), b"%d" % number + b"." * 60) for number in range(rows)]
-    return sorted((PLACING.partition_for(key), key, value) for key, value in pairs)
+    return sorted((str(PLACING.partition_for(key)), key, value) for key, value in pairs)
 
 
 def found(url: str, streams: Iterable[str] = STREAMS) -> list[tuple[str, bytes, bytes]]:
