@@ -109,9 +109,36 @@ def test_replay_is_by_binding_key_or_refused(
     live = ("--url", vhost.url, *broker[2:])
     capsys.readouterr()
     by_key = answer(
-        "route", "--exchange", "fruit", "--exchange-type", "super-stream/key", *live, *KEYS, "banana"
-    )
+        "route", "--exchange", "fruit", "--exchange-type", "super-stream/key", *live, *KEYS, "banana", code=1
+    )  # a message with the last key is lost
     assert [each["destination"] for each in by_key["answers"]] == [*fruit.values(), None]
+
+
+def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
+    vhost: RunningBroker,
+    fruit: dict[str, str],
+    answer: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The broker copies a message of an AMQP client to both; a client of streams would have to publish it twice."""
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        connection.channel().queue_bind(
+            fruit["plum"], "fruit", "pear", arguments={"x-stream-partition-order": 3}
+        )
+    for ask in (
+        lambda: publish(vhost, ["apple", "pear"], routing="key"),
+        lambda: replay(vhost.stream_url, ["apple", "pear"], super_stream="fruit", routing="key"),
+    ):
+        with pytest.raises(InputError, match=r"2 partitions .*are bound with the key b?'pear'"):
+            ask()
+    # Asking for a key twice is asking for it once.
+    (batch,) = replay(vhost.stream_url, ["apple", "apple"], super_stream="fruit", routing="key")
+    assert batch["stream"].to_pylist() == [fruit["apple"]]
+    at = ("--exchange", "fruit", "--exchange-type", "super-stream/key", "--url", vhost.url)
+    route = ("route", *at, "--management-url", str(vhost.management_url))
+    assert answer(*route, "apple")["answers"][0]["destination"] == fruit["apple"]
+    assert main([*route, "pear"]) == 2
+    assert "2 partitions are bound with the key" in capsys.readouterr().err
 
 
 def test_numbered_keys_need_no_routing(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
