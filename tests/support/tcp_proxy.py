@@ -68,14 +68,16 @@ class Proxy:
         self.to_broker = Way(bytes_per_s=bytes_per_s)
         self.to_client = Way()
         self.port = 0
-        self._listener = self._listening()
+        self._listener = self._bound()
         self.port = self._listener.getsockname()[1]
+        self.accept()
 
-    def _listening(self) -> socket.socket:
-        listener = socket.create_server(("127.0.0.1", self.port))
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)  # what it holds is not yet under way
-        threading.Thread(target=self._take, args=(listener,), daemon=True).start()
-        return listener
+    def _bound(self) -> socket.socket:
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)  # what it holds is not yet under way
+        bound.bind(("127.0.0.1", self.port))
+        return bound
 
     def _take(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -109,19 +111,24 @@ class Proxy:
         self.to_broker, self.to_client = Way(), Way()
 
     def refuse(self) -> None:
-        """Accept nobody any more; who is connected stays."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the accept that waits would still take one
-        self._listener.close()
+        """Accept nobody any more, and keep the port; who is connected stays."""
+        self._stop_listening()
+        self._listener = self._bound()
 
     def accept(self) -> None:
-        """Accept connections at the old port again."""
-        self._listener = self._listening()
+        """Accept connections at the port."""
+        self._listener.listen()
+        threading.Thread(target=self._take, args=(self._listener,), daemon=True).start()
 
     def close(self) -> None:
         """Accept nobody any more, and cut who is there."""
-        self.refuse()
+        self._stop_listening()
         self.cut()
+
+    def _stop_listening(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the accept that waits would still take one
+        self._listener.close()
 
     def _end(self, ending: str) -> None:
         connections = self._connections

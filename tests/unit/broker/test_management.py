@@ -190,12 +190,13 @@ def test_what_is_cut_off(api: ScriptedApi, script: Script) -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(
-        UnreachableError, match=r"refused.*check host and port, and that the management plugin is enabled"
-    ):
-        Management(f"http://127.0.0.1:{port}").request("GET", "overview")
+    with socket.socket() as holder:  # of the port, so that nobody else gets it
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        with pytest.raises(
+            UnreachableError, match=r"refused.*check host and port, and that the management plugin is enabled"
+        ):
+            Management(f"http://127.0.0.1:{port}").request("GET", "overview")
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"

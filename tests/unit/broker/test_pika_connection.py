@@ -63,10 +63,10 @@ def connect(url: str) -> UnreachableError:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-
-    error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
+    with socket.socket() as holder:  # of the port, so that nobody else gets it
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
 
     assert f"amqp://u:***@127.0.0.1:{port}/%2F: no server answers there" in str(error)
     assert "refused" in str(error)
@@ -84,7 +84,7 @@ def test_a_server_that_sends_nothing(serve: Callable[[Callable[[socket.socket], 
 
     assert isinstance(error, BrokerTimeoutError)
     assert "not open within 0.3 s" in str(error)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_a_server_of_something_else(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:

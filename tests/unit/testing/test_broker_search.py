@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_each_failed_attempt_is_reported_in_order(
 
 
 @pytest.fixture
-def dead_port() -> int:
-    with socket.socket() as holder:
+def dead_port() -> Iterator[int]:
+    with socket.socket() as holder:  # so that nobody else gets it
         holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
+        yield int(holder.getsockname()[1])
