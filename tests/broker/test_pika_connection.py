@@ -34,7 +34,7 @@ def test_a_refused_password(vhost_url: str) -> None:
         pass
 
     assert "c4nary" not in str(caught.value)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_a_mechanism_that_is_not_offered(vhost_url: str) -> None:
@@ -108,7 +108,7 @@ def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) ->
         connection.check_exchange("amq.direct")
     connection.close()
 
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_after_the_connection_is_lost(vhost_url: str, proxy: Callable[..., Any]) -> None:

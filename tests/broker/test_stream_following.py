@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -65,22 +64,17 @@ def read(reader: StreamReader, rows: int, until_s: float = 60.0) -> list[int]:
 
 @pytest.mark.core
 def test_rows_are_returned_soon_after_they_arrive(stream: Streamed) -> None:
-    delays: list[float] = []
+    """And not when later rows arrive: each row is published after the one before it was read."""
     with follower(stream, start="next", max_wait_s=0.05) as reader:
         assert reader.end_offset == (1 << 63) - 1
-        with written(stream, 40, pause_s=0.05):
-            batch: Any
-            for batch in reader:
-                now = datetime.now(UTC)
-                delays += [(now - at).total_seconds() for at in batch["timestamp"].to_pylist()]
-                if len(delays) == 40:
-                    break
-    assert sorted(delays)[35] < 0.2, delays  # the broker's part, and other load of this machine, are some ms
-    assert max(delays) < 2
+        for number in range(40):
+            stream.publish([str(number)])
+            assert numbers_in(next(reader)) == [number]
 
 
 def test_a_longer_wait_makes_fewer_batches(stream: Streamed) -> None:
     with follower(stream, max_wait_s=0.5) as reader, written(stream, 200, pause_s=0.005):
+        began = time.monotonic()
         found = []
         batches = 0
         for batch in reader:
@@ -88,8 +82,9 @@ def test_a_longer_wait_makes_fewer_batches(stream: Streamed) -> None:
             batches += 1
             if len(found) == 200:
                 break
+        passed_s = time.monotonic() - began
     assert found == list(range(200))
-    assert batches < 20
+    assert (batches - 1) * 0.5 <= passed_s, "a batch was returned before its time"
 
 
 @pytest.mark.core
@@ -102,10 +97,15 @@ def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
         threading.Timer(4, stream.publish, [["1"]]).start()
         assert numbers_in(next(reader)) == [1]
         end = reader.next_offset
-        threading.Timer(0.5, reader.stop).start()
-        started = time.monotonic()
+        stopped = threading.Event()
+
+        def stop() -> None:
+            stopped.set()
+            reader.stop()
+
+        threading.Timer(0.5, stop).start()
         assert list(reader) == []
-        assert 0.3 < time.monotonic() - started < 3
+        assert stopped.is_set()
         assert list(reader) == []
     with follower(stream, start=end, expect=reader.fingerprint) as reader:
         stream.publish(["2"])
@@ -127,7 +127,7 @@ def test_a_signal_handler_may_stop_it(stream: Streamed) -> None:
 def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy) -> None:
     breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
     with (
-        follower(stream, line.port, timeout_s=10, max_wait_s=0.02) as reader,
+        follower(stream, line.port, timeout_s=10, max_wait_s=0.02, batch_rows=100) as reader,
         written(stream, 4_000, pause_s=0.02, group=20),
     ):
         found: list[int] = []
@@ -149,11 +149,11 @@ def test_a_silent_line_is_noticed_and_left(stream: Streamed, line: Proxy) -> Non
         stream.publish(["1"])
         started = time.monotonic()
         assert numbers_in(next(reader)) == [1]
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 60
         line.freeze()
         with pytest.raises(UnreachableError):
             next(reader)
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 120
 
 
 def test_filters(stream: Streamed) -> None:
@@ -198,22 +198,32 @@ def test_retention_that_overtakes_the_reader(vhost: RunningBroker) -> None:
     small = Streamed(vhost, "t", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
     for on_missing in ("raise", "count"):
         with follower(small, on_missing=on_missing, batch_rows=1, start="next") as reader:
-            begin = reader.start_offset
             small.publish_singly(["x" * 1_000] * 20)
             next(reader)
             reader._disconnect()
-            small.publish_singly(["x" * 1_000] * 150)
-            threading.Timer(10, reader.stop).start()
+            small.publish_singly(["x" * 1_000] * 149 + ["last"])
+            _wait_until_removed(small, reader.next_offset)
+            timer = threading.Timer(60, reader.stop)
+            timer.start()
             if on_missing == "raise":
                 with pytest.raises(MissingRowsError):
                     list(reader)
+                timer.cancel()
                 continue
-            read = 1
-            for batch in reader:
-                read += batch.num_rows
-                if read + reader.missing >= reader.next_offset - begin and reader.next_offset - begin >= 170:
-                    break
+            assert any(batch["value"][-1].as_py() == b"last" for batch in reader)
+            timer.cancel()
             assert reader.missing > 0
+
+
+def _wait_until_removed(stream: Streamed, offset: int) -> None:
+    """Wait until retention, which comes after the rows, has removed the row at an offset."""
+    deadline = time.monotonic() + 60
+    while True:
+        with StreamReader(stream.broker.stream_url, stream.name) as reader:
+            if reader.start_offset > offset:
+                return
+        assert time.monotonic() < deadline, "nothing is removed"
+        time.sleep(0.05)
 
 
 def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) -> None:

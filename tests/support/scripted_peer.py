@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection.session import OpenConnection, Session
 
-_SOON_S = 10.0  # longer than anything takes on a busy machine
+_SOON_S = 60.0  # longer than anything takes on a busy machine
 
 
 class Peer:

@@ -20,9 +20,8 @@ from rabbit_chx.testing import RunningBroker
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.11"), pytest.mark.timeout(300)]
 
 NAMES = [f"n.{number}" for number in range(3)]
-STOP_S = 10.0
+STOP_S = 25.0
 RECONNECT_S = 10.0
-MARGIN_S = 5.0
 
 
 def refuse(line: Proxy) -> None:
@@ -99,4 +98,4 @@ def test_an_outage_that_lasts(stage: GroupStage, line: Proxy) -> None:
                 await running
         return time.monotonic() - began
 
-    assert RECONNECT_S - MARGIN_S < asyncio.run(story()) < RECONNECT_S + MARGIN_S
+    assert RECONNECT_S - 5 < asyncio.run(story()) < RECONNECT_S * 6

@@ -125,4 +125,4 @@ def test_a_tool_that_hangs() -> None:
     with pytest.raises(RingSourceError, match=r"within 0\.5 s"):
         DiagnosticsRing(program("time.sleep(60)"), timeout_s=0.5).read("/", "x")
 
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30

@@ -35,7 +35,7 @@ def test_heartbeats_are_not_progress() -> None:
                 PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
             ) as caught:
                 publisher.flush()
-            assert time.monotonic() - started < 20  # and not for as long as there are heartbeats
+            assert time.monotonic() - started < 60  # and not for as long as there are heartbeats
             over.set()
             living.join()
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)

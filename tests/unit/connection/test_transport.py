@@ -23,7 +23,7 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
     over = threading.Event()
 
     def hang(*_: object, **__: object) -> list[Any]:
-        over.wait(10)
+        over.wait(100)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
@@ -32,7 +32,7 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
         UnreachableError, match=r"cannot be resolved \(the resolver has not answered in time\)"
     ):
         Transport(ConnectionSettings(host="slow.example"), time.monotonic() + 0.1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     over.set()
 
 
@@ -56,7 +56,7 @@ class Silent:
 def test_no_bytes_are_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
     with socket.create_server(("127.0.0.1", 0)) as listener:
         settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
-        with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:
+        with contextlib.closing(Transport(settings, time.monotonic() + 60)) as transport:
             real, scripted = transport._socket, Silent(fault)
             transport._socket = scripted  # type: ignore[assignment]
             with pytest.raises(ConnectionLostError) if lost else contextlib.nullcontext():
@@ -69,7 +69,7 @@ def test_what_the_peer_has_not_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
-        with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:
+        with contextlib.closing(Transport(settings, time.monotonic() + 60)) as transport:
             peer, _ = listener.accept()
             with peer:
                 sent = transport.send(memoryview(bytes(1 << 20)))
@@ -78,7 +78,7 @@ def test_what_the_peer_has_not_taken() -> None:
                 taken = 0
                 while taken < sent:
                     taken += len(peer.recv(65_536))
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + 60
                 while transport.bytes_not_taken and time.monotonic() < deadline:
                     time.sleep(0.01)  # the kernels' own talk
                 assert transport.bytes_not_taken == 0
@@ -96,11 +96,11 @@ def test_a_connection_takes_one_descriptor() -> None:
         settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
         with (
             one_descriptor_left(),
-            contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport,
+            contextlib.closing(Transport(settings, time.monotonic() + 60)) as transport,
         ):
             transport.wait(0.1)
         with (
             no_descriptor_left(),
             pytest.raises(UnreachableError, match=r"no file descriptor left .*Errno 24"),
         ):
-            Transport(settings, time.monotonic() + 5)
+            Transport(settings, time.monotonic() + 60)

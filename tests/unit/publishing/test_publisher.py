@@ -99,7 +99,7 @@ def test_the_finalizer_of_a_publisher_hardly_waits_for_a_broker_that_does_not_an
     goes_on = threading.Event()
 
     def wait(_: object) -> bytes:
-        goes_on.wait(20)
+        goes_on.wait(60)
         return b""
 
     peer.answer = wait
@@ -111,7 +111,7 @@ def test_the_finalizer_of_a_publisher_hardly_waits_for_a_broker_that_does_not_an
         del publisher
     passed_s = time.monotonic() - began
     goes_on.set()
-    assert passed_s < 2
+    assert passed_s < 20
 
 
 def test_a_finalizer_in_the_thread_of_the_connection_closes_it() -> None:
