@@ -219,14 +219,15 @@ def test_a_requeue_keeps_the_consumer_that_is_active(rabbit: Rabbit, url: str) -
 
 @pytest.mark.parametrize("more", [{"x-delivery-limit": -1}], indirect=True)
 def test_a_negative_delivery_limit_loses_what_is_returned_before_4_0(rabbit: Rabbit, url: str) -> None:
+    left = [*HELD, *BEHIND] if rabbit.release.numbers >= (4, 0, 0) else BEHIND
+
     async def story() -> list[int]:
         async with Consumer(url, 10) as holder:
             await holder.has(10)
             async with Consumer(url, 100) as waiting:
                 await fail_channel(holder)
-                await waiting.has(10)
+                await waiting.has(len(left))
                 await asyncio.sleep(1)
                 return waiting.got
 
-    kept = [*HELD, *BEHIND]
-    assert asyncio.run(story()) == (kept if rabbit.release.numbers >= (4, 0, 0) else BEHIND)
+    assert asyncio.run(story()) == left
