@@ -159,7 +159,11 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
     ) as caught:
         asyncio.run(run_until_it_fails(stage, handle))
     assert isinstance(caught.value.__cause__, ValueError)
-    assert ready(stage, str(caught.value.queue)) == 3
+
+    async def returned() -> None:  # the queue takes its messages back after the connection is closed
+        await eventually(lambda: ready(stage, str(caught.value.queue)) == 3, "the rest is in the queue")
+
+    asyncio.run(returned())
 
     def of_that_queue() -> list[int]:
         return [message.number for message in stage.handled if message.queue == caught.value.queue]
@@ -177,7 +181,7 @@ async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
     async with ConsumerGroup(
         stage.url, stage.queues, member="a", pace=QUICK, retries=1, backoff_s=0.01
     ) as group:
-        await asyncio.wait_for(group.run(handle), 30)
+        await asyncio.wait_for(group.run(handle), 60)
 
 
 def test_dead_letters(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,8 +248,12 @@ def test_the_health_of_a_member(stage: GroupStage, caplog: pytest.LogCaptureFixt
             stage.publish(1)
             await eventually(stage.all_handled, "all is handled")
             async with stage.member("b") as b:
-                await eventually(lambda: b.healthy().not_owned, "a still holds the queues of b")
-                seen.append(b.healthy())
+
+                def waits_for_three() -> bool:
+                    seen[:] = [b.healthy()]
+                    return len(seen[0].not_owned) == 3
+
+                await eventually(waits_for_three, "a still holds the queues of b")
                 await asyncio.to_thread(stage.publish, 1)
                 await eventually(lambda: a.healthy() and b.healthy(), "each has its queues")
                 await eventually(stage.all_handled, "all is handled")
@@ -256,7 +264,6 @@ def test_the_health_of_a_member(stage: GroupStage, caplog: pytest.LogCaptureFixt
 
     asyncio.run(story())
     during, after = seen
-    assert len(during.not_owned) == 3
     assert not during
     assert not after.connected
     assert not after
@@ -278,7 +285,7 @@ def test_two_members_of_one_name(stage: GroupStage) -> None:
                 InputError, match=r"is the member 'a' of this group: give each process a name"
             ):
                 async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
-                    await asyncio.wait_for(twin.run(noted), 15)
+                    await asyncio.wait_for(twin.run(noted), 60)
             stage.publish(20)
             await eventually(stage.all_handled, "the others go on")
             assert a.members == b.members == ("a", "b")
@@ -367,7 +374,11 @@ def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
     async def story() -> None:
         async with stage.member("a", prefetch=PREFETCH, handle=handle):
             await asyncio.to_thread(stage.publish, 5)
-            await eventually(lambda: "a handler exceeded the consumer timeout" in caplog.text, "it is logged")
+            # RabbitMQ 4.3.6 may overlook a timeout until the next operation on the queue.
+            while "a handler exceeded the consumer timeout" not in caplog.text:
+                await asyncio.sleep(2)
+                await asyncio.to_thread(stage.publish, 1)
+                assert stage.sent < 35, "a timeout is overlooked in spite of operations on the queue"
 
     asyncio.run(story())
     assert "the broker cancelled the consumer of 'q.0'" in caplog.text

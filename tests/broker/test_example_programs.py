@@ -88,7 +88,7 @@ def test_a_probe_shows_the_health_of_a_member(
             return 0, b""
 
     def probe_until(status: int) -> bytes:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (found := probe())[0] != status:
             assert time.monotonic() < deadline, found
             time.sleep(0.02)
@@ -102,4 +102,4 @@ def test_a_probe_shows_the_health_of_a_member(
         assert b"connected=True" in probe_until(200)
     finally:
         program.terminate()
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0

@@ -64,7 +64,7 @@ def _ring() -> Topology:
 
 def _wait_for_consumers(site: ChangedSite, count: int) -> None:
     """Wait until the management API lists so many consumers, which takes it some seconds."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while len(site.request("GET", "consumers")) < count:
         assert time.monotonic() < end, "the consumers are not listed"
         time.sleep(0.1)
@@ -76,7 +76,7 @@ def _unbind(site: ChangedSite, slot: str) -> None:
 
 
 def _wait_for_parked(site: ChangedSite, count: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while _count(site, "events.park") < count:
         assert time.monotonic() < end, "nothing is parked"
         time.sleep(0.02)

@@ -257,7 +257,7 @@ def test_the_writers_are_those_of_the_management_api(
     (before,) = answer("stream", "show", STREAMS[0], *group, *trips.at)["streams"]
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         connection.store_offset("billing", STREAMS[0], before["last"]["offset"] - 1)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while connection.query_offset("billing", STREAMS[0]) is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -83,7 +83,7 @@ def publish(ids: range, publisher_id: int = 0, row: bytes = ROW) -> bytes:
 def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[Kind]], bool]) -> list[Kind]:
     """The events of a kind, until there are enough of them."""
     found: list[Kind] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not enough(found):
         assert time.monotonic() < deadline, f"only {found}"
         found += [event for event in stream.events(1) if isinstance(event, kind)]
@@ -443,7 +443,7 @@ def test_leader_and_replicas_of_a_cluster(chx_cluster: RunningCluster) -> None:
     with closing(StreamConnection(settings[0])) as first:
         first.create_stream("s", {"initial-cluster-size": "3"})
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while len((places := first.metadata(["s"])["s"]).replicas) < 2:  # they start behind the leader
                 assert time.monotonic() < deadline, places
                 time.sleep(0.1)

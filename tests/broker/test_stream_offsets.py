@@ -42,7 +42,7 @@ def stored(stream: Streamed) -> int | None:
 
 def stored_in_time(stream: Streamed, least: int = 0) -> int:
     """What is stored, once it is at least this: the broker does not reply to the command."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while (found := stored(stream)) is None or found < least:
         assert time.monotonic() < until
         time.sleep(0.05)

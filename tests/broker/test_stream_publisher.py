@@ -86,7 +86,7 @@ def claim(connection: StreamConnection, row_id: int) -> None:
     connection.declare_publisher(0, "s", "load")
     row = b"\0Su\xa0\2hi"
     connection.send(frame(Key.PUBLISH, struct.pack(">BIQI", 0, 1, row_id, len(row)) + row))
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not any(isinstance(event, Confirms) for event in connection.events(1)):
         assert time.monotonic() < until
 

@@ -67,7 +67,7 @@ def request(connection: http.client.HTTPConnection, method: str, path: str, body
 def wait_for_health(port: int, status: int) -> None:
     """Wait until the probe gets this answer."""
     seen: int | None = None
-    for _ in range(300):
+    for _ in range(600):
         with suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
             seen = request(connection, "GET", "/health")
@@ -76,6 +76,18 @@ def wait_for_health(port: int, status: int) -> None:
                 return
         time.sleep(0.1)
     pytest.fail(f"the probe answers {seen}, and not {status}")
+
+
+def wait_for_accepted(answers: list[dict[bytes, int]], count: int) -> None:
+    """Wait until so many more requests are accepted."""
+
+    def accepted() -> int:
+        return sum(status == 202 for part in answers for status in list(part.values()))
+
+    wanted, deadline = accepted() + count, time.monotonic() + 60
+    while accepted() < wanted:
+        assert time.monotonic() < deadline, f"{accepted()} of {wanted} requests are accepted"
+        time.sleep(0.05)
 
 
 def send_until(stopped: threading.Event, port: int, way: str, number: int, answers: dict[bytes, int]) -> None:
@@ -123,13 +135,13 @@ def test_each_accepted_request_is_in_a_queue_though_the_broker_is_killed(
         ]
         for client in clients:
             client.start()
-        time.sleep(2)
+        wait_for_accepted(answers, 50)
         vhost.kill()
         wait_for_health(port, 503)
         time.sleep(8)  # longer than the service waits for a connection
         vhost.start()
         wait_for_health(port, 200)
-        time.sleep(2)
+        wait_for_accepted(answers, 101)
         stopped.set()
         for client in clients:
             client.join(60)

@@ -204,7 +204,7 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while "spark:-:0.0.0" not in names():
             assert time.monotonic() < until, names()
             time.sleep(0.2)  # the page is a few seconds late
@@ -225,7 +225,7 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"key": ["k"], "value": ["one"]})
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         victims: list[str] = []
         while not victims:
             assert time.monotonic() < until

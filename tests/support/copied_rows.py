@@ -64,7 +64,7 @@ def _taken(
             taken.append((headers.get("x-routing-key", method.routing_key), properties, content))
 
     channel.basic_consume(stream, take, arguments={"x-stream-offset": offset})
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while len(taken) < rows:
         assert time.monotonic() < until, f"{len(taken)} of {rows} rows came"
         connection.process_data_events(time_limit=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pika
@@ -17,8 +17,10 @@ ORDERED = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 
 @contextmanager
-def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[pika.BlockingConnection]:
-    """Consume queues with these priorities, one message at a time, which is never acked."""
+def consuming(
+    url: str, member: str, priorities: Mapping[str, int], deliver: Callable[..., None] = lambda *_: None
+) -> Iterator[pika.BlockingConnection]:
+    """Consume queues with these priorities, one message at a time, which is passed to `deliver` and never acked."""
     # Nobody serves the connection.
     with pika.BlockingConnection(pika_parameters(f"{url}?heartbeat=0")) as connection:
         channel = connection.channel()
@@ -26,7 +28,7 @@ def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[
         for queue, priority in priorities.items():
             channel.basic_consume(
                 queue,
-                lambda *_: None,
+                deliver,
                 consumer_tag=f"rabbit-chx.group.{member}.{queue[-1]}a5e",
                 arguments={"x-priority": priority},
             )
@@ -34,21 +36,33 @@ def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[
 
 
 def wait_for_figures(management: Management, vhost: str, *, active: int, messages: int) -> None:
-    """Wait until the management API knows of so many active consumers, and messages; it may be 5 s late."""
+    """Wait until the management API knows of so many active consumers, which hold one message each, and messages; it may be 5 s late."""
     query = {"disable_stats": "true", "enable_queue_totals": "true"}
-    deadline = time.monotonic() + 30
-    while (
-        sum(consumer["active"] for consumer in management.request("GET", "consumers", vhost)),
-        sum(queue["messages"] for queue in management.request("GET", "queues", vhost, query=query)),
-    ) != (active, messages):
-        assert time.monotonic() < deadline, "the management API does not tell what is there"
+    deadline = time.monotonic() + 60
+    while True:
+        consumers = management.request("GET", "consumers", vhost)
+        queues = management.request("GET", "queues", vhost, query=query)
+        found = (
+            sum(consumer["active"] for consumer in consumers),
+            sum(queue["messages_unacknowledged"] for queue in queues),
+            sum(queue["messages"] for queue in queues),
+        )
+        known = {
+            each["name"] for each in management.request("GET", "connections") if each.get("connected_at")
+        }
+        is_known = all(consumer["channel_details"].get("connection_name") in known for consumer in consumers)
+        if found == (active, active, messages) and is_known:
+            return
+        assert time.monotonic() < deadline, f"the management API does not tell what is there: {found}"
         time.sleep(0.2)
 
 
 def _hold(url: str, member: str, queue: str, priority: str) -> None:
     """Hold a message until this process is killed, or for a minute."""
-    with consuming(url, member, {queue: int(priority)}) as connection:
-        connection.process_data_events(2)
+    held: list[object] = []
+    with consuming(url, member, {queue: int(priority)}, lambda *message: held.append(message)) as connection:
+        while not held:
+            connection.process_data_events(1)
         print("holds", flush=True)  # noqa: T201  # for the test that started it
         connection.process_data_events(60)
 

@@ -84,7 +84,7 @@ class Streamed:
             for number in (1, 2, 3):
                 connection.send(frames.frame(_STORE_OFFSET, texts + number.to_bytes(8)))
                 time.sleep(0.05)  # those that come together are in one chunk
-            until = time.monotonic() + 30
+            until = time.monotonic() + 60
             while (found := finder.chunk_at(self.name, behind, chunk_selector="all")) is None:
                 assert time.monotonic() < until, "the broker stores no offset"
                 time.sleep(0.05)
