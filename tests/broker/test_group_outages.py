@@ -25,6 +25,10 @@ def owned(broker: RunningBroker) -> RunningBroker:
     return broker
 
 
+def connections(broker: RunningBroker) -> set[str]:
+    return set(broker.run("rabbitmqctl", "-q", "list_connections", "pid").splitlines())
+
+
 def test_a_queue_that_exists_until_the_node_restarts(
     owned: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,10 +41,13 @@ def test_a_queue_that_exists_until_the_node_restarts(
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"holds\n"
-        with consuming(vhost_url, "above", {"q.0": 5}) as connection:
-            connection.process_data_events(1)
+        with consuming(vhost_url, "above", {"q.0": 5}):
+            before = connections(owned)
             holder.kill()
             holder.wait()
+            deadline = time.monotonic() + 60
+            while connections(owned) == before:
+                assert time.monotonic() < deadline, "the broker does not notice that the process is dead"
             time.sleep(1)  # it takes its messages back, if it does
 
     async def story() -> None:
