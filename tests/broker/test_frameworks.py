@@ -44,7 +44,7 @@ class Programs:
             env=self._environment,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=120,
             check=True,
         ).stdout.splitlines()
 
@@ -54,12 +54,12 @@ class Programs:
         process = subprocess.Popen(
             [sys.executable, *arguments], cwd=EXAMPLES, env=self._environment, stdout=out, stderr=out
         )
-        self.ends.callback(process.wait, 30)
+        self.ends.callback(process.wait, 60)
         self.ends.callback(process.terminate)
 
     def handled(self, count: int) -> list[str]:
         """Wait until the programs have printed that many messages. Return them as `queue key number`."""
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 90
         while len(found := MESSAGE.findall(printed := self._output.read_text())) < count:
             assert time.monotonic() < deadline, printed
             time.sleep(0.1)

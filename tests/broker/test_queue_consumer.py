@@ -75,7 +75,7 @@ def numbers(deliveries: list[UnsettledMessage]) -> list[int]:
 
 def until_ready(settings: ConnectionSettings, queue: str, count: int) -> None:
     """Wait until a queue has so many messages: a quorum queue gives back a moment later than it says."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with closing(QueueConsumer(settings)) as consumer:
         while (ready := consumer.ready(queue)) != count:
             assert time.monotonic() < deadline, ready
@@ -96,7 +96,7 @@ def test_what_is_given_back_often_is_as_before(
                 assert numbers(taken) == list(range(2_500))
                 assert {delivery.redelivered for delivery in taken} == {number > 0}
             assert len(set(numbers(taken))) == 2_500
-            assert consumer.ready(queue) == 500
+            until_ready(settings, queue, 500)
         until_ready(settings, queue, 3_000)
     headers = [dict(properties_in(delivery.properties).get("headers", ())) for delivery in taken]
     assert is_in_place != any(b"x-delivery-count" in names for names in headers)
@@ -160,13 +160,16 @@ def test_few_messages_are_fetched_and_given_back(settings: ConnectionSettings, q
     assert sum(again) <= 60
 
 
-def test_a_queue_that_has_no_more_ends_at_once(settings: ConnectionSettings) -> None:
+def test_a_queue_that_has_no_more_ends_at_once(
+    settings: ConnectionSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_consumer, "_PATIENCE_S", 60.0)
     fill(settings, "quorum", 3)
     began = time.monotonic()
     with closing(QueueConsumer(settings)) as consumer:
         assert len(consumer.take("quorum", 10, EVERYTHING)) == 3
         assert consumer.take("quorum", 10, EVERYTHING) == consumer.take("classic", 10, EVERYTHING) == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_others_come_first(

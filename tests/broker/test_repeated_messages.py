@@ -62,7 +62,7 @@ def test_the_handler_of_a_group(queue: str, vhost_url: str, tmp_path: Path) -> N
                 if handled.total() == 2 * ROWS:
                     group.stop()
 
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 await group.run(handle)
 
     with closing(sqlite3.connect(tmp_path / "effects.db")) as db:

@@ -64,13 +64,14 @@ def test_the_next_reader_starts_after_the_stored_offset(
             if len(found) >= 150:
                 break
     last = reader.next_offset - 1
-    assert stored(stream) == last
+    assert stored_in_time(stream, last) == last
     with named(stream, start=50) as reader:
         assert reader.start_offset == last + 1
         for batch in reader:
             found += numbers_in(batch)
             reader.store_offset(batch)
     assert found == list(range(50, 300))
+    assert stored_in_time(stream, 299) == 299
     with named(stream, start="first") as reader:
         assert list(reader) == []
     with pytest.raises(InputError, match="has no name, or is closed"):
@@ -84,9 +85,17 @@ def test_a_position_is_written_while_the_stream_is_idle(
     stream.publish(["0"])
     with named(stream, end="never") as reader:
         reader.store_offset(next(reader))
-        threading.Timer(2.5, reader.stop).start()
+        written = list[int]()
+
+        def stop_when_stored() -> None:
+            try:
+                written.append(stored_in_time(stream))
+            finally:
+                reader.stop()
+
+        threading.Thread(target=stop_when_stored).start()
         assert list(reader) == []
-        assert stored(stream) == 0
+        assert written == [0]
 
 
 def test_a_reader_that_is_killed_soon_after_each_start_advances(stream: Streamed) -> None:

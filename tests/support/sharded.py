@@ -16,7 +16,7 @@ from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
 from rabbit_chx.topology.live.shards import ShardedExchange
 
-LONGEST_S = 30
+LONGEST_S = 60
 LOOK_EVERY_S = 0.2
 
 
