@@ -96,7 +96,8 @@ def test_a_probe_shows_the_health_of_a_member(
 
     try:
         assert b"connected=True" in probe_until(200)
-        way.close()
+        way.refuse()
+        way.cut()
         assert b"connected=False" in probe_until(503)
         way.accept()
         assert b"connected=True" in probe_until(200)

@@ -31,6 +31,12 @@ from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
 pytestmark = pytest.mark.broker
 
 
+async def idle(vhost: RunningBroker) -> None:
+    """Wait until the shards are empty and have no consumer: a queue notices later that its consumer is gone."""
+    while {(shard.messages, shard.consumers) for shard in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
 @in_a_loop
 async def test_all_shards_are_consumed_and_followed(vhost: RunningBroker) -> None:
     handled = Handled()
@@ -46,11 +52,8 @@ async def test_all_shards_are_consumed_and_followed(vhost: RunningBroker) -> Non
             await until(lambda: set(consumer.queues) == set(names))
             await published(vhost.url, 500, 500)
             await until(lambda: handled.count == 1_000)
-        async with asyncio.timeout(LONGEST_S):  # a queue notices later that its consumer is gone
-            while [(shard.messages, shard.consumers) for shard in (await found(vhost)).shards] != [
-                (0, 0)
-            ] * 4:
-                await asyncio.sleep(0.1)
+        await asyncio.wait_for(idle(vhost), LONGEST_S)
+        assert len((await found(vhost)).shards) == 4
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(1_000))
     assert handled.queues == set(names)
     assert consumer.queues == ()

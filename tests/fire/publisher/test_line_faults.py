@@ -119,7 +119,8 @@ def test_connections_refused(
     line = way()
 
     def refuse(_: Run) -> None:
-        line.close()
+        line.refuse()
+        line.cut()
         time.sleep(5)
         line.accept()
 
