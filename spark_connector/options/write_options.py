@@ -151,7 +151,7 @@ class WriteOptions:
     brokers: Brokers
     # fmt: off
     exchange: str = option(
-        "exchange", TEXT, "the exchange, which must exist", default="", heading="What is published"
+        "exchange", TEXT, "the exchange, of any type, which must exist", default="", heading="What is published"
     )
     allow_exchange_column: bool = option(
         "allowExchangeColumn", FLAG, "allow the column `exchange`", default=False, only="amqp"
@@ -350,6 +350,17 @@ class WriteOptions:
     def to_streams(self) -> bool:
         """True if rows are published by the stream protocol."""
         return self.brokers.addresses[0].protocol == "stream"
+
+    @property
+    def needs_hashing(self) -> str | None:
+        """The first given option that needs an exchange that hashes; None without one."""
+        given = {
+            "routing": self.client_routing,
+            "ring": self.ring is not None,
+            "ringVia": self.ring_via is not None,
+            "ordering": self.keep_order,
+        }
+        return next((name for name, is_given in given.items() if is_given), None)
 
     @property
     def target(self) -> str:

@@ -1,4 +1,4 @@
-"""The check before publishing that an exchange exists and has the type x-consistent-hash or x-modulus-hash."""
+"""The look at an exchange before publishing: it exists, and has a type."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
 from rabbit_chx.publishing.encoder import exchange_name
 
-_TYPE, _MODULUS = "x-consistent-hash", "x-modulus-hash"
+_HASHING = ("x-consistent-hash", "x-modulus-hash")
+#: A type that each broker has.
+_BUILT_IN = "direct"
 
 
 @dataclass(frozen=True, slots=True)
-class HashExchangeFacts:
-    """Properties of a hash exchange that AMQP reports.
+class ExchangeFacts:
+    """Properties of an exchange that AMQP reports.
 
     Attributes:
         version: the broker's version, such as ``"4.3.6"``.
+        type: the type; None if the user may not configure the exchange, since only a refused declaration reports it.
         alternate_exchange: whether an argument of the exchange names an alternate exchange, which gets unroutable messages instead of the
             publisher. One that a policy sets is not visible here.
     """
 
     version: str
+    type: str | None
     alternate_exchange: bool
 
+    @property
+    def is_hashing(self) -> bool:
+        """True unless the type is known and is none that hashes."""
+        return self.type is None or self.type in _HASHING
 
-def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
-    """Check over a short connection that the exchange exists and has the type x-consistent-hash, else over another x-modulus-hash.
 
-    A passive declare checks only the name. A second declare checks the type; it changes nothing on an existing exchange, and of the
+def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _HASHING[0]) -> ExchangeFacts:
+    """Return the properties of an exchange, over short connections; a NotFoundError if it does not exist.
+
+    A passive declare checks only the name. A second declare reports the type; it changes nothing on an existing exchange, and of the
     differences the broker reports the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). If the user may not
-    declare, the type stays unchecked. If the exchange is deleted between the two, the second creates it again.
+    declare, the type stays unknown. If the exchange is deleted between the two, the second creates it again.
+
+    Args:
+        settings: the broker.
+        exchange: the name.
+        type_: the expected type; another one is found by another declare.
     """
     exchange_name(exchange)
-    try:
-        return _look_at(settings, exchange, _TYPE)
-    except (AccessRefusedError, NotFoundError):
-        raise
-    except BrokerRefusedError as cause:
-        # From 4.3 on the other type needs no plugin.
-        if f"is of type {_MODULUS}" not in str(cause) and "unknown exchange type" not in str(cause):
-            raise
-        try:
-            return _look_at(settings, exchange, _MODULUS)
-        except BrokerRefusedError:
-            raise cause from None
-
-
-def _look_at(settings: ConnectionSettings, exchange: str, type_: str) -> HashExchangeFacts:
     where = f"{settings.masked_url}: exchange {exchange!r}"
-    alternate_exchange = False
+    found, alternate_exchange = type_, False
     with contextlib.closing(Connection(settings)) as connection:
+        version = str(connection.session.server.get("version", "unknown"))
         try:
             connection.request(_DeclareAnyName(exchange=exchange, passive=True))
         except NotFoundError as cause:
@@ -67,20 +67,20 @@ def _look_at(settings: ConnectionSettings, exchange: str, type_: str) -> HashExc
         try:
             connection.request(_DeclareAnyName(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
-            pass  # the user may publish but not configure, which is sufficient
+            return ExchangeFacts(version, None, alternate_exchange=False)
         except MismatchError as cause:
             if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
-                raise MismatchError(
-                    f"{where} is of type {match[1]}, not {_TYPE}: name the right exchange, "
-                    "or set preflight=false to write to this one",
-                    exchange=exchange,
-                    reply_code=cause.reply_code,
-                ) from None
+                found = match[1]
             alternate_exchange = "'alternate-exchange' for exchange" in str(cause)
         except BrokerRefusedError as cause:
-            cause.exchange = exchange
-            raise
-        return HashExchangeFacts(str(connection.session.server.get("version", "unknown")), alternate_exchange)
+            # Without its plugin, the broker does not know the type. Some types need arguments.
+            found = _BUILT_IN if "unknown exchange type" in str(cause) and type_ != _BUILT_IN else type_
+            if found == type_ and type_ in (*_HASHING, _BUILT_IN):
+                cause.exchange = exchange
+                raise
+    if found == type_:
+        return ExchangeFacts(version, type_, alternate_exchange)
+    return look_at_exchange(settings, exchange, found)
 
 
 class _DeclareAnyName(commands.Exchange.Declare):

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError, PublishError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import ConsistentHashExchange
@@ -37,7 +37,7 @@ from spark_connector.reports import (
     save_report,
 )
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.exchange_check import look_at_hash_exchange
+from spark_connector.writing.exchange_check import look_at_exchange
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,
@@ -61,7 +61,7 @@ _MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 def check_broker(
     options: WriteOptions, *, patient: bool = False, answer: PreflightAnswer | None = None
 ) -> tuple[str, ...]:
-    """Check that the broker accepts the user, and that the exchange exists and hashes consistently; return notes for the report.
+    """Check that the broker accepts the user, and that the exchange exists and has the type that options need; return notes for the report.
 
     The broker is not asked if ``preflight`` is false, if only a column contains exchanges, or if only the executors have the password.
 
@@ -80,11 +80,17 @@ def check_broker(
         _log.info("the broker was not checked before the write: %s", cause)
         return ("the broker was not checked before the write: only the executors have the password",)
     try:
-        facts = options.brokers.call_first_reachable(lambda to: look_at_hash_exchange(to, options.exchange))
+        facts = options.brokers.call_first_reachable(lambda to: look_at_exchange(to, options.exchange))
     except UnreachableError:
         if not patient:
             raise
         return ("the broker was not checked before the write: no address answered",)
+    if not facts.is_hashing and (needed := options.needs_hashing):
+        raise MismatchError(
+            f"exchange {options.exchange!r} is of type {facts.type}, and option {needed!r} needs x-consistent-hash or x-modulus-hash: "
+            "name another exchange, or leave the option out",
+            exchange=options.exchange,
+        )
     notes: tuple[str, ...] = ()
     if facts.alternate_exchange:
         effect = (
