@@ -47,7 +47,7 @@ class RepairReport:
         changes: the completed changes.
         ring: the ring afterwards.
         gap_s: the upper bound of the longest time that a member was without a bucket, in seconds; None if it was not measured.
-        left: the findings of a check afterwards.
+        left: the findings of a check afterwards, or if a repair has no steps.
         problem: the error, in words; None without an error.
         asks: True if it is printed before a question, and not as the result.
     """
@@ -68,12 +68,14 @@ class RepairReport:
     @property
     def code(self) -> int:
         """The exit code."""
+        if self.state == "unchanged" and self.left:
+            return ExitCode.DIFFERENCE
         return _CODES[self.state]
 
     def blocks(self) -> Iterator[Block]:
         """Return the planned or completed changes."""
         if self.state == "unchanged":
-            yield Facts([*self.about, ("repair", "nothing to do: the ring is sound")])
+            yield from self._unchanged()
         elif self.state in ("planned", "refused"):
             yield from self._planned()
         elif self.state == "applied":
@@ -81,6 +83,14 @@ class RepairReport:
         else:
             done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
             yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
+
+    def _unchanged(self) -> Iterator[Block]:
+        if not self.left:
+            yield Facts([*self.about, ("repair", "nothing to do: the ring is sound")])
+            return
+        yield Facts([*self.about, ("repair", "no bind or unbind of this exchange helps")])
+        for finding in self.left:
+            yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
 
     def _planned(self) -> Iterator[Block]:
         ending = []
@@ -162,7 +172,7 @@ def repair(
     and second bindings are removed, and bindings without buckets are made again. The members keep their
     order; slots get the order of their numbers.
 
-    By default the steps are only shown (exit code 1; 0 if none is required). --apply performs them over one
+    By default the steps are only shown (exit code 1; 0 if the ring is sound). --apply performs them over one
     channel, then reads and compares the ring. At a terminal it asks first, unless --yes is given.
 
     The file's max_share_moved applies. A refusal names the option that permits the repair.
@@ -192,7 +202,8 @@ def repair(
             if given.applies:
                 say("the repair is refused, and nothing was changed")
         elif not made.changes:
-            report = replace(report, state="unchanged")
+            left = check(live, wanted, exchange=exchange, file=given.file).findings
+            report = replace(report, state="unchanged", left=left)
         elif given.applies:
             if not given.yes and has_terminal():
                 show_planned(replace(report, asks=True), output)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.bindings import Destination, Place, weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.objects import (
@@ -307,6 +307,35 @@ def numbered_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMemb
     """Return the members of a ring of slots in the order of their numbers; None if they are not the slots of an exchange."""
     members = tuple(map(RingMember, SlotNames(exchange, len(bound)).refs))
     return members if bound and set(members) == set(bound) else None
+
+
+def repaired_members(
+    exchange: str, bound: Sequence[RingMember], ring: HashRing | None
+) -> tuple[RingMember, ...]:
+    """Return the members that the ring of an exchange has after a repair without a file: a check and a repair compare the ring with them.
+
+    Each bound destination is a member once, in the order of the ring; destinations without a bucket are last. Of several bindings of a
+    destination, the one whose weight is its number of buckets stays, or else the first. Slots are in the order of their numbers.
+
+    Args:
+        exchange: the exchange's name.
+        bound: its bindings.
+        ring: its ring; None if it is not known.
+    """
+    by_destination: dict[Destination, list[RingMember]] = {}
+    for member in bound:
+        by_destination.setdefault(member.destination, []).append(member)
+    order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
+    silent = [place for place in by_destination if place not in set(order)]
+    members = tuple(_kept_member(by_destination[place], ring) for place in (*order, *silent))
+    return numbered_slots(exchange, members) or members
+
+
+def _kept_member(members: Sequence[RingMember], ring: HashRing | None) -> RingMember:
+    if ring is None or len(members) == 1:
+        return members[0]
+    count = ring.buckets.count(members[0].destination)
+    return next((member for member in members if weight_of(*member.binding) == count), members[0])
 
 
 #: The number of seeds of each slot whose keys each queue has now.

@@ -143,3 +143,20 @@ def keys_in(shop: Shop, queue: str) -> set[str]:
         if method is None:
             return keys
         keys.add(str(method.routing_key))
+
+
+def test_an_empty_ring_is_sound_for_neither_command(
+    orders: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.channel.exchange_declare("empty", CHX, durable=True)
+    of = ["empty", *orders.live, *orders.via]
+    kinds = [finding["kind"] for finding in answer("ring", "check", *of, code=1)["findings"]]
+    assert kinds == ["unroutable-share", "hole"]
+    repaired = answer("ring", "repair", *of, code=1)
+    assert (repaired["state"], repaired["left"]) == ("unchanged", kinds)
+    assert main(["ring", "repair", *of]) == 1
+    shown = capsys.readouterr().out
+    assert "100.000% of all keys end in no queue" in shown
+    assert "sound" not in shown
+    assert main(["ring", "repair", "orders", *orders.live, *orders.via]) == 0
+    assert "nothing to do: the ring is sound" in capsys.readouterr().out

@@ -30,8 +30,8 @@ from rabbit_chx.topology.checking.check_rings import (
     differing_fields,
     live_ring_findings,
     misplaced_share,
+    own_order_findings,
     wanted_member_findings,
-    wanted_order_findings,
     wanted_ring_findings,
 )
 from rabbit_chx.topology.checking.check_slots import slot_findings
@@ -270,14 +270,15 @@ def _unreadable(name: str) -> Finding:
 
 def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of an ``x-consistent-hash`` exchange by itself, and its differences from the topology."""
-    yield from live_ring_findings(checked)
+    own = list(live_ring_findings(checked))
+    yield from own
     yield from slot_findings(checked)
     yield from queue_findings(_queues_of_ring(checked))
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.listed is not None:
         yield from _listed_ring_findings(checked, checked.listed)
-    elif numbered := numbered_slots(checked.name, checked.bound):
-        yield from wanted_order_findings(checked, numbered, "the numbers of its slots")
+    if checked.wanted is None:
+        yield from own_order_findings(checked, is_found=any(map(checked.is_fixed_by_repair, own)))
 
 
 def _misplaced(checked: CheckedExchange) -> float | None:

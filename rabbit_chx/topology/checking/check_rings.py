@@ -27,8 +27,9 @@ from rabbit_chx.topology.objects import (
     live_slots,
 )
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
+from rabbit_chx.topology.planning.ring_steps import LiveRing
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slots import SlotLayout, queues_of_slots
+from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
@@ -139,13 +140,33 @@ class CheckedExchange:
         """The command that applies the topology."""
         return apply_fix(self.file, external=self.external)
 
+    @cached_property
+    def wanted(self) -> tuple[RingMember, ...] | None:
+        """The members of the topology; None if it does not have them in an order."""
+        return None if self.listed is None or self.is_assumed else self.listed.ring
+
+    @cached_property
+    def repaired(self) -> tuple[RingMember, ...]:
+        """The members that the ring has after a repair."""
+        return repaired_members(self.name, self.bound, self.ring) if self.wanted is None else self.wanted
+
+    @cached_property
+    def needs_repair(self) -> bool:
+        """True if a repair has steps."""
+        return not LiveRing(self.name, self.ring, self.bound).is_made_by(self.repaired)
+
     @property
     def repair_command(self) -> str:
-        """The command that repairs the ring; where a wanted member has to be declared first, the one that applies the topology."""
-        wanted = () if self.listed is None else self.listed.ring or ()
-        if not all(self.reach.exists(member.destination) for member in wanted):
+        """The command that repairs the ring; the one that applies the topology if a repair has no steps, or a wanted member does not exist."""
+        has_members = all(self.reach.exists(member.destination) for member in self.wanted or ())
+        if not (has_members and self.needs_repair):
             return self.apply_command
-        return repair_fix(self.name, self.file, external=self.external)
+        file = None if self.wanted is None else self.file
+        return repair_fix(self.name, file, external=self.external)
+
+    def is_fixed_by_repair(self, finding: Finding) -> bool:
+        """Return True if a repair of the ring is the fix of a finding."""
+        return self.needs_repair and finding.fix.startswith(self.repair_command)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
         """Return the exact share of keys that move when a member is removed, for each of some members."""
@@ -185,6 +206,8 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
                 fix += "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)"
         if finding.kind == "hole" and not checked.bound:
             fix = f"bind a queue to {checked.name}: {checked.apply_command}"
+        elif finding.kind == "second-binding" and not checked.needs_repair:
+            fix = f"list {place!s} once, and {checked.apply_command}"
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
@@ -319,6 +342,20 @@ def wanted_member_findings(
         share = checked.shares.get(place, 0.0)
         message = f"{place!s} is bound and not in the topology: {percent(share)} of all keys go there"
         yield checked.finding("unexpected", message, fix, place, share)
+
+
+def own_order_findings(checked: CheckedExchange, *, is_found: bool) -> Iterator[Finding]:
+    """Yield a finding if a ring needs a repair by itself: slots that are not in the order of their numbers, or other buckets than its
+    bindings make, if no finding shows that yet (`is_found`).
+    """
+    if numbered_slots(checked.name, checked.repaired):
+        yield from wanted_order_findings(checked, checked.repaired, "the numbers of its slots")
+    elif checked.needs_repair and not is_found:
+        try:
+            yield from wanted_order_findings(checked, checked.repaired, "its bindings")
+        except InputError as error:
+            message = f"no broker of this release has a ring of its bindings: {error}"
+            yield checked.finding("different", message, checked.repair_command)
 
 
 def wanted_order_findings(

@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, HashRing
-from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing import Destination
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.checking.check import live_hash_exchange
 from rabbit_chx.topology.live.applying import group_changes
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.planning.plan import Plan
-from rabbit_chx.topology.slots import expanded, numbered_slots
+from rabbit_chx.topology.slots import expanded, repaired_members
 
 
 def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:
@@ -27,9 +26,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     It contains one exchange, with the live attributes and another ring; all other objects stay unchanged:
 
     - With `wanted`, the ring has the members of that topology, in its order.
-    - Without it, each bound destination is a member once, in the order of the live ring; destinations without a bucket are last. Of several
-      bindings of a destination, the one whose weight is its number of buckets stays, or else the first. Slots are in the order of their
-      numbers.
+    - Without it, the ring has its own members, as `repaired_members` orders them.
 
     Args:
         live: the live topology, with the rings that were read.
@@ -43,9 +40,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     """
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
-        ring = live.rings.get(exchange)
-        members = _healed(live_exchange.ring or (), ring)
-        members = numbered_slots(exchange, members) or members
+        members = repaired_members(exchange, live_exchange.ring or (), live.rings.get(exchange))
         return Topology((replace(live_exchange, ring=members, owner="ours"),))
     if wanted.is_assumed(exchange):
         raise InputError(
@@ -68,22 +63,6 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
     repaired = replace(live_exchange, ring=target.ring, owner="ours", max_share_moved=limit)
     return Topology((repaired,), cluster=wanted.cluster)
-
-
-def _healed(bound: tuple[RingMember, ...], ring: HashRing | None) -> tuple[RingMember, ...]:
-    by_destination: dict[Destination, list[RingMember]] = {}
-    for member in bound:
-        by_destination.setdefault(member.destination, []).append(member)
-    order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
-    silent = [place for place in by_destination if place not in set(order)]
-    return tuple(_kept_member(by_destination[place], ring) for place in (*order, *silent))
-
-
-def _kept_member(members: list[RingMember], ring: HashRing | None) -> RingMember:
-    if ring is None or len(members) == 1:
-        return members[0]
-    count = ring.buckets.count(members[0].destination)
-    return next((member for member in members if weight_of(*member.binding) == count), members[0])
 
 
 class MemberGap(NamedTuple):

@@ -67,6 +67,23 @@ def test_applied_changes_are_reported_with_the_time_without_a_bucket() -> None:
     assert "0 of " in text(report("partly"))
 
 
+def test_a_repair_that_cannot_help_does_not_call_the_ring_sound() -> None:
+    left = Finding(
+        "unroutable-share",
+        "100.000% of all keys end in no queue",
+        "bind a queue",
+        exchange="orders",
+        share=1.0,
+    )
+    one = report("unchanged", left=[left])
+    assert one.code == 1
+    assert text(one) == (
+        "exchange  orders\nrepair    no bind or unbind of this exchange helps\n\n"
+        "unroutable-share  100.000% of all keys end in no queue\nfix               bind a queue\n"
+    )
+    assert "nothing to do: the ring is sound" in text(report("unchanged"))
+
+
 FILE = WANTED.to_toml()
 
 
