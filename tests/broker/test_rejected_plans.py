@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from topology_commands import Topologies
 
+from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 
 pytestmark = pytest.mark.broker
@@ -75,6 +77,21 @@ def test_a_delivery_limit_that_loses_messages(topologies: Topologies) -> None:
     )
     (finding,) = topologies.document("check", topologies.file(LIMIT.format(-1)), code=1)["findings"]
     assert (finding["kind"], finding["destination"]) == ("dropping-destination", "q")
+
+
+def test_a_declaration_with_a_limit_that_loses_messages(topologies: Topologies) -> None:
+    shop = topologies.shop
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    before = topologies.definitions()
+    with Broker(shop.broker.url, shop.broker.management_url) as broker:
+        if broker.release.numbers >= (4, 0, 0):
+            assert len(broker.declare("y", {"y.1": 1}, queue_arguments=arguments).created) == 2
+            return
+        with pytest.raises(
+            InputError, match=r"queue 'y\.1': x-delivery-limit is -1, .* declare the queue without it"
+        ):
+            broker.declare("y", {"y.1": 1}, queue_arguments=arguments)
+    assert topologies.definitions() == before
 
 
 def test_a_file_for_an_older_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

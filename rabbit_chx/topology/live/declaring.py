@@ -17,6 +17,7 @@ from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Rele
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.file.arguments import limit_faults
 from rabbit_chx.topology.live.applying import apply_changes
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
@@ -65,6 +66,7 @@ def declare_exchange(
         else:
             check_declared_name(destination, "queue")
             definitions.append(QueueDefinition(destination, arguments=queue_arguments or {}))
+    _check_limits(definitions, release)
     missing = [definition for definition in definitions if _is_missing(definition, broker)]
     for name in exchanges:
         broker.amqp.check_exchange(name)
@@ -82,6 +84,16 @@ def declare_exchange(
         ring = _read_again(exchange.name, wanted, broker)
     created = tuple(ref for definition in missing if (ref := definition.ref) is not None)
     return Declared(created, to_bind, ring)
+
+
+def _check_limits(definitions: Collection[ExchangeDefinition | QueueDefinition], release: Release) -> None:
+    """Raise an InputError for a queue that would lose messages by its delivery limit, although the broker accepts it."""
+    for definition in definitions:
+        if isinstance(definition, QueueDefinition):
+            for found in limit_faults(definition, release):
+                raise InputError(
+                    f"queue {definition.name!r}: {found.message}: {found.fix}", queue=definition.name
+                )
 
 
 def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
