@@ -164,3 +164,16 @@ def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any
     orders.channel.queue_bind(str(queue), "slot")
     assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
     assert share_lost(orders, "orders") == 0
+
+
+@pytest.mark.restarts
+def test_a_broker_without_the_plugin_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    need("docker")
+    with docker_broker("4.3") as broker:
+        broker.run("rabbitmq-plugins", "-q", "disable", "rabbitmq_consistent_hash_exchange")
+        of = ["--url", broker.url, "--management-url", str(broker.management_url)]
+        for command in (["ring", "check", "--all"], ["ring", "list"]):
+            assert main([*command, *of]) == 2
+            said = capsys.readouterr().err
+            assert "run rabbitmq-plugins" not in said
+            assert "enable its plugin with rabbitmq-plugins enable rabbitmq_consistent_hash_exchange" in said
