@@ -114,7 +114,11 @@ class TopologyCheck:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
     def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
-        """Return the exchanges whose rings have this origin."""
+        """Return the exchanges whose rings have an origin.
+
+        Args:
+            provenance: the origin.
+        """
         return tuple(name for name, ring in self.rings.items() if ring.provenance == provenance)
 
     @property
