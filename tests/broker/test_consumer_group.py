@@ -13,7 +13,7 @@ from typing import Any
 
 import pika
 import pytest
-from group_stage import QUICK, GroupStage, Handled, eventually, in_order
+from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothing_was_skipped
 
 from rabbit_chx import Broker, ConsumerGroup, HandlerError, HashRing, Topology
 from rabbit_chx.broker import pika_parameters
@@ -313,12 +313,12 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
 
 
 @pytest.mark.extended
-def test_a_consumer_timeout(vhost: RunningBroker) -> None:
+def test_a_consumer_timeout(vhost: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
     """From 4.3 on the broker returns a message that takes too long, and cancels the consumer. Other messages of it return later."""
     if Release(vhost.version).numbers < (4, 3, 0):
         pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
     stage = GroupStage(vhost.url, ["q.0", "q.1"])
-    stage.declare(**{"x-consumer-timeout": 1000})
+    stage.declare(**{"x-consumer-timeout": 3000})
     slow: list[int] = []
     cancelled: list[float] = []
 
@@ -352,7 +352,10 @@ def test_a_consumer_timeout(vhost: RunningBroker) -> None:
     assert slow == [50, 150, 250]
     assert len(cancelled) == 3
     assert all(seconds < 30 for seconds in cancelled), "a handler ends with its consumer"
-    assert all(in_order(handled) for handled in stage.by_queue().values())
+    assert nothing_was_skipped(stage)
+    if caplog.text.count("the broker cancelled the consumer of") == len(slow):
+        # Else this machine took as long for another message, which was handled again, too.
+        assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
 @pytest.mark.extended

@@ -79,7 +79,7 @@ def by_stream_publisher(url: str) -> object:
 
 
 def by_stream_reader(url: str) -> object:
-    with StreamReader(url, "s", timeout_s=20) as reader:
+    with StreamReader(url, "s", timeout_s=6) as reader:
         return [row for batch in reader for row in batch["value"]]
 
 
