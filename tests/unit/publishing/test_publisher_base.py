@@ -205,7 +205,7 @@ def test_frames_without_a_message_are_not_progress(publisher_of: AnyPublisher, p
 
 
 def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
-    with publisher_of(peer.settings, "orders", reconnect_timeout_s=0.3, backoff_s=0.05) as publisher:
+    with publisher_of(peer.settings, "orders", reconnect_timeout_s=1.0, backoff_s=0.05) as publisher:
         publisher.publish_many(["k"], ["b"])
         peer.answer = hang_up
         with (
@@ -222,7 +222,7 @@ def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer)
 def test_a_descriptor_that_becomes_free_ends_the_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
     with (
         contextlib.ExitStack() as without,
-        publisher_of(peer.settings, "orders", reconnect_timeout_s=5, backoff_s=0.01) as publisher,
+        publisher_of(peer.settings, "orders", reconnect_timeout_s=60, backoff_s=0.01) as publisher,
     ):
 
         def hang_up_once(message: Message) -> bytes:

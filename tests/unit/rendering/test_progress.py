@@ -16,20 +16,45 @@ import pytest
 from rabbit_chx.rendering import CountProgress, progress, reading, sign_of_life
 
 
+class Terminal:
+    """What a terminal shows."""
+
+    def __init__(self) -> None:
+        self._seen = bytearray()
+
+    @property
+    def text(self) -> str:
+        return self._seen.decode(errors="ignore")  # the last character may be incomplete
+
+    def read(self, leader: int) -> None:
+        """Read until the last word comes."""
+        while b"end" not in self._seen:
+            self._seen += os.read(leader, 65_536)
+
+    def until(self, words: str) -> None:
+        """Wait until it shows this."""
+        deadline = time.monotonic() + 60
+        while words not in self.text:
+            assert time.monotonic() < deadline, self.text
+            time.sleep(0.01)
+
+
 @contextmanager
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Make stderr a terminal for a block; afterwards the list has what it showed."""
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """Make stderr a terminal for a block."""
     leader, follower = pty.openpty()
-    shown: list[str] = []
+    shown = Terminal()
+    reader = threading.Thread(target=shown.read, args=(leader,))
+    reader.start()
     with os.fdopen(follower, "w") as file:
         monkeypatch.setattr(sys, "stderr", file)
-        yield shown
-        file.write("end\n")
-    seen = b""
-    while b"end" not in seen:
-        seen += os.read(leader, 65_536)
+        try:
+            yield shown
+        finally:
+            file.write("end\n")
+            file.flush()
+            reader.join()
     os.close(leader)
-    shown.append(seen.decode())
 
 
 @pytest.mark.parametrize(("short_s", "seen"), [(0.05, True), (60.0, False)])
@@ -41,15 +66,18 @@ def test_work_that_takes_long_shows_on_a_terminal(
 ) -> None:
     monkeypatch.setattr(progress, "_SHORT_S", short_s)
     with terminal(monkeypatch) as shown, sign_of_life("5 keys"):
-        time.sleep(0.5)
-    assert ("5 keys" in shown[0]) == seen
+        if seen:
+            shown.until("5 keys")
+        else:
+            time.sleep(0.5)
+    assert ("5 keys" in shown.text) == seen
 
 
 def test_a_known_size_shows_the_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SHORT_S", 0.01)
     with terminal(monkeypatch) as shown, CountProgress("compared", 3_000, lambda: 2_999):
-        time.sleep(0.5)
-    assert "99 %, 2,999 of 3,000" in shown[0], "only what is done is at 100 %"
+        shown.until("99 %, 2,999 of 3,000")
+    assert "100 %" not in shown.text, "only what is done is at 100 %"
 
 
 def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
@@ -61,13 +89,11 @@ def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
     with terminal(monkeypatch) as shown, path.open("rb") as file:
         with reading("keys", file):
             file.read(500_000)
-            time.sleep(0.5)
+            shown.until("25 %, 500.0 kB of 2.0 MB")
         read, write = os.pipe()
         os.close(write)
         with os.fdopen(read, "rb") as pipe, reading("a pipe", pipe):
-            time.sleep(0.5)
-    assert "25 %, 500.0 kB of 2.0 MB" in shown[0]
-    assert "a pipe" in shown[0]
+            shown.until("a pipe")
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(
@@ -83,9 +109,13 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
 
     with CountProgress("applied", 120, count):
         assert asked.wait(30)
+    said = ""
     with sign_of_life("planning"):
-        time.sleep(0.5)
-    lines = capsys.readouterr().err.splitlines()
+        deadline = time.monotonic() + 60
+        while "planning" not in said and time.monotonic() < deadline:
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+    lines = said.splitlines()
     assert lines[0].startswith("applied: 25 %, 30 of 120 after ")
     assert lines[-1].startswith("planning: at work for ")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from stream_node import EMPTY, OK, ListeningNode, Session, reply
@@ -77,16 +78,19 @@ def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConne
         opened.delete_stream("t")  # the late reply is not taken for its own
 
 
-def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(scripted: ListeningNode) -> None:
+def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(
+    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reconnect logs in with the next token. With the permission itself missing, that is refused again."""
-    lifetime_s = 0.5
+    lifetime_s = 60.0
     token = TokenSecret(lambda: ("token", time.time() + lifetime_s))
     with closing(StreamConnection(replace(scripted.settings, password=token))) as opened:
         scripted.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
         opened.commands = {Key.STREAM_STATS: (1, 1)}
         with pytest.raises(AccessRefusedError, match="give the user the permission"):
             opened.stats("s")
-        time.sleep(lifetime_s)
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + lifetime_s)
+        monkeypatch.setattr(connection, "time", later)
         for _ in range(2):
             with pytest.raises(ConnectionLostError, match="the token has expired"):
                 opened.stats("s")
