@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,9 @@ def wait_for_health(port: int, status: int) -> None:
     seen: int | None = None
     for _ in range(600):
         with suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            seen = request(connection, "GET", "/health")
-            connection.close()
+            # Closed after an error, too: otherwise a warning of it ends another test.
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                seen = request(connection, "GET", "/health")
             if seen == status:
                 return
         time.sleep(0.1)
