@@ -9,6 +9,7 @@
     │   ├── TopologyError                             a topology, or a file of one, with mistakes; it lists all of them
     │   ├── ManagementNeededError                     AMQP does not tell it, and there is no management URL
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
+    │   ├── ContradictedError                         observed keys contradict each other, or the bindings
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
     ├── BrokerRefusedError                            the broker answered with a refusal
     │   ├── AccessRefusedError                        wrong password, or no permission
@@ -127,8 +128,12 @@ class EmptyRingError(InputError):
     """The ring has no buckets, because nothing is bound to the exchange."""
 
 
+class ContradictedError(InputError):
+    """Observed keys contradict each other, or the bindings. The ring changed between them, or they are of another exchange."""
+
+
 class NotDeterminedError(InputError):
-    """The rules of the release do not determine the answer. Only the broker has it: read the ring."""
+    """The rules of the release do not determine the answer, or the given facts are too few. The broker has it: read the ring."""
 
 
 class BrokerRefusedError(RabbitChxError):

@@ -46,12 +46,12 @@ def observed_ring(
     return HashRing.from_observations(bindings, terms, release)
 
 
-def contradictions(
+def comparable(
     key_map: KeyMap, observations: Sequence[Observation], hashing: Hashing | None = None
-) -> list[Contradiction]:
-    """Return the observations that a ring contradicts.
+) -> list[tuple[Observation, Place | Refused]]:
+    """Return the observations that a ring can contradict, each with the destination of the ring.
 
-    A key that the ring sends to an exchange is not compared, because any queue behind it may have received it.
+    A key that the ring sends to an exchange is left out, because any queue behind it may have received it.
 
     Args:
         key_map: the ring, or the slot table if queues behind slots were observed.
@@ -60,7 +60,7 @@ def contradictions(
     """
     places = (hashing or Hashing()).route_all([each.key for each in observations], key_map)
     return [
-        Contradiction(each, place)
+        (each, place)
         for each, place in zip(observations, places, strict=True)
-        if place != each.queue and (not isinstance(place, ExchangeRef) or isinstance(each.queue, ExchangeRef))
+        if not isinstance(place, ExchangeRef) or isinstance(each.queue, ExchangeRef)
     ]

@@ -22,16 +22,18 @@ from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
-from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
+from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.result_fields import shown
-from rabbit_chx.routing import Provenance, Release
+from rabbit_chx.routing import HashRing, Provenance, Release
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check import CHECK_KINDS
+from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import refused_objects
-from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_output import counted_kind
 
 _MOST_SHOWN = 50
@@ -123,6 +125,8 @@ class CheckReport:
         parts = [plural(sum(len(check.exchanges) for check in checks), "ring") + about]
         if objects := sum(check.objects for check in checks):
             parts.append(plural(objects, "object"))
+        if keys := sum(sum(check.observed.values()) for check in checks):
+            parts.append(plural(keys, "observed key"))
         return ", ".join(parts)
 
     def _orders(self) -> Iterator[str]:
@@ -167,6 +171,8 @@ class CheckReport:
                 "buckets": len(ring.buckets),
                 "order_not_checked": check.unordered.get(name),
             }
+            | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
+            | ({"observed_keys": check.observed[name]} if name in check.observed else {})
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
@@ -423,7 +429,7 @@ def check_ring(
     bindings and queues are checked, without --ring-via.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
-    neither read nor recorded, the keys determine it.
+    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
 
     The exit code is 1 if there are findings, 2 if nothing was checked: stderr says whether the plugin, the
     vhost or a permission is missing.
@@ -465,8 +471,20 @@ def _check_observed(topology: Topology, name: str, observed: ObservedOptions) ->
     if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
         bindings = [(member.destination, member.key) for member in exchange.ring or ()]
         release = topology.release or NEWEST
-        topology = topology.with_rings({name: observed_ring(bindings, pairs, release, hashing)})
+        try:
+            ring = observed_ring(bindings, pairs, release, hashing)
+        except ContradictedError as error:
+            return _contradicted(exchange, topology, str(error))
+        topology = topology.with_rings({name: ring})
     return check(topology, exchange=name, observed={name: pairs})
+
+
+def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) -> TopologyCheck:
+    """Return the check of an exchange whose observed keys are those of no ring."""
+    finding = Finding("contradicted", doubt, LATER_KEYS, exchange=exchange.name)
+    members = [(member.destination, member.key) for member in exchange.ring or ()]
+    ring = replace(HashRing.from_bindings(members, topology.release), ground=Ground("assumed", doubt))
+    return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
 def _topology(live: BrokerAddresses, wanted: Topology | None = None) -> Topology:

@@ -89,7 +89,11 @@ class ObservedOptions:
         others: Counter[str] = Counter()
         first = 1
         for batch in file.rows(choose):
-            for key, queue, time, of in _values(file.name, chosen, batch, first):
+            for row, (key, queue, time, of) in enumerate(_values(file.name, chosen, batch, first), first):
+                if not queue:
+                    raise InputError(
+                        f"row {row} of {file.name} has no queue: leave out keys that reached none"
+                    )
                 if of not in (None, exchange):
                     others[of] += 1
                 elif (key, queue) not in found:
@@ -110,7 +114,12 @@ class ObservedOptions:
         given = self._names()
         optional = [what for what in _COLUMNS if what not in _NEEDED and what in names]
         wanted = {what: given.get(what, what) for what in dict.fromkeys((*_NEEDED, *optional, *given))}
-        return {what: name for what, name in wanted.items() if name}
+        chosen = {what: name for what, name in wanted.items() if name}
+        for name, count in Counter(chosen.values()).items():
+            if count > 1:
+                whats = " and ".join(what for what in chosen if chosen[what] == name)
+                raise InputError(f"the column {name!r:.60} is that of {whats}: give each its own by --column")
+        return chosen
 
 
 def _values(
@@ -130,5 +139,18 @@ def _values(
             check_text_column(file, batch, name, f"a {what} is text or an integer")
             columns.append(listed_column(file, batch, name, first, string()))
         else:
-            columns.append(batch.column(name).cast(string()).to_pylist())
+            columns.append(_texts(file, batch, name))
     yield from zip(*columns, strict=True)
+
+
+def _texts(file: str, batch: pa.RecordBatch, name: str) -> list[str | None]:
+    """Return the values of an optional column as text."""
+    from pyarrow import ArrowException, string
+
+    values = batch.column(name)
+    try:
+        return list(values.cast(string()).to_pylist())
+    except ArrowException:
+        raise InputError(
+            f"the column {name!r} of {file} has the type {values.type}, which is no text: give it as text, or leave it out, as with --column time="
+        ) from None

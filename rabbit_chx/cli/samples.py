@@ -238,7 +238,10 @@ def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) ->
 
     type_ = batch.column(name).type
     type_ = type_.value_type if types.is_dictionary(type_) else type_
-    if str(type_).removeprefix("large_") not in ("string", "binary") and not types.is_integer(type_):
+    if str(type_).removeprefix("large_").removesuffix("_view") not in (
+        "string",
+        "binary",
+    ) and not types.is_integer(type_):
         raise InputError(f"the column {name!r} of {file} has the type {type_}: {rule}")
 
 

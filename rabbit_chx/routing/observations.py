@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rabbit_chx.erlang.terms import Term
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import ContradictedError, InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
@@ -31,6 +31,7 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNSORTED_ENDS
@@ -102,7 +103,7 @@ def _bound(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[De
         if release.follows(DUPLICATES_APPEND):
             buckets = sum(by_key.values())
         elif len(set(by_key.values())) > 1:
-            raise InputError(
+            raise NotDeterminedError(
                 f"{destination!s} is bound with the weights {' and '.join(by_key)}, of which RabbitMQ {release.version} uses the one that "
                 "was bound first, so the number of buckets is not known: read the ring, or unbind this destination and bind it once"
             )
@@ -119,7 +120,7 @@ def _observation(pair: Any) -> Observation:
         )
     observation = Observation(*pair)
     if observation.queue is None:
-        raise InputError(
+        raise NotDeterminedError(
             f"the key {observation.key!r:.80} reached no queue: the ring has a bucket without a queue, and only reading the ring shows which"
         )
     check_destination(observation.queue)
@@ -131,14 +132,17 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
     if not unbound:
         return
     first = next(iter(unbound.values()))
-    more = f", and {len(unbound) - 1} more queues are not bound" if len(unbound) > 1 else ""
+    others = len(unbound) - 1
+    more = (
+        f", and {plural(others, 'more queue')} {'is' if others == 1 else 'are'} not bound" if others else ""
+    )
     remedy = "give the bindings of the ring and pairs from after its last change"
     if any(isinstance(place, ExchangeRef) for place in bound):
         remedy = (
             "an exchange is bound, whose queues share its buckets: give its ExchangeRef as the queue of the pair, "
             "or read the ring"
         )
-    raise InputError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
+    raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
 
 
 def _queue_name(place: Destination) -> str | None:
@@ -156,10 +160,8 @@ def _buckets_of(observations: Iterable[Observation], count: int) -> list[Place]:
             contradicted.setdefault(bucket, (first, each))
     if contradicted:
         bucket, (first, second) = next(iter(contradicted.items()))
-        more = (
-            f" (and {len(contradicted) - 1} more buckets are contradicted)" if len(contradicted) > 1 else ""
-        )
-        raise InputError(
+        more = f" (and {plural(len(contradicted) - 1, 'more bucket')} too)" if len(contradicted) > 1 else ""
+        raise ContradictedError(
             f"bucket {bucket} of {count} is contradicted: {first}, and {second}{more}. Give keys as the exchange hashes them, the bindings of "
             "the ring, and only pairs of messages that were published after its last change"
         )
@@ -173,7 +175,7 @@ def _refuse_too_many(buckets: Iterable[Place], bound: dict[Destination, _Bound])
     """Reject observations of more buckets than a destination has, as of a ring with other weights or a binding without buckets."""
     for destination, seen in Counter(buckets).items():
         if destination is not None and seen > bound[destination].buckets:
-            raise InputError(
+            raise ContradictedError(
                 f"{destination!s} is seen in {seen} buckets, and its weight is {bound[destination].buckets}: the ring differs from the "
                 "bindings. Give the present bindings, keys as the exchange hashes them, and only pairs from after the last change; or read "
                 "the ring",
@@ -197,8 +199,8 @@ def _fill(buckets: list[Place], bound: dict[Destination, _Bound], release: Relea
     of = ", ".join(f"{place!s}" for place in lacking[:_MOST_SHOWN]) + (
         ", ..." if len(lacking) > _MOST_SHOWN else ""
     )
-    raise InputError(
-        f"{len(unseen)} of {count} buckets were not seen ({shown}), and are of {of}: the ring is not determined by {keys} distinct keys; "
+    raise NotDeterminedError(
+        f"{len(unseen)} of {count} buckets were not seen ({shown}), and are of {of}: the ring is not determined by {plural(keys, 'distinct key')}; "
         f"give about {distinct_keys_needed(count)} (N ln N)"
     )
 
@@ -215,7 +217,7 @@ def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound], re
     runs = Counter(place for place, _ in groupby(buckets))
     for place, count in runs.items():
         if place is not None and count > 1 and len(bound[place].keys) == 1:
-            raise InputError(
+            raise ContradictedError(
                 f"{place!s} is bound once, and its buckets are in {count} places of the ring, which no order of binds makes: give only pairs "
                 "of messages that were published after the last change of the ring",
                 queue=_queue_name(place),

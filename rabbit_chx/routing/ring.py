@@ -155,9 +155,10 @@ class HashRing:
             release: the release whose rules apply; None for the newest.
 
         Raises:
-            InputError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight; buckets were not
-                seen and are not determined; a key reached no queue (None); the number of buckets does not follow from the bindings,
-                because a destination is bound with several weights; or an argument is invalid.
+            ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight.
+            NotDeterminedError: buckets were not seen and are not determined; a key reached no queue (None); the number of buckets does not
+                follow from the bindings, because a destination is bound with several weights.
+            InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST if release is None else check_release(release)
         return cls(*state_as_observed(bindings, pairs, rules))

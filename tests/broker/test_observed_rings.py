@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -88,7 +89,8 @@ def test_a_check_with_observed_keys(
     file = write(tmp_path / "seen.csv", pairs)
     document = answer("ring", "check", "o", *bound.live, "--observed", file)
     assert document["findings"] == []
-    assert document["rings"] == [{"exchange": "o", "provenance": "observed"}]
+    (ring,) = document["rings"]
+    assert (ring["provenance"], ring["buckets"], ring["observed_keys"]) == ("observed", 12, 150)
     document = answer("ring", "check", "o", *bound.live, *bound.via, "--observed", file)
     assert (document["findings"], document["rings"][0]["provenance"]) == ([], "read")
 
@@ -109,23 +111,43 @@ def test_a_check_with_observed_keys(
         f"the key '{key}' reached {other} (2026-11-26T03:02:00Z), and the ring sends it to {queue}; 1 of 150 observed keys contradict the ring, "
         "read from a broker: "
     )
-    assert document["rings"] == [{"exchange": "o", "provenance": "assumed"}]
+    (ring,) = document["rings"]
+    assert (ring["provenance"], ring["doubt"]) == ("assumed", finding["message"])
 
     assert main(["ring", "check", "o", *bound.live, *bound.via, *wrong, *columns]) == 1
     assert "not determined: o" in capsys.readouterr().out
     code = main(["ring", "check", "o", *bound.live, *bound.via, *wrong, *columns, "-o", "prometheus"])
     assert (code, 'exchange="o",kind="contradicted"} 1' in capsys.readouterr().out) == (1, True)
-    assert main(["ring", "check", "o", *bound.live, *wrong, *columns]) == 2
-    assert "is contradicted: the key" in capsys.readouterr().err
+    document = answer("ring", "check", "o", *bound.live, *wrong, *columns, code=1)
+    (finding,), (ring,) = document["findings"], document["rings"]
+    assert (finding["kind"], ring["provenance"], ring["doubt"]) == (
+        "contradicted",
+        "assumed",
+        finding["message"],
+    )
+    assert re.match(r"bucket \d+ of 12 is contradicted: the key ", finding["message"])
 
 
 def test_too_few_keys_are_counted(bound: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     publish(bound, ["key-1", "key-2"])
     file = write(tmp_path / "seen.csv", received(bound, 2))
-    assert main(["ring", "check", "o", *bound.live, "--observed", file]) == 2
+    assert main(["ring", "check", "o", *bound.live, "--observed", file]) == 3
     said = capsys.readouterr().err
     assert "10 of 12 buckets were not seen (" in said
     assert "give about 30 (N ln N)" in said
+
+
+def test_keys_that_cannot_be_compared_are_no_sound_ring(
+    shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.channel.exchange_declare("o", CHX, durable=True)
+    shop.channel.exchange_declare("behind", "fanout", durable=True)
+    shop.channel.queue_declare("q", durable=True)
+    shop.channel.queue_bind("q", "behind")
+    shop.channel.exchange_bind("behind", "o", "1")
+    file = write(tmp_path / "seen.csv", [("key-1", "other")])
+    assert main(["ring", "check", "o", *shop.live, *shop.via, "--observed", file]) == 3
+    assert "no observed key of the exchange 'o' was compared" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("header", [None, "tenant"])

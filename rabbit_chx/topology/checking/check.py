@@ -26,7 +26,7 @@ from rabbit_chx.topology.checking.check_queues import (
 from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
-    contradicted_findings,
+    compare_observed,
     differing_fields,
     live_ring_findings,
     misplaced_share,
@@ -96,6 +96,7 @@ class TopologyCheck:
         rings: the rings that were checked, by exchange; one that is contradicted is assumed.
         unordered: the reason why the order of a ring was not checked, by exchange.
         objects: the number of objects of the topology that were compared.
+        observed: the number of observed keys that were compared, by exchange.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
     """
 
@@ -109,6 +110,7 @@ class TopologyCheck:
     rings: Mapping[str, HashRing] = field(default_factory=dict)
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
+    observed: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -154,6 +156,7 @@ def check(
 
     Raises:
         InputError: the ring of an exchange was neither read nor recorded, or an argument is not a topology.
+        NotDeterminedError: none of the observed keys of an exchange can be compared.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
@@ -179,12 +182,12 @@ def check(
             *_object_findings(compared, file, misplaced),
             *_argument_findings(compared, covered, moduli),
         )
-    contradicted = [
-        finding
+    seen = {
+        name: compare_observed(declared, live.key_map(name), pairs)
         for name, pairs in (observed or {}).items()
-        if name not in unreadable
-        for finding in contradicted_findings(live.exchange(name), live.key_map(name), pairs)
-    ]
+        if name not in unreadable and (declared := live.exchange(name)) is not None
+    }
+    contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
         *(() if wanted is None else _cluster(wanted, live)),
         *map(_unreadable, unreadable),
@@ -210,6 +213,7 @@ def check(
         0
         if wanted is None
         else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
+        {name: compared for name, (compared, _) in seen.items()},
     )
 
 

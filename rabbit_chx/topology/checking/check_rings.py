@@ -10,9 +10,9 @@ from functools import cached_property
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.observations import contradictions
+from rabbit_chx.analysis.observations import Contradiction, comparable
 from rabbit_chx.analysis.wording import percent
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
@@ -33,6 +33,11 @@ from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slot
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
+#: The remedy for a ring that observed keys contradict.
+LATER_KEYS = (
+    "if the ring changed after these messages were published, observe later ones, or read the ring with --ring-via PREFIX; otherwise check "
+    "that the keys are those that the exchange hashes, and came to their queues by no other way"
+)
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
 GHOSTS_SINCE = (4, 3, 0)
 
@@ -472,20 +477,32 @@ def differing_fields(fields: Iterable[FieldChange]) -> str:
     return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)
 
 
-def contradicted_findings(
-    exchange: ExchangeDefinition | None, key_map: KeyMap, observed: Sequence[Observation]
-) -> Iterator[Finding]:
-    """Yield a finding if keys were seen in other queues than those of the key map. One such key shows that it is not that of the broker."""
-    if exchange is None:
-        return
-    arguments = exchange.arguments
-    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
-    found = contradictions(key_map, observed, hashing)
+def compare_observed(
+    exchange: ExchangeDefinition, key_map: KeyMap, observed: Sequence[Observation]
+) -> tuple[int, Finding | None]:
+    """Return the number of observed keys that were compared, and a finding if one was seen in another queue than that of the key map.
+
+    One such key shows that the key map is not that of the broker.
+
+    Raises:
+        NotDeterminedError: the key map is a guess, or no key can be compared.
+    """
+    if key_map.ground.is_assumed:
+        raise NotDeterminedError(
+            f"the queues of the exchange {exchange.name!r} are {key_map.ground}, with which keys cannot be compared: read the ring"
+        )
+    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
+    compared = comparable(key_map, observed, hashing)
+    if not compared:
+        raise NotDeterminedError(
+            f"no observed key of the exchange {exchange.name!r} was compared: its ring sends them to exchanges, whose queues it does not "
+            "show; observe keys of its queues"
+        )
+    found = [Contradiction(each, place) for each, place in compared if place != each.queue]
     if not found:
-        return
+        return len(compared), None
     message = (
-        f"{found[0]}; {len(found):,} of {plural(len(observed), 'observed key')} contradict the ring, {ORIGINS[key_map.provenance]}: which "
+        f"{found[0]}; {len(found):,} of {plural(len(compared), 'observed key')} contradict the ring, {ORIGINS[key_map.provenance]}: which "
         "queue a key reaches is not determined"
     )
-    fix = "if the ring changed after these messages were published, observe later ones; otherwise read it with --ring-via PREFIX"
-    yield Finding("contradicted", message, fix, exchange=exchange.name)
+    return len(compared), Finding("contradicted", message, LATER_KEYS, exchange=exchange.name)

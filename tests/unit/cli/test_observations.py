@@ -59,6 +59,22 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
     assert [each.key for each in stamps] == [7, 8]
 
 
+@pytest.mark.parametrize("column", ["time", "exchange"])
+def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "seen.parquet"
+    for values in (pa.array([[1]]), pa.array([b"\xff"])):
+        parquet.write_table(pa.table({"key": ["a"], "queue": ["q1"], column: values}), path)
+        with pytest.raises(InputError, match=f"the column '{column}' of .*, which is no text"):
+            ObservedOptions(str(path)).read("x", Hashing())
+    views = {
+        "key": pa.array(["a"]).cast("string_view"),
+        "queue": pa.array(["q1"]).cast("large_string"),
+        column: [None],
+    }
+    parquet.write_table(pa.table(views), path)
+    assert ObservedOptions(str(path)).read("x", Hashing()) == [Observation("a", "q1")]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
@@ -71,6 +87,8 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
         ("f.txt", "a q1\n", (), "is not a table: give one as .csv or .parquet"),
         ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write key=NAME and queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
+        ("f.csv", "key,queue\na,q1\n", ("key=queue",), "the column 'queue' is that of key and queue"),
+        ("f.csv", "key,queue\na,q1\nb,\n", (), "row 2 of .* has no queue"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(
