@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import ChannelClosedError as ChannelClosedError
     from rabbit_chx.errors import ConnectionLimitError as ConnectionLimitError
     from rabbit_chx.errors import ConnectionLostError as ConnectionLostError
+    from rabbit_chx.errors import ContradictedError as ContradictedError
     from rabbit_chx.errors import DamagedChunkError as DamagedChunkError
     from rabbit_chx.errors import DeduplicationError as DeduplicationError
     from rabbit_chx.errors import EmptyRingError as EmptyRingError
@@ -85,6 +86,7 @@ _NAMES = {
         "ChannelClosedError",
         "ConnectionLimitError",
         "ConnectionLostError",
+        "ContradictedError",
         "DamagedChunkError",
         "DeduplicationError",
         "EmptyRingError",

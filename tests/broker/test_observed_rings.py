@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from group_stage import QUICK, eventually
 from pika import BasicProperties
 from pyarrow import parquet
@@ -141,7 +141,7 @@ def test_keys_that_cannot_be_compared_are_no_sound_ring(
     shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.channel.exchange_declare("o", CHX, durable=True)
-    shop.channel.exchange_declare("behind", "fanout", durable=True)
+    shop.channel.exchange_declare("behind", FANOUT, durable=True)
     shop.channel.queue_declare("q", durable=True)
     shop.channel.queue_bind("q", "behind")
     shop.channel.exchange_bind("behind", "o", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,9 +67,9 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
         parquet.write_table(pa.table({"key": ["a"], "queue": ["q1"], column: values}), path)
         with pytest.raises(InputError, match=f"the column '{column}' of .*, which is no text"):
             ObservedOptions(str(path)).read("x", Hashing())
-    views = {
-        "key": pa.array(["a"]).cast("string_view"),
-        "queue": pa.array(["q1"]).cast("large_string"),
+    views: dict[str, Any] = {
+        "key": pa.array(["a"], pa.string_view()),
+        "queue": pa.array(["q1"], pa.large_string()),
         column: [None],
     }
     parquet.write_table(pa.table(views), path)
