@@ -338,8 +338,14 @@ class SuperStream:
         return self.kind, way, plural(self.bucket_count, "partition")
 
     def summary(self) -> dict[str, Any]:
-        """Return name, client and partitions."""
-        return {"exchange": self.name, "client": self.client, "partitions": self.partitions}
+        """Return name, provenance, client, routing and partitions."""
+        return {
+            "exchange": self.name,
+            **self.ground.as_json(),
+            "client": self.client,
+            "routing": self.routing,
+            "partitions": self.partitions,
+        }
 
     def to_json(self) -> str:
         """Return the super stream as JSON text on one line: the format ``rabbit-chx/super-stream`` with its attributes."""

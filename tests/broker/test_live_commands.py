@@ -208,7 +208,15 @@ def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
         shop.channel.queue_bind(name, "invoices", str(order), {"x-stream-partition-order": order})
     stream = SuperStream(names)
     document = answer("route", "--exchange", "invoices", *shop.live, *VALUES)
-    assert document["super_stream"] == {"exchange": "invoices", "client": "java", "partitions": names}
+    assert document["super_stream"] == {
+        "exchange": "invoices",
+        "provenance": "read",
+        "client": "java",
+        "routing": None,
+        "partitions": names,
+    }
+    by_key = answer("route", "--exchange", "invoices", "--exchange-type", "super-stream/key", *shop.live, "1")
+    assert (by_key["super_stream"]["routing"], by_key["answers"][0]["destination"]) == ("key", names[1])
     assert [answer["destination"] for answer in document["answers"]] == list(
         map(stream.partition_for, VALUES)
     )

@@ -344,7 +344,10 @@ def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
             if live.release is not None and found.field.endswith("queue-master-locator"):
                 continue  # `denied_features` knows whether this broker permits it
             where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
-            message = f"{where}: {found.message} (RabbitMQ {release.version})"
+            by = f"RabbitMQ {release.version}"
+            message = (
+                f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
+            )
             yield Finding("declaration", message, found.fix)
         if isinstance(wanted := change.wanted, QueueDefinition) and wanted.type == "quorum":
             for found in limit_faults(wanted, release):
