@@ -124,8 +124,9 @@ long/simulate: $(STAMP) ## 100,000 simulated runs of publishers and thousands of
 	  tests/simulation/test_stream_seeds.py tests/simulation/test_shared_seeds.py tests/unit/consuming/test_stream_group_laws.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
-long/apply: $(STAMP) ## applies of 48 plans, each killed before each of its operations: the recorded rings are those that are read
-	APPLY_PLANS=48 $(PYTEST) -n 0 tests/broker/test_recorded_rings.py -k whenever
+long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4.3 and 3.10, each ended at each of its operations: the rings of the records are the true ones
+	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/test_ring_records.py
+	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
 
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000

@@ -42,7 +42,7 @@ DEBIAN_12 = "3.10.8"
 # The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
     "docs/test_tutorial.py",
-    "broker/test_recorded_rings.py",
+    "broker/test_ring_records.py",
     "broker/test_read_process_write.py",
     "broker/test_group_faults.py",
     "spark/test_stream_sink_faults.py",

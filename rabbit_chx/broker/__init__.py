@@ -6,12 +6,10 @@ from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.pika_connection import pika_parameters
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, SavedRing
 from rabbit_chx.connection.client_settings import aio_pika_arguments
-from rabbit_chx.topology.live.recorded_rings import RecordedRings
 
 __all__ = [
     "Broker",
     "DiagnosticsRing",
-    "RecordedRings",
     "RingSource",
     "SavedRing",
     "aio_pika_arguments",

@@ -31,12 +31,13 @@ from rabbit_chx.topology.live.reading import (
     read_sharded_exchange,
     read_topology,
 )
-from rabbit_chx.topology.live.recorded_rings import RecordedRings
+from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.live.shards import ShardedExchange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.ring_records import RingRecord
 
-#: What tells the rings of a broker.
-Source: TypeAlias = RingSource | RecordedRings
+#: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
+Source: TypeAlias = RingSource | RingRecord
 
 
 class _Connected:
@@ -46,8 +47,10 @@ class _Connected:
         self, settings: ConnectionSettings, management: Management | None, source: Source | None
     ) -> None:
         self.where, self.vhost = settings.masked_url, settings.vhost
-        self.record = source if isinstance(source, RecordedRings) else None
-        source = None if isinstance(source, RecordedRings) else source
+        self.file_records: Mapping[str, RingRecord] = (
+            {source.exchange: source} if isinstance(source, RingRecord) else {}
+        )
+        source = None if isinstance(source, RingRecord) else source
         self.has_management, self.has_source = management is not None, source is not None
         self.amqp = PikaConnection(settings)
         self.carrier = PikaCarrier(settings)
@@ -113,8 +116,7 @@ class Broker:
             exchange's arguments, the metadata store.
         ring_source: the source of the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix of a
             :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on this machine). Without
-            access to ``rabbitmqctl``: the :class:`Topology` that was applied last, as a
-            :class:`~rabbit_chx.broker.RecordedRings`; it needs the management URL.
+            access to ``rabbitmqctl`` leave it out: the ring is then that of the record on the broker, if there is one.
         credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
             in the URL. It is called again, also in other threads, before the token expires; open connections get the new token. The management API gets it, too, unless its URL has a
             login.
@@ -131,7 +133,7 @@ class Broker:
         self,
         url: str | ConnectionSettings,
         management_url: str | ManagementUrl | None = None,
-        ring_source: Source | Topology | str | Sequence[str] | None = None,
+        ring_source: Source | str | Sequence[str] | None = None,
         *,
         credentials: Credentials | None = None,
     ) -> None:
@@ -270,11 +272,11 @@ class Broker:
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         live = self._live
-        if not live.has_source and not live.has_management and live.record is None:
+        if not live.has_source and not live.has_management:
             raise ManagementNeededError(
                 f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
-                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
-                "the bindings",
+                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to read its record, or to assume "
+                "it from the bindings",
                 exchange=exchange,
             )
         return read_ring(live, exchange, self.release)
@@ -383,9 +385,12 @@ class Broker:
         allow_delete: bool = False,
         allow_loss: bool = False,
         hand_over: HandOverLevel = "parked",
+        records: bool = True,
         progress: Callable[[int, int], None] = _ignore_progress,
     ) -> Applied:
         """Perform the changes of a plan in order, and compare the rings afterwards.
+
+        The order of the rings is stored on the broker, in exchanges ``rabbit-chx.ring.NAME``, so that it is known later without a ring source.
 
         The topology is read again first. If the broker has changed since the plan was made, nothing is changed. Meanwhile an exclusive
         queue prevents others from applying a plan. After an interruption, make another plan and apply it: it contains the remaining
@@ -398,6 +403,7 @@ class Broker:
             allow_loss: permits deleting queues that have messages or consumers.
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
+            records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
             progress: called with the number of completed changes, and of all.
 
         Returns:
@@ -416,8 +422,24 @@ class Broker:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
-        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
+        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over, records)
         return apply_plan(plan, self._live, permission, progress)
+
+    def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
+        """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the records. Existing ones are replaced.
+
+        Args:
+            rings: the rings by their exchanges, as `topology` returned them.
+
+        Raises:
+            InputError: the broker is not open, or a ring is assumed.
+            PlanOutdatedError: a ring has changed, or a plan is being applied.
+            ManagementNeededError: the management URL is not set.
+            AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*``.
+            RingSourceError: the rings could not be read.
+            UnreachableError: the broker does not answer.
+        """
+        return record_rings(rings, self._live)
 
     @property
     def _live(self) -> _Connected:
@@ -435,11 +457,9 @@ def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
 def _as_ring_source(source: Any) -> Source | None:
     if isinstance(source, str | list | tuple):
         return DiagnosticsRing(source)
-    if isinstance(source, Topology):
-        return RecordedRings(source)
-    if source is None or isinstance(source, RecordedRings) or hasattr(source, "read"):
+    if source is None or isinstance(source, RingRecord) or hasattr(source, "read"):
         return cast("Source | None", source)
     raise InputError(
         f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
-        "the Topology that was applied last, or an object with a method read(vhost, exchange)"
+        "or an object with a method read(vhost, exchange)"
     )

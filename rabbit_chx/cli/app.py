@@ -91,6 +91,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ring list": ("All x-consistent-hash exchanges and their problems.", "ring:list_rings"),
         "ring show": ("Buckets of each destination.", "ring:show"),
         "ring check": ("Holes, ghost buckets and unroutable keys.", "check:check_ring"),
+        "ring record": ("Store the order of a ring on the broker.", "ring:record_rings"),
         "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Queue and load of each slot.", "slots:show"),
         "slots balance": (

@@ -26,6 +26,7 @@ from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.topology.live.recording import find_unrecorded
 from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
 
 if TYPE_CHECKING:
@@ -146,6 +147,10 @@ class ApplyOptions:
         show_default=True,
         help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",
     )
+    no_record: bool = option(
+        is_flag=True,
+        help="Do not keep the order of the rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it only rabbitmqctl shows the order.",
+    )
     whole: bool = whole_option()
     verbose: bool = option(
         "-v",
@@ -190,12 +195,15 @@ def apply(
 ) -> Outcome:
     """Show the plan of FILE, ask, and apply it. Afterwards the rings are read and compared with the plan.
 
+    The broker keeps a record of the order of each ring, in an exchange rabbit-chx.ring.NAME: later commands need
+    neither rabbitmqctl nor a file.
+
     After an interruption, apply the file again: the rest is planned from the live topology.
 
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(variables=variables), given.expected()
+    at, expected = broker.live(), given.expected()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
@@ -203,7 +211,7 @@ def apply(
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.broker(wanted.topology) as opened:
+    with at.broker() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
@@ -216,8 +224,9 @@ def apply(
                 "file or the broker has changed since, so review the new plan"
             )
         if not plan.changes and not refusals and not plan.parked_messages:
-            if live.live.unfinished:
-                opened.apply(plan)  # an apply ended after its last change
+            if not given.no_record and find_unrecorded(plan, live.live):
+                for note in opened.apply(plan).unrecorded:
+                    say(note)
             return Outcome(ApplyReport("unchanged", plan))
         report = live.report(refusals, whole=given.whole)
         if refusals:
@@ -243,6 +252,7 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
             allow_delete=given.allow_delete,
             allow_loss=given.allow_loss,
             hand_over=given.hand_over,
+            records=not given.no_record,
         )
     except ApplyError as error:
         say(str(error))
@@ -276,12 +286,15 @@ def apply_shown(
             counting(count)
 
         try:
-            return opened.apply(plan, progress=progress, **permissions)
+            applied = opened.apply(plan, progress=progress, **permissions)
         except KeyboardInterrupt:
             say(
                 f"at least {done:,} of {plural(size, 'change')} were done: run the command again for the others"
             )
             raise
+    for note in applied.unrecorded:
+        say(note)
+    return applied
 
 
 def agreed(plan: Plan) -> bool:

@@ -70,11 +70,11 @@ def arrange(
     broker, as far as the weights permit. Comments in a changed list of members are lost. stderr reports the
     keys that each ring moves, before and after.
 
-    FILE is a topology file; - is stdin. --ring-via or --ring-from is required.
+    FILE is a topology file; - is stdin. The live rings must be known: by their records, or by --ring-via.
 
     The exit code is 3 if a list with variables is not written; stderr has it.
     """
-    at = broker.live(variables=variables)
+    at = broker.live()
     if write and file == "-":
         raise InputError("stdin cannot be written: leave --write out, or give a file")
     vhost = at.settings.vhost
@@ -84,7 +84,7 @@ def arrange(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
             f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
         )
-    with at.broker(given.topology) as opened:
+    with at.broker() as opened:
         read = LivePlan.read(opened, given, vhost)
     plan = read.plan
     better = {
@@ -129,7 +129,7 @@ def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
         say(f"{written}, {_figures(order)} in this order")
     elif not ring.before.ground.is_certain:
         say(
-            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: give --ring-via or --ring-from to arrange it"
+            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: give --ring-via to arrange it"
         )
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.broker.facade import Source
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.cli.inputs import VariableOptions
-    from rabbit_chx.topology import Topology
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _SIGNALS = tuple(
@@ -80,19 +78,20 @@ class BrokerAddresses:
 
     def exchange(self, name: str, why: str) -> LiveExchange:
         """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
-        from rabbit_chx.broker import RecordedRings
         from rabbit_chx.broker.ring_source import rings_by
         from rabbit_chx.topology.live.reading import LiveExchange
+        from rabbit_chx.topology.ring_records import RingRecord
 
         vhost, source = self.settings.vhost, self.ring_source
-        if isinstance(source, RecordedRings):
-            return LiveExchange(self.management(why), vhost, name, record=source)
+        if isinstance(source, RingRecord):
+            of_file = source if source.exchange == name else None
+            return LiveExchange(self.management(why), vhost, name, file_record=of_file)
         read_rings = None if source is None else partial(rings_by, source, vhost)
         return LiveExchange(self.management(why), vhost, name, read_rings=read_rings)
 
-    def broker(self, wanted: Topology | None = None) -> Broker:
-        """Return a `Broker` with all options; it is not yet open. `wanted` is the topology of an apply that may have ended early."""
-        from rabbit_chx.broker import Broker, RecordedRings
+    def broker(self) -> Broker:
+        """Return a `Broker` with all options; it is not yet open."""
+        from rabbit_chx.broker import Broker
 
         if self.settings.protocol != "amqp":
             raise InputError(
@@ -100,10 +99,7 @@ class BrokerAddresses:
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
         address = None if self.management_url is None else self._management_address(self.management_url)
-        source = self.ring_source
-        if isinstance(source, RecordedRings):
-            source = replace(source, wanted=wanted)
-        return Broker(self.settings, address, source)
+        return Broker(self.settings, address, self.ring_source)
 
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
@@ -138,14 +134,6 @@ class BrokerAddresses:
             management.request("GET", "overview").get("exchange_types", ()),
             management.request("GET", "exchanges", query=columns),
         )
-
-    def need_rings(self) -> None:
-        """Raise an error unless a ring source is given."""
-        if self.ring_source is None:
-            raise InputError(
-                "only the buckets of a ring show its order and its holes: give --ring-via PREFIX, such as "
-                "'docker exec NAME' or 'kubectl exec POD --', to read them, or --ring-from FILE, the topology file that was applied last"
-            )
 
     def _management_address(self, url: str) -> ManagementUrl:
         from rabbit_chx.amqp.settings import ManagementUrl
@@ -187,8 +175,8 @@ class BrokerOptions:
     ring_from: str | None = option(
         envvar="RABBIT_CHX_RING_FROM",
         metavar="FILE",
-        help="Instead of --ring-via: the topology file that was applied last, or the output of `ring show --output json`. Its ring counts "
-        "if the broker has its bindings.  [default: $RABBIT_CHX_RING_FROM]",
+        help="A ring in a file: the output of `ring show --output json`, or a record of a ring. It counts if the broker has its bindings, "
+        "and no record contradicts it.  [default: $RABBIT_CHX_RING_FROM]",
     )
     wait: float = option(
         type=Number(0, 3_600),
@@ -197,18 +185,15 @@ class BrokerOptions:
         help="Wait up to this many seconds for a broker that is starting.  [default: 0]",
     )
 
-    def live(self, *, streams: bool = False, variables: VariableOptions | None = None) -> BrokerAddresses:
-        """Return the broker of the options when it answers. An option precedes the environment.
-
-        `variables` are those of the command, for the record of the rings.
-        """
-        broker = self._named(variables, streams=streams)
+    def live(self, *, streams: bool = False) -> BrokerAddresses:
+        """Return the broker of the options when it answers. An option precedes the environment."""
+        broker = self._named(streams=streams)
         _broker.set(broker)
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
 
-    def _named(self, variables: VariableOptions | None, *, streams: bool) -> BrokerAddresses:
+    def _named(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.amqp.settings import parse_stream_uri
 
@@ -228,15 +213,15 @@ class BrokerOptions:
             (settings,) = with_credentials(
                 [settings], token_command(command, _COMMAND_VARIABLE), _COMMAND_VARIABLE
             )
-        source = self._source(variables)
+        source = self._source()
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return BrokerAddresses(url, settings, management_url, source).in_vhost(self.vhost)
         return BrokerAddresses(url, settings, management_url, source)
 
-    def _source(self, variables: VariableOptions | None) -> Source | None:
+    def _source(self) -> Source | None:
         """Return the ring source; an option precedes the environment."""
         from rabbit_chx.broker import DiagnosticsRing
-        from rabbit_chx.cli.inputs import read_record
+        from rabbit_chx.cli.inputs import read_ring_record
 
         given = {"--ring-via": self.ring_via, "--ring-from": self.ring_from or None}
         names = [name for name, value in given.items() if value is not None]
@@ -248,7 +233,7 @@ class BrokerOptions:
             )
         if "--ring-via" in names:
             return DiagnosticsRing(self.ring_via or "")
-        return read_record(self.ring_from or "", variables) if names else None
+        return read_ring_record(self.ring_from or "") if names else None
 
 
 def why_nothing_hashes(

@@ -340,8 +340,8 @@ def check_topology(
     """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
-    requires --ring-via, because only the buckets show the order of a ring, or --ring-from. A definitions file
-    has no order.
+    requires their rings: by --ring-via, because only the buckets show the order of a ring, or by the records on
+    the broker. A definitions file has no order.
 
     The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
@@ -356,11 +356,9 @@ def check_topology(
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
-            live.need_rings()
-        return check(_topology(live, wanted), wanted, file=file)
+        return check(_topology(live), wanted, file=file)
 
-    live = broker.live(variables=variables)
+    live = broker.live()
     return _outcome(live, output, checked, file=file, ignored=ignored)
 
 
@@ -448,11 +446,6 @@ def check_ring(
         topology = _topology(live)
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
-        if any(
-            exchange.type == "x-consistent-hash" and (not exchanges or exchange.name in exchanges)
-            for exchange in topology.exchanges
-        ):
-            live.need_rings()
         return check(topology, exchange=exchanges or None)
 
     return _outcome(
@@ -487,8 +480,8 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
-def _topology(live: BrokerAddresses, wanted: Topology | None = None) -> Topology:
-    with live.broker(wanted) as opened:
+def _topology(live: BrokerAddresses) -> Topology:
+    with live.broker() as opened:
         return opened.topology()
 
 

@@ -63,13 +63,13 @@ def export(
 ) -> Outcome:
     """Write the live topology as a topology file, whose plan is empty.
 
-    --ring-via reads the true rings. Without it and --ring-from their order is assumed. stderr reports objects that a file
+    --ring-via reads the true rings. Without it their order is that of the records on the broker, or assumed. stderr reports objects that a file
     cannot contain, such as users, queues named by the broker, and shards of a policy.
 
     The exit code is 3 if a file cannot express an object, which is left out and named, or if the order of a
     ring of a definitions file is a guess.
     """
-    live = broker.live(variables=variables) if source is None else None
+    live = broker.live() if source is None else None
     if live:
         with live.broker() as opened, sign_of_life("reading the broker"):
             topology = _without_exclusive(opened.topology())
@@ -224,6 +224,6 @@ def _report_left_out(topology: Topology) -> None:
     ]:
         say(
             f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: give "
-            "--ring-via to read it; until then the file is not a record for --ring-from"
+            "--ring-via to read it"
         )
     say_doubts(topology.rings)

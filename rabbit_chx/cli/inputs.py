@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.broker import RecordedRings
     from rabbit_chx.topology import Topology
+    from rabbit_chx.topology.ring_records import RingRecord
 
 STDIN = "-"
 _MOST_LEFT_OUT = 5
@@ -188,40 +188,57 @@ def _topology_of(
         raise TopologyError((replace(problem, line=None) for problem in error.problems), file=name) from None
 
 
-def read_record(path: str, variables: VariableOptions | None) -> RecordedRings:
-    """Read the file that tells rings: a topology file that was applied, or a ring that `ring show` wrote.
+def read_ring_record(path: str) -> RingRecord:
+    """Read the record of a ring from a file: what `ring show --output json` wrote, or an exchange with a record.
 
-    A variable that the file does not have yet is no mistake: the same command reads a newer file.
+    Raises:
+        InputError: the file is neither, or its ring is assumed.
     """
-    from rabbit_chx.broker import RecordedRings
-    from rabbit_chx.routing.key_map_json import key_map_from_json
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology.ring_records import read_record
 
-    name = file_name(path)
-    text = _text_of(path, "ring record")
-    exported = _toml_of_export(text, name)
-    text = exported or text
-    if not text.lstrip("\ufeff \t\r\n").startswith("{"):
-        given = _from_environment() if variables is None else variables
-        values = _known_values(given.read(), text, name)
-        return RecordedRings(_topology_of(text, name, values, None, has_lines=exported is None), name=name)
+    name, text = file_name(path), _text_of(path, "ring record").removeprefix("\ufeff")
     try:
-        document = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is neither a topology file nor JSON: {error}") from None
-    if str(document.get("format", "")).startswith("rabbit-chx/"):
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("format") == _TOPOLOGY_FORMAT:
+        raise InputError(
+            f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
+            "apply keeps the order on the broker; or read the ring with --ring-via and keep it with rabbit-chx ring record EXCHANGE"
+        )
+    arguments = document.get("record") or document.get("arguments") or document
+    if isinstance(arguments, dict) and arguments.get("format") == "rabbit-chx/record":
         try:
-            ring = ring_beneath(key_map_from_json(text.removeprefix("\ufeff")))
+            return read_record(arguments)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-        if not isinstance(ring, HashRing):
-            raise InputError(f"{name} does not contain a ring: give what ring show --output json printed")
-        if not isinstance(document.get("exchange"), str):
-            raise InputError(
-                f"{name} does not contain the name of its exchange: write it again with ring show --output json"
-            )
-        return RecordedRings.of_ring(document["exchange"], ring, name)
-    return RecordedRings(Topology(is_import=True), name=name)  # refused, with the reason
+    return _record_of_ring(name, text, document)
+
+
+def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
+    """Return the record of a ring that was read without the management API."""
+    from rabbit_chx.routing.key_map_json import key_map_from_json
+    from rabbit_chx.topology.planning.ring_steps import make_members
+    from rabbit_chx.topology.ring_records import settled_record
+
+    try:
+        ring = ring_beneath(key_map_from_json(text))
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    if not isinstance(ring, HashRing):
+        raise InputError(f"{name} does not contain a ring: give what ring show --output json printed")
+    if not ring.ground.is_certain:
+        raise InputError(
+            f"{name} is {ring.provenance}, so it is not a record: give a ring that was read from the broker"
+        )
+    if not isinstance(document.get("exchange"), str):
+        raise InputError(
+            f"{name} does not contain the name of its exchange: write it again with ring show --output json"
+        )
+    bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
+    return replace(
+        settled_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
+    )
 
 
 def _text_of(path: str, what: str, content: bytes | None = None) -> str:

@@ -340,15 +340,15 @@ def plan(
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
     move: at the end and at the worst moment. Nothing is changed.
 
-    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Without --ring-via and --ring-from
-    the rings are assumed, and a plan that changes one is refused.
+    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
+    broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
 
     The exit code is 0 without changes, 1 if the plan can be applied or messages are parked, 4 if the plan is
     refused.
     """
-    at = broker.live(variables=variables)
+    at = broker.live()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.broker(given.topology) as opened:
+    with at.broker() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan
     flags = lifting_flags(made.refusals)

@@ -21,10 +21,12 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.checking.check import live_hash_exchange
+from rabbit_chx.topology.checking.check import certain_ring, live_hash_exchange
+from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.checking.check_rings import apply_fix
 from rabbit_chx.topology.live.repair import MemberGap, MemberGaps
 from rabbit_chx.topology.planning.plan_output import counted_changes
+from rabbit_chx.topology.planning.ring_steps import recorded_ring
 from rabbit_chx.topology.slots import numbered_slots
 
 if TYPE_CHECKING:
@@ -169,8 +171,9 @@ def repair(
     """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
 
     With --file the ring gets the members and the order of the topology file. Without it, ghost buckets, holes
-    and second bindings are removed, and bindings without buckets are made again. The members keep their
-    order; slots get the order of their numbers.
+    and second bindings are removed, and bindings without buckets are made again. The members get the order of
+    the record on the broker, which a restart on Mnesia has changed; without a record they keep their order.
+    Slots get the order of their numbers.
 
     By default the steps are only shown (exit code 1; 0 if the ring is sound). --apply performs them over one
     channel, then reads and compares the ring. At a terminal it asks first, unless --yes is given.
@@ -179,13 +182,14 @@ def repair(
     """
     if given.yes and not given.applies:
         raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")
-    at = broker.live(variables=variables)
-    at.need_rings()
+    at = broker.live()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
-    with at.broker(wanted) as opened:
+    with at.broker() as opened:
         live = opened.topology()
-        made = plan(repair_target(live, exchange, wanted), live)
+        target = repair_target(live, exchange, wanted)
+        certain_ring(live, exchange)
+        made = plan(target, live)
         refusals = (
             *(
                 _absent_member(refusal, wanted, given.file)
@@ -195,7 +199,13 @@ def repair(
         )
         gaps = MemberGaps(made, exchange)
         restored = _healed(live, exchange) if given.file is None else f"the ring of {given.file}"
-        about = (("exchange", exchange), ("vhost", vhost), ("wanted", restored))
+        unknown = "" if given.file is not None else why_order_unknown(live, exchange)
+        about = (
+            ("exchange", exchange),
+            ("vhost", vhost),
+            ("wanted", restored),
+            *([("order", f"not checked, {unknown}")] if unknown else []),
+        )
         report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
         if refusals:
             report = replace(report, state="refused")
@@ -226,7 +236,15 @@ def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) 
 def _healed(live: Topology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = numbered_slots(exchange, bound) is not None
-    return "the slots in the order of their numbers" if slotted else "the present order, repaired"
+    if slotted:
+        return "the slots in the order of their numbers"
+    recorded = recorded_ring(live, exchange)
+    is_read = live.rings[exchange].provenance != "recorded"
+    return (
+        f"the order of the record of {recorded[0].about}"
+        if recorded and is_read
+        else "the present order, repaired"
+    )
 
 
 def _applied(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+
+import click
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
+from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
@@ -20,22 +23,36 @@ from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
+from rabbit_chx.topology.checking.check import certain_ring, live_hash_exchange
+from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
 from rabbit_chx.topology.planning.ring_steps import find_live_ring
+from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
 
 
 @dataclass(frozen=True, slots=True)
 class RingReport:
-    """The ring of an exchange, or the table of its slots. `arguments` is None if they are not known."""
+    """The ring of an exchange, or the table of its slots.
+
+    Attributes:
+        arguments: those that determine the hashed value; None if they are not known.
+        stored: the record on the broker.
+        record: the record that this ring makes; None if it is assumed.
+    """
 
     exchange: str
     vhost: str
     ring: HashRing | SlotTable
     arguments: Mapping[str, str] | None
+    stored: RingRecord | None = None
+    record: Mapping[str, Any] | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the exchange, the buckets of each destination, and with slots the share of each queue."""
-        yield Facts(exchange_facts(self.exchange, self.vhost, self.arguments, self.ring))
+        facts = exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
+        if self.stored is not None:
+            facts.append(("record", f"of {self.stored.about}"))
+        yield Facts(facts)
         ring = ring_beneath(self.ring)
         if not ring.buckets:
             return
@@ -67,7 +84,7 @@ class RingReport:
     def as_json(self) -> dict[str, Any]:
         """Return the ring in the format of its `to_json`, with the exchange and its arguments."""
         about = {"exchange": self.exchange, "vhost": self.vhost, "arguments": to_json(self.arguments)}
-        return {**to_json(self.ring), **about}
+        return {**to_json(self.ring), **about, "record": to_json(self.record)}
 
 
 @command(
@@ -81,13 +98,13 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring. Without it and --ring-from the ring is assumed from the bindings. If the
-    ring has slots, --management-url adds the queue of each slot and the share of each queue.
+    --ring-via reads the true ring. Without it the ring is that of its record on the broker, or assumed from the
+    bindings. If the ring has slots, --management-url adds the queue of each slot and the share of each queue.
 
     stderr reports holes, and with --management-url differences from the bindings.
     """
     at = broker.live()
-    vhost, arguments = at.settings.vhost, None
+    vhost, arguments, stored, record = at.settings.vhost, None, None, None
     shown: HashRing | SlotTable
     if at.ring_source is not None and at.management_url is None:
         with at.broker() as opened:
@@ -96,7 +113,9 @@ def show(
     else:
         live = at.exchange(exchange, "AMQP alone does not show bindings")
         findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
-        shown = live.slots.key_map()
+        shown, stored = live.slots.key_map(), live.record
+        if live.ring.ground.is_certain:
+            record = record_arguments(record_of(live))
         for fault in live.slots.faults.values():
             say(fault)
     say_doubts({exchange: shown})
@@ -104,7 +123,8 @@ def show(
         say(f"exchange {exchange!r}: {finding.message}")
 
     plotted = f"Exchange {exchange}, vhost {vhost}"
-    return Outcome(RingReport(exchange, vhost, shown, arguments), plot=("shares", shown), plotted=plotted)
+    report = RingReport(exchange, vhost, shown, arguments, stored, record)
+    return Outcome(report, plot=("shares", shown), plotted=plotted)
 
 
 def _verdict(findings: tuple[str, ...] | None) -> str:
@@ -187,9 +207,9 @@ def list_rings(
 ) -> Outcome:
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
-    Without --ring-via and --ring-from the rings are assumed from the bindings. Assumed rings are not checked.
-    Without such an exchange the exit code is 2, and stderr says whether the plugin, the vhost or a permission
-    is missing.
+    Without --ring-via the rings are those of the records on the broker, or assumed from the bindings. Assumed
+    rings are not checked. Without such an exchange the exit code is 2, and stderr says whether the plugin, the
+    vhost or a permission is missing.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
@@ -198,7 +218,7 @@ def list_rings(
     for vhost in vhosts:
         with live.in_vhost(vhost).broker() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-            rings += _listed_rings(vhost, topology, has_source=live.ring_source is not None)
+            rings += _listed_rings(vhost, topology)
             say_doubts(topology.rings)
             moduli += _listed_moduli(vhost, topology)
     if not rings and not moduli:
@@ -214,14 +234,17 @@ def _listed_moduli(vhost: str, topology: Topology) -> Iterator[ListedModulus]:
             yield ListedModulus(vhost, exchange.name, len(members), len(bound))
 
 
-def _listed_rings(vhost: str, topology: Topology, *, has_source: bool) -> Iterator[ListedRing]:
+def _is_certain(topology: Topology, name: str) -> bool:
+    return name in topology.rings and topology.rings[name].ground.is_certain
+
+
+def _listed_rings(vhost: str, topology: Topology) -> Iterator[ListedRing]:
     checked = [
         exchange.name
         for exchange in topology.exchanges
-        if has_source
-        and exchange.type == HASH_EXCHANGE
+        if exchange.type == HASH_EXCHANGE
         # A ring that is not there has a member that no client can name, which is a finding.
-        and (exchange.name not in topology.rings or topology.rings[exchange.name].ground.is_certain)
+        and (exchange.name in topology.sources_left_out or _is_certain(topology, exchange.name))
     ]
     findings = check(topology, exchange=checked).findings if checked else ()
     for exchange in topology.exchanges:
@@ -240,3 +263,105 @@ def _listed_rings(vhost: str, topology: Topology, *, has_source: bool) -> Iterat
             ring.provenance,
             kinds if exchange.name in checked else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRing:
+    """A ring whose order is on the broker.
+
+    Attributes:
+        origin: the origin of the order.
+        members: the number of its bindings.
+        written: the time of the record.
+        writer: who stored it.
+        is_new: True if this command stored it.
+    """
+
+    exchange: str = field(metadata=shown("exchange"))
+    origin: Provenance = field(metadata=shown("order"))
+    members: int = field(metadata=shown("bindings", number=True))
+    written: str = field(metadata=shown("written"))
+    writer: str = field(metadata=shown("writer"))
+    is_new: bool = field(metadata=shown("new", lambda new: "new" if new else ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Document):
+    """The rings whose order is on the broker."""
+
+    format_name: ClassVar = "records"
+    vhost: str = field(metadata=shown())
+    recorded: tuple[RecordedRing, ...] = field(metadata=shown())
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a row for each ring."""
+        yield table_of(RecordedRing, self.recorded)
+
+
+@command(example="rabbit-chx ring record --all --ring-via 'docker exec rabbitmq'")
+def record_rings(
+    *,
+    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    every: bool = option("--all", is_flag=True, help="Record every x-consistent-hash exchange of the vhost."),
+    source: str | None = option(
+        "--from",
+        metavar="FILE",
+        help="Instead of --ring-via: the output of `ring show --output json` for EXCHANGE.",
+    ),
+    yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
+
+    The ring is read by --ring-via, or is that of --from. Afterwards every command knows the ring over the management
+    API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
+
+    It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
+    terminal to ask.
+    """
+    if bool(exchanges) == every:
+        raise InputError("give an EXCHANGE, or --all for every x-consistent-hash exchange")
+    if source is not None:
+        broker = replace(broker, ring_from=source, ring_via=None)
+    at = broker.live()
+    with at.broker() as opened, sign_of_life("reading the broker"):
+        live = opened.topology()
+        names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
+        if not names:
+            raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
+        rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
+        made = {name: settled_of(live, name) for name in rings}
+        stored = {
+            name: [r for r in records_of(name, live.records) if isinstance(r, RingRecord)] for name in rings
+        }
+        new = {name: ring for name, ring in rings.items() if not has_record(live, made[name], live.start)}
+        for name in new:
+            if any(_differs(record, made[name]) for record in stored[name]) and not _agreed(
+                name, stored[name][0], yes=yes
+            ):
+                return Outcome(None, code=ExitCode.REFUSED)
+        records = {**{name: stored[name][0] for name in rings if name not in new}, **opened.record(new)}
+    rows = [
+        RecordedRing(
+            name, record.origin, len(record.state.bindings or ()), record.written, record.writer, name in new
+        )
+        for name, record in sorted(records.items())
+    ]
+    return Outcome(Recorded(at.settings.vhost, tuple(rows)))
+
+
+def _differs(stored: RingRecord, made: RingRecord) -> bool:
+    return stored.is_settled and stored.state.buckets != made.state.buckets
+
+
+def _agreed(name: str, stored: RingRecord, *, yes: bool) -> bool:
+    """Ask whether to replace a record that differs."""
+    about = f"the record of {name}, of {stored.about}, has another order than the ring"
+    if yes:
+        return True
+    if not has_terminal():
+        say(
+            f"{about}, and nothing was changed: `rabbit-chx ring check {name}` compares them; replace it with --yes"
+        )
+        return False
+    return click.confirm(f"{about}. Replace it?", err=True)

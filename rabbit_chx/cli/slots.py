@@ -30,6 +30,7 @@ from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, Slot
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.objects import SlotNames, order_of_name
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -371,9 +372,9 @@ def show(
     and the heaviest keys; it requires --ring-via.
     """
     live = broker.live()
-    if load.sample.given:
-        live.need_rings()
     table = LiveTable.read(live, exchange)
+    if load.sample.given:
+        _check_certain(exchange, table.slots)
 
     report = SlotsReport(table, load.read(table) if load.sample.given else None)
     plotted = f"Exchange {exchange}, vhost {live.settings.vhost}"
@@ -417,8 +418,8 @@ def balance(
         raise InputError(
             "RabbitMQ does not count the messages of slots: give a sample of keys, as --keys FILE or --pattern TEXT"
         )
-    live.need_rings()
     table = LiveTable.read(live, exchange)
+    _check_certain(exchange, table.slots)
     sample = load.read(table)
     existing = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
     _check_queues(exchange, weighted, existing)
@@ -428,6 +429,14 @@ def balance(
         BalanceReport(table, sample, made),
         code=ExitCode.DONE if made.state == "balanced" else ExitCode.DIFFERENCE,
     )
+
+
+def _check_certain(exchange: str, slots: SlotTable) -> None:
+    """Raise an error for a ring that is assumed: the slot of a key is then not known."""
+    if not slots.ground.is_certain:
+        raise InputError(
+            f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: {KNOW_RINGS}"
+        )
 
 
 def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ CERTAIN: tuple[Provenance, ...] = ("read", "recorded", "observed")
 #: The origins in words.
 ORIGINS = {
     "read": "read from a broker",
-    "recorded": "recorded in the file that was applied last",
+    "recorded": "recorded on the broker",
     "observed": "observed from keys and their queues",
     "replayed": "replayed from the bindings in order",
     "assumed": "assumed",

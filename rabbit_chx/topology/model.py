@@ -34,6 +34,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
     order_of_name,
 )
+from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.slots import owners_of_slots
 
 
@@ -75,7 +76,8 @@ class Topology(ObjectSet):
         untyped_queues: the queues of a file that do not have a type. In a definitions file they get the default type of the vhost, in a
             topology file they are classic.
         is_import: True for a definitions file: what it leaves out is what an import makes of it, and it has no order of rings.
-        unfinished: of a live topology, the exchanges whose rings an apply changes that has not ended, each with its mark.
+        records: of a live topology, the records of rings, by the names of the exchanges that contain them.
+        start: of a live topology, the last start of the broker, for the records.
         oddities: of a definitions file, what RabbitMQ imports otherwise than written, or so that no client can name it; of a live
             topology, the objects that no client can name. They are left out.
     """
@@ -97,7 +99,8 @@ class Topology(ObjectSet):
     default_queue_type: str | None = field(default=None, compare=False)
     untyped_queues: frozenset[str] = field(default=frozenset(), compare=False)
     is_import: bool = field(default=False, compare=False)
-    unfinished: Mapping[str, str] = field(default_factory=dict, compare=False)
+    records: Records = field(default_factory=dict, compare=False)
+    start: BrokerStart = field(default_factory=BrokerStart, compare=False)
     oddities: tuple[Finding, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:

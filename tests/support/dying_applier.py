@@ -37,10 +37,12 @@ class DyingApplier:
     Attributes:
         process: the process.
         site: where it applies.
+        reads: True: it reads the rings; False: it knows them by their records.
     """
 
     process: subprocess.Popen[str]
     site: ChangedSite
+    reads: bool = True
 
     def killed(self, wanted: Topology, before: int) -> bool:
         """Apply until an operation, and return whether that was reached, so that the process was killed.
@@ -70,7 +72,7 @@ class DyingApplier:
         task = {
             "url": broker.url,
             "management_url": broker.management_url,
-            "source": self.site.source,
+            "source": self.site.source if self.reads else None,
             "wanted": wanted.to_toml(),
             **how,
         }
@@ -84,16 +86,17 @@ class DyingApplier:
 
 
 @contextmanager
-def dying_applier(site: ChangedSite) -> Iterator[DyingApplier]:
+def dying_applier(site: ChangedSite, *, reads: bool = True) -> Iterator[DyingApplier]:
     """Start the program; it ends with the block.
 
     Args:
         site: where it applies.
+        reads: whether it reads the rings.
     """
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield DyingApplier(process, site)
+            yield DyingApplier(process, site, reads)
         finally:
             process.kill()
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from model_broker import ModelBroker
 
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.hand_over import HandOverMarker
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
-from rabbit_chx.topology.live.recorded_rings import RecordedRings
 from rabbit_chx.topology.objects import plain
+
+_FLAG = {"khepri": "enabled", "mnesia": "disabled"}
+_WITH_KHEPRI = (3, 13, 0)
 
 
 class ClientKilledError(BaseException):
@@ -29,6 +31,9 @@ class ModelClient:
     Args:
         model: the broker.
         dies_before: the number of the operation that it dies before; None: it lives.
+        has_source: whether it reads rings.
+        refuses: the operations that the broker refuses for a permission.
+        observe: is called after each operation.
     """
 
     where, vhost = "amqp://model", "/"
@@ -36,10 +41,17 @@ class ModelClient:
     consumer_timeout_ms: int | None = None
 
     def __init__(
-        self, model: ModelBroker, dies_before: int | None = None, record: RecordedRings | None = None
+        self,
+        model: ModelBroker,
+        dies_before: int | None = None,
+        *,
+        has_source: bool = True,
+        refuses: Callable[[Operation], bool] = lambda _: False,
+        observe: Callable[[], None] = lambda: None,
     ) -> None:
-        self._model, self._left, self.record = model, dies_before, record
-        self.has_source = record is None
+        self._model, self._left, self._observe = model, dies_before, observe
+        self.has_source, self._is_refused = has_source, refuses
+        self.file_records: Mapping[str, Any] = {}
         self.amqp = self.api = self.carrier = self
 
     def live(self) -> Topology:
@@ -68,12 +80,20 @@ class ModelClient:
         if isinstance(subject, QueueDefinition) and subject.name == APPLY_LOCK:
             return
         self._count()
+        if self._is_refused(operation):
+            raise AccessRefusedError("the permission is missing", reply_code=403)
         if isinstance(subject, BindingDefinition):
-            (model.bind if operation.action == "bind" else model.unbind)(replace(subject, owner="ours"))
+            binding = replace(subject, owner="ours")
+            if (operation.action == "bind") != (binding in model.bindings):  # a broker accepts a repetition
+                (model.bind if operation.action == "bind" else model.unbind)(binding)
         elif operation.action == "declare":
-            model.create(subject)
+            if subject.name not in (
+                model.queues if isinstance(subject, QueueDefinition) else model.exchanges
+            ):
+                model.create(subject)
         elif subject.name in (model.queues if isinstance(subject, QueueDefinition) else model.exchanges):
             model.delete(subject)
+        self._observe()
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         """Perform operations, and return whether none was refused."""
@@ -182,6 +202,14 @@ class ModelClient:
 
     def _listed(self, kind: str, *path: str) -> Any:
         model = self._model
+        of_broker = {
+            "feature-flags": [{"name": "khepri_db", "state": _FLAG[model.release.store]}]
+            if model.release.numbers >= _WITH_KHEPRI
+            else [],
+            "nodes": [{"name": "rabbit@model", "running": True, "uptime": 1000}],
+        }
+        if kind in of_broker:
+            return of_broker[kind]
         flags = ("name", "durable", "auto_delete")
         if kind == "exchanges":
             return [

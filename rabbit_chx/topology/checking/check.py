@@ -23,6 +23,7 @@ from rabbit_chx.topology.checking.check_queues import (
     ignored_argument_findings,
     queue_findings,
 )
+from rabbit_chx.topology.checking.check_records import record_findings, why_order_unknown
 from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
@@ -230,7 +231,7 @@ def _why_unordered(checked: CheckedExchange) -> str:
     ):
         return ""
     if checked.listed is None:
-        return "no file to compare it with"
+        return why_order_unknown(checked.live, checked.name)
     if checked.is_assumed:
         return "the file has no order"
     if checked.listed.ring is None:
@@ -263,7 +264,7 @@ def _checked_exchange(
     reach: Reach,
     transient: Mapping[Destination, str],
 ) -> CheckedExchange:
-    exchange, ring = live_hash_exchange(live, name), _ring_read(live, name)
+    exchange, ring = live_hash_exchange(live, name), certain_ring(live, name)
     listed = None if compared is None else compared.wanted.exchange(name)
     if compared is None or listed is None:
         return CheckedExchange(exchange, ring, live, reach, transient)
@@ -286,7 +287,10 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if checked.listed is not None:
         yield from _listed_ring_findings(checked, checked.listed)
     if checked.wanted is None:
-        yield from own_order_findings(checked, is_found=any(map(checked.is_fixed_by_repair, own)))
+        recorded = list(record_findings(checked))
+        yield from recorded
+        is_found = bool(recorded) or any(map(checked.is_fixed_by_repair, own))
+        yield from own_order_findings(checked, is_found=is_found)
 
 
 def _misplaced(checked: CheckedExchange) -> float | None:
@@ -340,7 +344,12 @@ def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
     return [name for name in names[0] if name in names[1]]
 
 
-def _ring_read(live: Topology, name: str) -> HashRing:
+def certain_ring(live: Topology, name: str) -> HashRing:
+    """Return the ring of a live exchange.
+
+    Raises:
+        InputError: it is assumed.
+    """
     ring = live.rings.get(name)
     if ring is None or not ring.ground.is_certain:
         how = "is not known" if ring is None else f"was not read but is {ring.ground}"

@@ -27,7 +27,7 @@ from rabbit_chx.topology.objects import (
     live_slots,
 )
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import LiveRing
+from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
 
@@ -153,7 +153,10 @@ class CheckedExchange:
     @cached_property
     def repaired(self) -> tuple[RingMember, ...]:
         """The members that the ring has after a repair."""
-        return repaired_members(self.name, self.bound, self.ring) if self.wanted is None else self.wanted
+        if self.wanted is not None:
+            return self.wanted
+        recorded = recorded_ring(self.live, self.name)
+        return repaired_members(self.name, self.bound, self.ring if recorded is None else recorded[1])
 
     @cached_property
     def needs_repair(self) -> bool:
@@ -290,7 +293,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
     except InputError:
         return None
     if checked.layout is None:
-        return _moved_to(checked, wanted)
+        return share_elsewhere(checked, wanted)
     owners = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
     return SlotTable(wanted, owners).share_moved(_by_queue(checked.ring, _live_owners(checked)))
 
@@ -370,7 +373,7 @@ def wanted_order_findings(
     ring, wanted = checked.ring, _ring_of(checked, members)
     if wanted.buckets == ring.buckets:
         return
-    share = _moved_to(checked, wanted)
+    share = share_elsewhere(checked, wanted)
     common = set(wanted.destinations) & set(ring.destinations)
     live_order = [place for place in ring.destinations if place in common]
     wanted_order = [place for place in wanted.destinations if place in common]
@@ -402,7 +405,7 @@ def _ring_of(checked: CheckedExchange, members: Sequence[RingMember]) -> HashRin
     return HashRing.from_bindings([member.binding for member in members], checked.ring.release)
 
 
-def _moved_to(checked: CheckedExchange, wanted: HashRing) -> float:
+def share_elsewhere(checked: CheckedExchange, wanted: HashRing) -> float:
     """Return the exact share of keys that another ring sends elsewhere. Slots that stay count by their queue."""
     if wanted.buckets == checked.ring.buckets:
         return 0.0

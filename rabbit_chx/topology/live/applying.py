@@ -17,7 +17,6 @@ from itertools import groupby
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
-    AccessRefusedError,
     ApplyError,
     BrokerRefusedError,
     InputError,
@@ -28,7 +27,6 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -48,13 +46,12 @@ from rabbit_chx.topology.live.live_broker import (
     operations_of,
     try_count,
 )
-from rabbit_chx.topology.live.reading import APPLY_LOCK, read_bindings, read_topology
-from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, UNCLEAR, arguments_of, is_same_ring, mark_of
+from rabbit_chx.topology.live.reading import read_bindings, read_topology
+from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
     BindingDefinition,
-    ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     plain,
@@ -68,10 +65,9 @@ from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 _BATCH_SIZE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
-_NOT_FOUND, _LOCKED = 404, 405
+_NOT_FOUND = 404
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
-_LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -85,6 +81,7 @@ class Applied:
         handed_over: the slots that changed hands, each with its old and its new queue.
         unparked: the number of messages that were moved from parking queues back to their exchange.
         overtaken: a sentence for each slot whose parked messages may be overtaken although an in-order hand-over was requested.
+        unrecorded: why the order of rings is not stored on the broker, as sentences.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -93,6 +90,7 @@ class Applied:
     handed_over: tuple[tuple[str, str, str], ...] = ()
     unparked: int = 0
     overtaken: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Applied {len(self.changes)} changes, {len(self.rings)} rings, {self.checksum[:12]}>"
@@ -106,12 +104,15 @@ class Permission:
         moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
         delete: permits deleting and replacing objects.
         loss: permits deleting queues that have messages or consumers.
+        hand_over: the method of moving slots.
+        records: False: the order of the rings is not stored on the broker.
     """
 
     moved: float | None = None
     delete: bool = False
     loss: bool = False
     hand_over: HandOverLevel = "parked"
+    records: bool = True
 
 
 def apply_plan(
@@ -130,10 +131,11 @@ def apply_plan(
         raise InputError(
             f"a {type(plan).__name__} is not a Plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
         )
-    _lock(broker)
+    lock(broker)
     try:
         live, consumed = _check_plan(plan, broker, permission)
-        applied = _apply_checked(plan, broker, permission, progress, live=live, consumed=consumed)
+        keeper = RingKeeper(plan, live, broker, records=permission.records)
+        applied = _apply_checked(plan, broker, permission, progress, keeper, consumed=consumed)
     except RabbitChxError:
         _unlock(plan, broker)
         raise
@@ -141,30 +143,10 @@ def apply_plan(
     return applied
 
 
-def _lock(broker: LiveBroker) -> None:
-    """Declare the exclusive queue that prevents others from applying a plan. The broker deletes it when the connection closes."""
-    try:
-        broker.amqp.perform(Operation("declare", _LOCK))
-    except AccessRefusedError as error:
-        raise AccessRefusedError(
-            f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
-            queue=APPLY_LOCK,
-            reply_code=error.reply_code,
-        ) from None
-    except BrokerRefusedError as error:
-        if error.reply_code != _LOCKED:
-            raise
-        raise PlanOutdatedError(
-            f"{broker.where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
-            "then plan again"
-        ) from None
-
-
 def _unlock(plan: Plan, broker: LiveBroker) -> None:
     if plan.parking_queues:
         broker.carrier.close()
-    with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
-        broker.amqp.perform(Operation("delete", _LOCK))
+    unlock(broker)
 
 
 def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple[Topology, frozenset[str]]:
@@ -263,8 +245,8 @@ def _apply_checked(
     broker: LiveBroker,
     permission: Permission,
     progress: Callable[[int, int], None],
+    keeper: RingKeeper,
     *,
-    live: Topology,
     consumed: frozenset[str],
 ) -> Applied:
     done: list[PlannedChange] = []
@@ -272,21 +254,28 @@ def _apply_checked(
 
     def count(change: PlannedChange) -> None:
         done.append(change)
+        keeper.completed = len(done)
         progress(len(done), len(plan.changes))
 
     progress(0, len(plan.changes))
-    marks = _marks_during(plan, live.unfinished)
+    keeper.begin()
     try:
-        _change_marks(live.unfinished, marks, broker)
-        _apply_parts(plan, broker, permission, count, tally, consumed=consumed)
+        _apply_parts(plan, broker, permission, count, tally, keeper=keeper, consumed=consumed)
         rings = _verify_rings(plan, broker)
-        others = {exchange.name for exchange in live.exchanges} - plan.rings.keys()
-        _change_marks(marks, {name: mark for name, mark in marks.items() if name in others}, broker)
+        recorded = keeper.end()
+        if not broker.has_source:
+            rings = {
+                name: replace(ring, ground=Ground("recorded")) if name in recorded else ring
+                for name, ring in rings.items()
+            }
     except RabbitChxError as error:
+        is_refused = isinstance(error, BrokerRefusedError | PlanRefusedError)
+        if is_refused:
+            keeper.settle_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if not done and not has_begun and isinstance(error, BrokerRefusedError | PlanRefusedError):
+        if not done and not has_begun and is_refused:
             raise  # the first operation was refused, so nothing has changed
-        applied = _make_result(done, {}, plan, tally)
+        applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
             f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
             applied,
@@ -294,14 +283,20 @@ def _apply_checked(
             queue=error.queue,
             reply_code=error.reply_code,
         ) from error
-    return _make_result(done, rings, plan, tally)
+    return _make_result(done, rings, plan, tally, keeper)
 
 
 def _make_result(
-    done: list[PlannedChange], rings: Mapping[str, HashRing], plan: Plan, tally: HandOverTally
+    done: list[PlannedChange],
+    rings: Mapping[str, HashRing],
+    plan: Plan,
+    tally: HandOverTally,
+    keeper: RingKeeper,
 ) -> Applied:
     handed_over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
-    return Applied(tuple(done), rings, plan.checksum, handed_over, tally.moved, overtaken)
+    return Applied(
+        tuple(done), rings, plan.checksum, handed_over, tally.moved, overtaken, tuple(keeper.notes)
+    )
 
 
 def _split_changes(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
@@ -316,6 +311,7 @@ def _apply_parts(
     count: Callable[[PlannedChange], None],
     tally: HandOverTally,
     *,
+    keeper: RingKeeper,
     consumed: frozenset[str],
 ) -> None:
     """Perform the changes. The parking queues are drained before the first deletion, and at the end."""
@@ -327,13 +323,15 @@ def _apply_parts(
             count(part.bind)
             continue
         first_deletion = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
-        apply_changes(part[:first_deletion], broker, count, allow_loss=permission.loss)
+        apply_changes(part[:first_deletion], broker, count, keeper, allow_loss=permission.loss)
         if first_deletion < len(part):
             _drain_parks(plan, broker, tally)
             is_drained = True
             if consumed & {change.name for change in part[first_deletion:] if change.kind == "queue"}:
                 _wait_for_api_counts(broker)  # consumers may have taken messages before the unbinds
-            apply_changes(part[first_deletion:], broker, count, allow_loss=permission.loss, consumed=consumed)
+            apply_changes(
+                part[first_deletion:], broker, count, keeper, allow_loss=permission.loss, consumed=consumed
+            )
     if not is_drained:
         _drain_parks(plan, broker, tally)
 
@@ -356,11 +354,12 @@ def apply_changes(
     changes: tuple[PlannedChange, ...],
     broker: LiveBroker,
     count: Callable[[PlannedChange], None],
+    keeper: RingKeeper | None = None,
     *,
     allow_loss: bool = False,
     consumed: Collection[str] = (),
 ) -> None:
-    """Perform changes in order, and call `count` with each completed change.
+    """Perform changes in order, store the records of rings between them, and call `count` with each completed change.
 
     `consumed` are the queues that are deleted although they have consumers.
 
@@ -369,17 +368,38 @@ def apply_changes(
         RabbitChxError: the broker refuses a change; earlier changes are counted.
     """
     for group in group_changes(changes):
-        operations = [
-            operation for change in group for operation in operations_of(change, allow_loss=allow_loss)
-        ]
-        # Singly, to find the change that the broker refuses.
-        together = len(group) > 1 and broker.amqp.perform_together(operations)
-        for change in group:
-            if not together:
-                _apply_change(change, broker, allow_loss=allow_loss, consumed=consumed)
-            if change.action == "unbind":
-                remove_binding(change.binding, broker)
-            count(change)
+        for part in (group,) if keeper is None else keeper.split(group):
+            _apply_group(part, broker, count, keeper, allow_loss=allow_loss, consumed=consumed)
+
+
+def _apply_group(
+    group: tuple[PlannedChange, ...],
+    broker: LiveBroker,
+    count: Callable[[PlannedChange], None],
+    keeper: RingKeeper | None,
+    *,
+    allow_loss: bool,
+    consumed: Collection[str],
+) -> None:
+    records = [] if keeper is None else keeper.operations_before()
+    operations = [
+        *records,
+        *(operation for change in group for operation in operations_of(change, allow_loss=allow_loss)),
+    ]
+    # Singly, to find the change that the broker refuses.
+    is_sent = len(group) > 1 or (records and group[0].ring)
+    together = is_sent and broker.amqp.perform_together(operations)
+    if not together:
+        for operation in records:
+            broker.amqp.perform(operation)
+    for change in group:
+        if not together:
+            _apply_change(change, broker, allow_loss=allow_loss, consumed=consumed)
+        if change.action == "unbind":
+            remove_binding(change.binding, broker)
+        for operation in () if keeper is None else keeper.operations_after():
+            broker.amqp.perform(operation)
+        count(change)
 
 
 def _apply_change(
@@ -439,48 +459,17 @@ def _ring_changes(plan: Plan) -> Iterator[tuple[str, MapChange, HashRing]]:
             yield name, change, change.after
 
 
-def _marks_during(plan: Plan, unfinished: Mapping[str, str]) -> dict[str, str]:
-    """Return the marks of the rings while a plan is applied, with those of an apply that ended early."""
-    marks = dict(unfinished)
-    for name, change, after in _ring_changes(plan):
-        if not change.steps or not after.release.follows(RESTART_KEEPS):
-            continue
-        mark = mark_of(after, is_new=not change.before.buckets)
-        if name in marks and not is_same_ring(marks[name], mark):
-            marks[name] = UNCLEAR
-        elif len(change.steps) > 1:
-            marks.setdefault(name, mark)
-    return marks
-
-
-def _change_marks(old: Mapping[str, str], new: Mapping[str, str], broker: LiveBroker) -> None:
-    if old == new:
-        return
-    mark = ExchangeDefinition(APPLY_MARK, "fanout", internal=True, arguments=arguments_of(new))
-    if old:
-        broker.amqp.perform(Operation("delete", mark))
-    if new:
-        broker.amqp.perform(Operation("declare", mark))
-
-
 def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
-    """Read the changed rings and return them. With a record, compare the bindings. Without both, return the rings of the plan.
+    """Read the changed rings and return them. Without a ring source, compare the bindings, and return the rings of the plan.
 
     Raises:
         BrokerRefusedError: a ring differs from the plan.
     """
     planned = {name: after for name, change, after in _ring_changes(plan) if change.steps}
-    if broker.record is not None:  # also without steps: an apply that ended early may have made all rings
-        if planned:
-            planned = _verify_bindings(planned, broker)
-        unchanged = {
-            name: after
-            for name, change, after in _ring_changes(plan)
-            if not change.steps and change.before.ground.is_certain
-        }
-        broker.record = broker.record.after({**unchanged, **planned})
-    if not broker.has_source or not planned:
+    if not planned:
         return planned
+    if not broker.has_source:
+        return _verify_bindings(planned, broker)
     release: Release = next(iter(planned.values())).release
     rings = broker.read_rings(tuple(planned), release)
     for name, ring in planned.items():
@@ -494,8 +483,8 @@ def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     return rings
 
 
-def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> dict[str, HashRing]:
-    """Return the planned rings as recorded ones, after a comparison of their bindings with those of the broker."""
+def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Mapping[str, HashRing]:
+    """Return the planned rings, after a comparison of their bindings with those of the broker."""
     bound = read_bindings(broker)
     for name, ring in planned.items():
         if Counter(bound.get(name, ())) != Counter(ring.bindings or ()):
@@ -504,7 +493,7 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> dic
                 "what it answered; compare its bindings",
                 exchange=name,
             )
-    return {name: replace(ring, ground=Ground("recorded")) for name, ring in planned.items()}
+    return planned
 
 
 def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:

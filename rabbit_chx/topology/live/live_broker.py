@@ -24,7 +24,7 @@ from rabbit_chx.topology.objects import (
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.live.hand_over import HandOverMarker
-    from rabbit_chx.topology.live.recorded_rings import RecordedRings
+    from rabbit_chx.topology.ring_records import RingRecord
 
 _ACCESS_REFUSED = 403
 
@@ -210,14 +210,14 @@ class LiveBroker(Protocol):
         where: its AMQP address without password, for errors.
         has_management: True if a management API is configured.
         has_source: True if a ring source is configured that reads rings.
-        record: the record of the rings; None if rings are read or assumed.
+        file_records: the records of rings in files, by their exchanges; they count beside those of the broker.
     """
 
     where: str
     vhost: str
     has_management: bool
     has_source: bool
-    record: RecordedRings | None
+    file_records: Mapping[str, RingRecord]
 
     @property
     def amqp(self) -> AmqpChannel:

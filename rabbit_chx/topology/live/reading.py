@@ -8,6 +8,7 @@ counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,7 +31,7 @@ from rabbit_chx.routing import (
     Release,
     SuperStream,
 )
-from rabbit_chx.routing.ground import UNORDERED, Provenance
+from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
@@ -38,7 +39,6 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.file.definitions import topology_content
 from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
-from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, RecordedRings, marks_in
 from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
@@ -58,6 +58,17 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.ring_records import (
+    START_MARK,
+    BrokerStart,
+    RingRecord,
+    is_own_exchange,
+    record_names,
+    records_in,
+    records_of,
+    ring_by_records,
+    start_mark_in,
+)
 from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
@@ -81,6 +92,9 @@ _FIELDS: dict[str, dict[str, Kind]] = {
     "operator policy": {"name": NAME, "pattern": STRING},
 }
 
+#: What is known about a ring while its records change.
+_CHANGING = Ground("assumed", "an apply changes its record at this moment")
+
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
@@ -100,13 +114,16 @@ def read_topology(broker: LiveBroker) -> Topology:
     release = read_release(api, str(overview["rabbitmq_version"]))
     objects = _LiveObjects()
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    marks = [entry for entry in entries if entry["name"] == APPLY_MARK]
-    exchanges = objects.read("exchange", _exchange, [entry for entry in entries if entry not in marks])
+    own = [entry for entry in entries if is_own_exchange(entry["name"])]
+    exchanges = objects.read(
+        "exchange", _exchange, [entry for entry in entries if not is_own_exchange(entry["name"])]
+    )
     queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields={})
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
     bindings = api.get_list("bindings", vhost, fields={})
     # Each queue is bound to the default exchange.
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
+    hashes = any(exchange.type == HASH_EXCHANGE for exchange in exchanges)
     content = topology_content(
         exchanges,
         objects.read("queue", _queue, queues),
@@ -136,7 +153,8 @@ def read_topology(broker: LiveBroker) -> Topology:
         oddities=tuple(objects.oddities),
         default_queue_type=_read_default_queue_type(api, vhost),
         cluster=overview.get("cluster_name"),
-        unfinished=marks_in(_table(marks[0], "arguments")) if marks else {},
+        records=records_in(own),
+        start=_start_by(own, overview.get("cluster_name"), _read_node_starts(api) if hashes else None),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -150,17 +168,49 @@ def read_topology(broker: LiveBroker) -> Topology:
     )
     topology = _without_rings(topology, objects.sources_left_out)
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
-    if broker.record is not None:
-        return topology.with_rings({name: _recorded(broker.record, topology, name) for name in hashing})
-    if not broker.has_source or not (hashing or any(map(_is_modulus, topology.exchanges))):
+    if not broker.has_source:
+        return topology.with_rings(_rings_by_records(topology, hashing, broker))
+    if not (hashing or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
     return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
 
 
-def _recorded(record: RecordedRings, topology: Topology, name: str) -> HashRing:
-    assumed = topology.rings[name]
-    return record.ring(name, assumed.bindings or (), assumed, mark=topology.unfinished.get(name))
+def _rings_by_records(topology: Topology, names: Iterable[str], broker: LiveBroker) -> dict[str, HashRing]:
+    """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
+    rings, records = {}, {**topology.records}
+    if any(name in records for exchange in names for name in record_names(exchange)):
+        # An apply may have replaced records between the lists of exchanges and of bindings.
+        again = records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
+        if again != records:
+            return {name: replace(topology.rings[name], ground=_CHANGING) for name in names}
+    for name in names:
+        assumed = topology.rings[name]
+        of_file = [broker.file_records[name]] if name in broker.file_records else []
+        found = [*records_of(name, records), *of_file]
+        rings[name] = ring_by_records(found, assumed, assumed.bindings or (), topology.start)
+    return rings
+
+
+def _start_by(
+    own: Iterable[Mapping[str, Any]], cluster: str | None, nodes: Mapping[str, float] | None
+) -> BrokerStart:
+    marks = [start_mark_in(_table(entry, "arguments")) for entry in own if entry["name"] == START_MARK]
+    return BrokerStart(cluster, marks[0] if marks else None, nodes)
+
+
+def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
+    """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
+    try:
+        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NAMED)
+    except AccessRefusedError:  # listing nodes takes the tag monitoring
+        return None
+    now = time.time()
+    return {
+        node["name"]: now - node["uptime"] / 1000
+        for node in nodes
+        if node.get("running") and isinstance(node.get("uptime"), int)
+    }
 
 
 def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
@@ -342,7 +392,7 @@ class LiveExchange:
         name: the exchange's name.
         release: the broker's release; None: it is read.
         read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
-        record: tells the ring by its bindings.
+        file_record: the record of the ring in a file.
 
     Attributes:
         type: the exchange's type.
@@ -361,11 +411,12 @@ class LiveExchange:
         release: Release | None = None,
         read_rings: RingReader | None = None,
         *,
-        record: RecordedRings | None = None,
+        file_record: RingRecord | None = None,
     ) -> None:
         check_declared_name(name, "exchange")
         self.vhost, self.name = vhost, name
-        self._api, self._release, self._read_rings, self._record = api, release, read_rings, record
+        self._api, self._release, self._read_rings = api, release, read_rings
+        self._file_record = file_record
         try:
             self._entry: dict[str, Any] = api.get(
                 "exchanges", vhost, name, fields={"type": str, "arguments": dict}
@@ -382,7 +433,9 @@ class LiveExchange:
     def of(cls, broker: LiveBroker, name: str, release: Release) -> Self:
         """Return an exchange of a broker, whose ring source is used if it has one."""
         read_rings = broker.read_rings if broker.has_source else None
-        return cls(broker.api, broker.vhost, name, release, read_rings, record=broker.record)
+        return cls(
+            broker.api, broker.vhost, name, release, read_rings, file_record=broker.file_records.get(name)
+        )
 
     @cached_property
     def release(self) -> Release:
@@ -447,19 +500,42 @@ class LiveExchange:
     def ring(self) -> HashRing:
         """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
         self.check_type()
-        if self._read_rings is None:
-            assumed = replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED)
-            if self._record is None:
-                return assumed
-            return self._record.ring(self.name, self.bindings, assumed, mark=self._read_mark())
-        return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
+        if self._read_rings is not None:
+            return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
+        own = self._read_own()
+        records = records_in(own)
+        of_file = [] if self._file_record is None else [self._file_record]
+        assumed = replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED)
+        if not records and not of_file:
+            return assumed
+        if records_in(self._read_own()) != records:  # an apply may have replaced them between the lists
+            return replace(assumed, ground=_CHANGING)
+        return ring_by_records([*records.values(), *of_file], assumed, self.bindings, self.start)
 
-    def _read_mark(self) -> str | None:
-        try:
-            mark = self._api.get("exchanges", self.vhost, APPLY_MARK, fields={})
-        except NotFoundError:
-            return None
-        return marks_in(_table(mark, "arguments")).get(self.name)
+    @cached_property
+    def start(self) -> BrokerStart:
+        """The last start of the broker, for records."""
+        overview = self._api.get("overview", fields=OVERVIEW)
+        return _start_by(self._read_own(), overview.get("cluster_name"), _read_node_starts(self._api))
+
+    def _read_own(self) -> list[dict[str, Any]]:
+        """Return the exchanges with the records of this exchange, and the one that marks the start of the broker."""
+        names = (START_MARK, *record_names(self.name))
+        query = {
+            "page": "1",
+            "page_size": str(_PAGE),
+            "name": f"^({'|'.join(map(re.escape, names))})$",
+            "use_regex": "true",
+        }
+        answer = self._api.get("exchanges", self.vhost, query=query, fields={"items": list})
+        entries: list[dict[str, Any]] = answer["items"]
+        return [entry for entry in entries if entry["name"] in names]
+
+    @cached_property
+    def record(self) -> RingRecord | None:
+        """The record of the ring on the broker, if there is one."""
+        valid = [record for record in records_in(self._read_own()).values() if isinstance(record, RingRecord)]
+        return valid[0] if valid else None
 
     @cached_property
     def slots(self) -> LiveSlots:

@@ -17,6 +17,7 @@ from rabbit_chx.topology.live.applying import group_changes
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.planning.plan import Plan
+from rabbit_chx.topology.planning.ring_steps import recorded_ring
 from rabbit_chx.topology.slots import expanded, repaired_members
 
 
@@ -26,7 +27,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     It contains one exchange, with the live attributes and another ring; all other objects stay unchanged:
 
     - With `wanted`, the ring has the members of that topology, in its order.
-    - Without it, the ring has its own members, as `repaired_members` orders them.
+    - Without it, the ring has its own members, as `repaired_members` orders them: in the order of the record on the broker, if there is one.
 
     Args:
         live: the live topology, with the rings that were read.
@@ -40,7 +41,10 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     """
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
-        members = repaired_members(exchange, live_exchange.ring or (), live.rings.get(exchange))
+        ring = live.rings.get(exchange)
+        bound = live_exchange.ring or ()
+        recorded = None if ring is None else recorded_ring(live, exchange)
+        members = repaired_members(exchange, bound, ring if recorded is None else recorded[1])
         return Topology((replace(live_exchange, ring=members, owner="ours"),))
     if wanted.is_assumed(exchange):
         raise InputError(

@@ -7,21 +7,23 @@ unbound, and the rest of the wanted ring is bound after those that stay. No othe
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, weight_of
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
+from rabbit_chx.topology.ring_records import RingRecord, fitted_state, records_of
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
@@ -78,6 +80,23 @@ def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: st
     else:
         bound = make_members(ring.buckets)
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
+
+
+def recorded_ring(live: Topology, name: str) -> tuple[RingRecord, HashRing] | None:
+    """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
+
+    Return None without a record that fits the bindings.
+    """
+    live_ring = find_live_ring(live, live.exchange(name), name)
+    bound = [member.binding for member in live_ring.bound]
+    for record in records_of(name, live.records):
+        if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.start):
+            with contextlib.suppress(NotDeterminedError):
+                state = fitted_state(record, bound)
+                return record, HashRing(
+                    *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
+                )
+    return None
 
 
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx import InputError, Topology, TopologyError
-from rabbit_chx.cli.inputs import VariableOptions, read_record
+from rabbit_chx import HashRing, InputError, Topology
+from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.topology import QueueDefinition
 from rabbit_chx.topology.file.fields import toml_value
 
@@ -221,38 +221,32 @@ def test_a_mistake_in_an_export_has_no_line_of_another_text(
     assert problem in errors
 
 
-def test_a_record_gets_the_values_of_variables_without_defaults(folder: Path) -> None:
-    path = folder / "t.toml"
-    path.write_text(
-        '[[exchanges]]\nname = "x-${env}"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\n'
-    )
-    record = read_record(str(path), VariableOptions(("env=prod", "newer=1"), None))
-    assert [exchange.name for exchange in record.applied.exchanges] == ["x-prod"]
-    path.write_text("variables = 5\n")
-    with pytest.raises(TopologyError, match="`variables` must be a table"):
-        read_record(str(path), None)
+def test_a_topology_file_is_no_record(folder: Path) -> None:
+    (folder / "applied.toml").write_text('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n')
+    with pytest.raises(
+        InputError, match=r"^applied\.toml is not the record of a ring: .* Leave --ring-from out"
+    ):
+        read_ring_record("applied.toml")
+    (folder / "export.json").write_text(json.dumps(EXPORT))
+    with pytest.raises(InputError, match=r"^export\.json is not the record of a ring"):
+        read_ring_record("export.json")
 
 
 def test_what_is_no_record_is_named_with_its_file(folder: Path) -> None:
     (folder / "plan.json").write_text('{"format": "rabbit-chx/plan"}')
     with pytest.raises(InputError, match=r"^plan\.json: this JSON is not a ring"):
-        read_record("plan.json", None)
-
-
-def test_a_record_with_the_values_before_a_merge(
-    folder: Path, ran: Callable[..., tuple[int, str, str]]
-) -> None:
-    """The rings of an export of a file are those of the file, in its order."""
-    (folder / "before.toml").write_text(
-        '[variables]\nw = 1\n[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
-        'ring = [{ queue = "q3", weight = "${w}" }, { queue = "q1" }, { queue = "q2", weight = 2 }]\n'
-    )
-    (folder / "before-values.toml").write_text("w = 3\n")
-    code, out, _ = ran("topology", "export", "--from", "before.toml", "--values", "before-values.toml")
-    assert code == 0
-    (folder / "applied.toml").write_text(out)
-    record = read_record("applied.toml", VariableOptions(("w=9",), None))
-    assert record.applied.ring("x").bindings == (("q3", "3"), ("q1", "1"), ("q2", "2"))
+        read_ring_record("plan.json")
+    ring = {**json.loads(HashRing.from_bindings([("a", 1)], None, "assumed").to_json()), "exchange": "x"}
+    (folder / "ring.json").write_text(json.dumps(ring))
+    with pytest.raises(InputError, match=r"^ring\.json is assumed, so it is not a record"):
+        read_ring_record("ring.json")
+    read = json.loads(HashRing.from_buckets(["b", "a"]).to_json())
+    (folder / "ring.json").write_text(json.dumps(read))
+    with pytest.raises(InputError, match="does not contain the name of its exchange"):
+        read_ring_record("ring.json")
+    (folder / "ring.json").write_text(json.dumps({**read, "exchange": "x"}))
+    record = read_ring_record("ring.json")
+    assert (record.exchange, record.state.bindings) == ("x", (("b", "1"), ("a", "1")))
 
 
 def test_values_are_for_all_files(folder: Path, ran: Callable[..., tuple[int, str, str]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,6 @@ from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 from rabbit_chx.topology.live.reading import APPLY_LOCK
-from rabbit_chx.topology.live.recorded_rings import APPLY_MARK, RecordedRings
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 WANTED = Topology.from_toml(
@@ -73,7 +72,7 @@ class Script:
     where, vhost = "amqp://guest:***@host:5672/%2F", "/"
     has_management = has_source = True
     consumer_timeout_ms: int | None = None
-    record: RecordedRings | None = None
+    file_records: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def amqp(self) -> Script:
@@ -164,8 +163,15 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    mark, together, end = script.operations()
-    assert [mark.action, end.action, mark.subject.name] == ["declare", "delete", APPLY_MARK]
+    ahead, together, settled = script.operations()
+    names = ["rabbit-chx.ring.orders", "rabbit-chx.next.orders"]
+    assert (ahead.action, ahead.subject.name) == ("declare", names[0])
+    assert [(operation.action, operation.subject.name) for operation in settled] == [
+        ("declare", names[1]),
+        ("delete", names[0]),
+        ("declare", names[0]),
+        ("delete", names[1]),
+    ]
     assert [operation for operation in together if operation.action == "bind"] == [
         Operation("bind", BindingDefinition("orders", f"orders.{n}", "1")) for n in (1, 2, 3)
     ]

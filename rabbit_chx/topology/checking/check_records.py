@@ -1,0 +1,77 @@
+"""Findings about the order of a ring that was read, compared with its record on the broker: a restart on Mnesia changes the order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import percent
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import Binding, Place
+from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
+from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.planning.ring_steps import find_live_ring, recorded_ring
+from rabbit_chx.topology.ring_records import BrokerStart
+from rabbit_chx.topology.slots import numbered_slots
+
+
+def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield a finding if a ring that was read has another order than its record."""
+    found = recorded_ring(checked.live, checked.name)
+    if found is None or checked.ring.provenance == "recorded" or numbered_slots(checked.name, checked.bound):
+        return
+    record, before = found
+    bound = {member.destination for member in checked.bound}
+    if _only(checked.ring, bound) == _only(before, bound):
+        return
+    share = share_elsewhere(checked, before)
+    start = checked.live.start
+    keeps = checked.ring.release.follows(RESTART_KEEPS)
+    if not keeps and record.start.has_restarted(start, marks=True):
+        time = _time_of(start)
+        at = f" at {time}" if time else ""
+        message = f"the broker restarted{at}: {percent(share)} of the keys moved; record of {record.about}"
+        if _is_restarted(before, checked.ring):
+            message += "; the order is the one that a restart of Mnesia gives"
+    else:
+        message = (
+            f"the ring has another order than the record of {record.about}: another program bound its members again; {percent(share)} of all "
+            "keys are elsewhere"
+        )
+    yield checked.finding("order", message, checked.repair_command, share=share)
+
+
+def why_order_unknown(live: Topology, name: str) -> str:
+    """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
+    live_ring = find_live_ring(live, live.exchange(name), name)
+    ring = live_ring.ring
+    if ring.provenance == "recorded" or recorded_ring(live, name) is not None:
+        return ""
+    if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
+        return "no file and no record to compare it with"
+    bindings: list[Binding] = [member.binding for member in live_ring.bound]
+    is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
+    time = _time_of(live.start)
+    when = f" ({time})" if time else ""
+    as_restart = " (it is the one that a restart gives)" if is_sorted else ""
+    return (
+        f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; "
+        f"`rabbit-chx ring record` keeps it from now on"
+    )
+
+
+def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
+    return [place for place in ring.buckets if place in places]
+
+
+def _is_restarted(before: HashRing, after: HashRing) -> bool:
+    """Return True if a restart that sorts the bindings makes `after`."""
+    return before.release.follows(RESTART_SORTS) and before.restarted().buckets == after.buckets
+
+
+def _time_of(start: BrokerStart) -> str:
+    """Return the time of the last start in UTC, as text; empty if it is not known."""
+    time = start.last_start()
+    return "" if time is None else f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"

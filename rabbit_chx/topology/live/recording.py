@@ -1,0 +1,541 @@
+"""Store the records of rings on the broker, before and after the operations that change them: see :mod:`rabbit_chx.topology.ring_records`.
+
+An apply stores the record of each ring with its steps before its first change, and the settled record after its last one. Each record is
+stored before the former one is deleted, and in between both yield the ring that the broker has. So the records are right whenever the apply
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import secrets
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import metadata
+
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    InputError,
+    NotDeterminedError,
+    PlanOutdatedError,
+    RabbitChxError,
+)
+from rabbit_chx.routing import Binding, HashRing
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
+from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.planning.plan import Plan
+from rabbit_chx.topology.planning.ring_steps import find_live_ring
+from rabbit_chx.topology.ring_records import (
+    START_MARK,
+    BrokerStart,
+    RingRecord,
+    Step,
+    fitted_state,
+    record_arguments,
+    record_names,
+    settled_record,
+    split_steps,
+    start_arguments,
+    transient_places,
+)
+
+_LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
+_LOCKED = 405
+
+
+def lock(broker: LiveBroker) -> None:
+    """Declare the exclusive queue that prevents others from changing rings. The broker deletes it when the connection closes.
+
+    Raises:
+        PlanOutdatedError: another connection has it.
+        AccessRefusedError: the user may not declare it.
+    """
+    try:
+        broker.amqp.perform(Operation("declare", _LOCK))
+    except AccessRefusedError as error:
+        raise AccessRefusedError(
+            f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
+            queue=APPLY_LOCK,
+            reply_code=error.reply_code,
+        ) from None
+    except BrokerRefusedError as error:
+        if error.reply_code != _LOCKED:
+            raise
+        raise PlanOutdatedError(
+            f"{broker.where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
+            "then plan again"
+        ) from None
+
+
+def unlock(broker: LiveBroker) -> None:
+    """Delete the exclusive queue."""
+    with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
+        broker.amqp.perform(Operation("delete", _LOCK))
+
+
+class _Store:
+    """The exchanges with records, while they change.
+
+    Attributes:
+        start: the broker now, with the mark if records need it.
+    """
+
+    def __init__(self, live: Topology, broker: LiveBroker) -> None:
+        self.start = live.start
+        self._broker, self._release = broker, live.release
+        self._transient = [queue.name for queue in live.queues if not queue.durable or queue.exclusive]
+        self._names: dict[str, list[str]] = {}
+        self._live_names = {*live.records}
+
+    def names(self, exchange: str) -> list[str]:
+        """Return the names of the exchanges that contain the record of an exchange."""
+        if exchange not in self._names:
+            self._names[exchange] = [name for name in record_names(exchange) if name in self._live_names]
+        return self._names[exchange]
+
+    def signed(self, record: RingRecord) -> RingRecord:
+        """Return a record with the time, the writer and the start of the broker."""
+        bound = (*(record.state.bindings or ()), *(step.binding for step in record.steps))
+        return replace(
+            _signed(record, self.start),
+            transient=tuple(transient_places((place for place, _ in bound), self._transient)),
+        )
+
+    def declaration(self, record: RingRecord) -> Operation | None:
+        """Return the operation that stores a record under a free name; None if it is too large."""
+        arguments = record_arguments(record)
+        if arguments is None:
+            return None
+        used = self.names(record.exchange)
+        free = next(name for name in record_names(record.exchange) if name not in used)
+        used.append(free)
+        return Operation("declare", _exchange(free, arguments))
+
+    def deletions(self, exchange: str, *, keep: int = 0) -> list[Operation]:
+        """Return the operations that delete all records of an exchange but the last `keep` ones."""
+        names = self.names(exchange)
+        gone = names[: len(names) - keep]
+        self._names[exchange] = names[len(gone) :]
+        return [Operation("delete", _exchange(name)) for name in gone]
+
+    def replacement(self, record: RingRecord) -> list[Operation] | None:
+        """Return the operations that store a record, and delete the former ones; None if it is too large."""
+        if len(self.names(record.exchange)) == len(record_names(record.exchange)):
+            first = [Operation("delete", _exchange(self.names(record.exchange).pop()))]
+        else:
+            first = []
+        stored = self.declaration(record)
+        if stored is None:
+            return None
+        return [*first, stored, *self.deletions(record.exchange, keep=1)]
+
+    def settlement(self, record: RingRecord) -> list[Operation] | None:
+        """Return the operations that store a settled record under the first name; None if it is too large."""
+        operations = self.replacement(record)
+        if operations is not None and self.names(record.exchange) != [record_names(record.exchange)[0]]:
+            operations += self.replacement(record) or []
+        return operations
+
+    def perform(self, operations: Sequence[Operation]) -> None:
+        """Perform operations in order."""
+        if len(operations) > 1 and self._broker.amqp.perform_together(operations):
+            return
+        for operation in operations:  # singly, to find the one that the broker refuses
+            self._broker.amqp.perform(operation)
+
+    def mark_start(self) -> None:
+        """Declare the exchange that a restart on Mnesia deletes."""
+        release = self._release
+        if release is None or release.follows(RESTART_KEEPS) or self.start.mark is not None:
+            return
+        mark = secrets.token_hex(8)
+        self._broker.amqp.perform(
+            Operation("declare", _exchange(START_MARK, start_arguments(mark), durable=False))
+        )
+        self.start = replace(self.start, mark=mark)
+
+
+def _exchange(
+    name: str, arguments: Mapping[str, object] | None = None, *, durable: bool = True
+) -> ExchangeDefinition:
+    return ExchangeDefinition(name, "fanout", durable, internal=True, arguments=arguments or {})
+
+
+def _signed(record: RingRecord, start: BrokerStart) -> RingRecord:
+    written = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return replace(record, written=written, writer=_name_writer(), start=start)
+
+
+def record_of(exchange: LiveExchange) -> RingRecord:
+    """Return the record of the ring of an exchange, for a file. Nothing is stored."""
+    ring, bound = exchange.ring, exchange.bindings
+    place = {destination: number for number, destination in enumerate(ring.destinations)}
+    ordered = ring.bindings or sorted(bound, key=lambda binding: place.get(binding[0], len(place)))
+    return _signed(settled_record(exchange.name, ring, ordered), exchange.start)
+
+
+def settled_of(live: Topology, name: str) -> RingRecord:
+    """Return the record of the ring of a live topology, without time and writer."""
+    live_ring = find_live_ring(live, live.exchange(name), name)
+    return settled_record(name, live_ring.ring, live_ring.state.bindings or ())
+
+
+def _name_writer() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without a user database
+        user = "unknown"
+    try:
+        version = metadata.version("rabbit-chx")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    return f"{user}@{socket.gethostname()} (rabbit-chx {version})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the steps of a ring with its record, which is stored before the change of that number.
+
+    Attributes:
+        follows_replacement: True: the former record is deleted only after that change, which makes the exchange again.
+    """
+
+    before: int
+    record: RingRecord
+    follows_replacement: bool = False
+
+
+class RingKeeper:
+    """Keeps the records of the rings that a plan changes.
+
+    Args:
+        plan: the plan.
+        live: the topology before it.
+        broker: the broker.
+        records: False: no records are stored, and those of rings that change are deleted.
+
+    Attributes:
+        completed: the number of changes of the plan that are done.
+        notes: why rings have no record, as sentences.
+    """
+
+    def __init__(self, plan: Plan, live: Topology, broker: LiveBroker, *, records: bool = True) -> None:
+        self.completed = 0
+        self.notes: list[str] = []
+        self._plan, self._live, self._broker, self._records = plan, live, broker, records
+        self._store = _Store(live, broker)
+        self._current: dict[str, RingRecord] = {}
+        self._parts: dict[int, list[_Part]] = {}
+        self._unrecorded: set[str] = set()
+
+    # -- before the first change
+
+    def begin(self) -> None:
+        """Store the records before the first change.
+
+        Raises:
+            AccessRefusedError: a record exists, and the user may not replace it.
+        """
+        parts = self._plan_parts()
+        if not parts:
+            return
+        if not self._records:
+            for name in parts:
+                self._store.perform(self._store.deletions(name))
+            return
+        has_records = any(map(self._store.names, parts))
+        for name in sorted(parts, key=lambda name: not self._store.names(name)):
+            try:
+                self._store.mark_start()
+                self._begin_ring(name, parts[name])
+            except AccessRefusedError as error:
+                if has_records:
+                    self.settle_after_refusal()
+                    raise AccessRefusedError(
+                        f"{error}; the record of the ring of {name} cannot be updated, so nothing was changed: let a user apply the "
+                        "plan who has configure on exchanges rabbit-chx.*",
+                        exchange=name,
+                        reply_code=error.reply_code,
+                    ) from None
+                self._note_denied(error)
+                return
+
+    def _begin_ring(self, name: str, parts: list[_Part]) -> None:
+        stored = [self._sign(part) for part in parts]
+        if not any(part.before == 0 and not part.follows_replacement for part in stored):
+            # The ring is not certain. Its unbinds could make an old record fit that says nothing about it.
+            self._store.perform(self._store.deletions(name))
+        if any(record_arguments(part.record) is None for part in stored):
+            self._unrecorded.add(name)
+            self.notes.append(
+                f"the record of the ring of {name} does not fit into a frame, so the broker does not keep its order"
+            )
+            self._store.perform(self._store.deletions(name))
+            return
+        for part in stored:
+            if part.before == 0 and not part.follows_replacement:
+                self._current[name] = part.record
+                self._store.perform(self._store.replacement(part.record) or [])
+            else:
+                self._parts.setdefault(part.before, []).append(part)
+
+    def _sign(self, part: _Part) -> _Part:
+        return replace(part, record=self._store.signed(part.record))
+
+    def _note_denied(self, error: AccessRefusedError) -> None:
+        self._records = False
+        self._parts.clear()
+        self._current.clear()
+        self.notes.append(
+            "the order of the rings is not recorded on the broker, so that only rabbitmqctl can read it later: the user needs configure "
+            f"on exchanges rabbit-chx.* ({error})"
+        )
+
+    def _plan_parts(self) -> dict[str, list[_Part]]:
+        """Return the parts of each ring that changes. The first one of a ring that is certain is stored before the first change."""
+        steps: dict[str, list[tuple[int, PlannedChange]]] = {}
+        replaced: dict[str, int] = {}
+        for number, change in enumerate(self._plan.changes):
+            if change.ring:
+                steps.setdefault(change.binding.source, []).append((number, change))
+            elif change.action in ("create", "replace") and _has_ring(change.wanted):
+                steps.setdefault(change.name, [])  # also without members
+                if change.action == "replace":
+                    replaced[change.name] = number
+        return {
+            name: list(self._parts_of(name, of_ring, replaced.get(name))) for name, of_ring in steps.items()
+        }
+
+    def _parts_of(
+        self, name: str, steps: list[tuple[int, PlannedChange]], replaced: int | None
+    ) -> Iterator[_Part]:
+        exchange = self._live.exchange(name)
+        live_ring = find_live_ring(self._live, exchange, name)
+        is_empty = exchange is None or exchange.type != HASH_EXCHANGE
+        if is_empty or live_ring.ring.ground.is_certain:
+            early = [step for step in steps if replaced is None or step[0] < replaced]
+            yield from _split(name, live_ring.state, early, live_ring.ring)
+        late = [step for step in steps if replaced is not None and step[0] > replaced]
+        if replaced is not None:
+            empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
+            for part in _split(name, empty, late, live_ring.ring):
+                first = part.before == 0
+                yield replace(part, before=replaced, follows_replacement=True) if first else part
+
+    # -- during the changes
+
+    def split(self, group: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
+        """Yield a group of changes, the next ones of the plan, in parts: a record may have to be stored before each of them."""
+        first = self.completed
+        starts = [n for n in range(1, len(group)) if first + n in self._parts]
+        for start, end in zip([0, *starts], [*starts, len(group)], strict=True):
+            yield group[start:end]
+
+    def operations_before(self) -> list[Operation]:
+        """Return the operations that precede the next change of the plan."""
+        operations: list[Operation] = []
+        for part in self._parts.get(self.completed, ()):
+            if not part.follows_replacement:
+                self._current[part.record.exchange] = part.record
+                operations += self._store.replacement(part.record) or []
+            elif stored := self._store.declaration(part.record):
+                operations.append(stored)
+        return operations
+
+    def operations_after(self) -> list[Operation]:
+        """Return the operations that follow the next change of the plan, before it is counted."""
+        operations: list[Operation] = []
+        for part in self._parts.get(self.completed, ()):
+            if part.follows_replacement:
+                self._current[part.record.exchange] = part.record
+                operations += self._store.deletions(part.record.exchange, keep=1)
+        return operations
+
+    # -- after the last change
+
+    def end(self) -> set[str]:
+        """Store the settled records of the rings of the plan, also of those that did not change; delete those of exchanges that are gone.
+
+        Return the exchanges whose rings have a record then.
+
+        Raises:
+            BrokerRefusedError: the broker refuses it for another reason than a permission.
+        """
+        recorded = set()
+        try:
+            for name in _orphans(self._plan, self._live):
+                self._store.perform(self._store.deletions(name))
+            for name in _recordable(self._plan, self._live):
+                self._store.perform(self._settle(name))
+                if self._records and self._store.names(name):
+                    recorded.add(name)
+        except AccessRefusedError as error:
+            self._note_denied(error)
+        return recorded
+
+    def _settle(self, name: str) -> list[Operation]:
+        if _is_gone(self._plan, name):
+            return self._store.deletions(name)
+        record = _record_after(self._plan, self._live, name) if self._records else None
+        if record is None or name in self._unrecorded:
+            return []
+        if name not in self._current:
+            self._store.mark_start()
+            if has_record(self._live, record, self._store.start):
+                return []
+        origin = self._current[name].origin if name in self._current else record.origin
+        return self._store.settlement(self._store.signed(replace(record, origin=origin))) or []
+
+    def settle_after_refusal(self) -> None:
+        """Store settled records of the rings whose steps the broker refused, if the records determine them."""
+        with contextlib.suppress(RabbitChxError):
+            bound = read_bindings(self._broker)
+            for name, record in self._current.items():
+                if len(self._store.names(name)) == 1:
+                    self._settle_early(record, bound.get(name, []))
+
+    def _settle_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
+        with contextlib.suppress(NotDeterminedError):
+            state = fitted_state(record, bound)
+            settled = self._store.signed(
+                replace(record, state=state._replace(ground=Ground("recorded")), steps=())
+            )
+            self._store.perform(self._store.settlement(settled) or [])
+
+
+def _split(
+    name: str, state: RingState, steps: Sequence[tuple[int, PlannedChange]], ring: HashRing
+) -> Iterator[_Part]:
+    """Yield the parts of the steps of a ring; the first is stored before the first change of the plan."""
+    actions = [
+        Step(
+            "bind" if step.action == "bind" else "unbind",
+            (step.binding.destination, step.binding.routing_key),
+        )
+        for _, step in steps
+    ]
+    state = state._replace(ground=Ground("recorded"))
+    for start, before, part in split_steps(state, actions):
+        record = RingRecord(name, before, part, ring.provenance)
+        yield _Part(steps[start][0] if start else 0, record)
+
+
+def _has_ring(subject: object) -> bool:
+    return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
+
+
+def _is_gone(plan: Plan, name: str) -> bool:
+    """Return True if an exchange does not have a ring after a plan."""
+    return any(
+        change.action in ("delete", "replace")
+        and (change.kind, change.name) == ("exchange", name)
+        and not _has_ring(change.wanted)
+        for change in plan.changes
+    )
+
+
+def _record_after(plan: Plan, live: Topology, name: str) -> RingRecord | None:
+    """Return the settled record of a ring after a plan; None if the ring is not certain."""
+    exchange = live.exchange(name)
+    live_ring = find_live_ring(live, exchange, name)
+    is_new = exchange is None or exchange.type != HASH_EXCHANGE
+    is_replaced = any(
+        (planned.action, planned.kind, planned.name) == ("replace", "exchange", name)
+        for planned in plan.changes
+    )
+    if not (is_new or is_replaced or live_ring.ring.ground.is_certain):
+        return None
+    change = plan.rings.get(name)
+    if change is not None and change.steps and isinstance(change.after, HashRing):
+        record = settled_record(name, change.after, change.after.bindings or ())
+    else:
+        after = live_ring.ring if change is None or not isinstance(change.after, HashRing) else change.after
+        record = settled_record(name, after, live_ring.state.bindings or ())
+    return replace(record, origin=live_ring.ring.provenance)
+
+
+def _recordable(plan: Plan, live: Topology) -> list[str]:
+    """Return the exchanges of a plan that have rings, and the other ones that have records."""
+    planned = [name for name, change in plan.rings.items() if change.is_ring]
+    others = {record.exchange for record in live.records.values() if isinstance(record, RingRecord)}
+    return [*planned, *sorted(others & live.rings.keys() - {*planned})]
+
+
+def _orphans(plan: Plan, live: Topology) -> list[str]:
+    """Return the exchanges that have records, and neither exist nor are made by the plan: records that an ended apply has left."""
+    exchanges = {record.exchange for record in live.records.values() if isinstance(record, RingRecord)}
+    existing = {exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE}
+    return sorted(exchanges - existing - plan.rings.keys())
+
+
+def has_record(live: Topology, record: RingRecord, start: BrokerStart) -> bool:
+    """Return True if the broker has this record, under its first name only."""
+    names = [name for name in record_names(record.exchange) if name in live.records]
+    if names != [record_names(record.exchange)[0]]:
+        return False
+    stored = live.records[names[0]]
+    if not isinstance(stored, RingRecord):
+        return False
+    return stored.has_same_ring(replace(record, start=start, transient=stored.transient))
+
+
+def find_unrecorded(plan: Plan, live: Topology) -> list[str]:
+    """Return the exchanges whose records an application of an empty plan stores or deletes."""
+    found = _orphans(plan, live)
+    for name in _recordable(plan, live):
+        record = _record_after(plan, live, name)
+        if record is not None and not has_record(live, record, live.start):
+            found.append(name)
+    return found
+
+
+def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[str, RingRecord]:
+    """Store the records of rings, and return them.
+
+    Args:
+        expected: the rings by their exchanges, as `read_topology` returned them.
+        broker: the broker.
+
+    Raises:
+        PlanOutdatedError: a ring has changed, or another connection applies a plan.
+        InputError: a ring is not certain, or its record is too large.
+        AccessRefusedError: the user may not declare the exchanges.
+    """
+    lock(broker)
+    try:
+        live = read_topology(broker)
+        return _record(expected, live, broker)
+    finally:
+        unlock(broker)
+
+
+def _record(expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker) -> dict[str, RingRecord]:
+    store, records = _Store(live, broker), {}
+    for name, ring in expected.items():
+        if not ring.ground.is_certain:
+            raise InputError(
+                f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
+            )
+        if live.rings.get(name) != ring:
+            raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
+        store.mark_start()
+        record = store.signed(settled_of(live, name))
+        operations = store.settlement(record)
+        if operations is None:
+            raise InputError(
+                f"the record of the ring of {name} does not fit into a frame: use fewer members",
+                exchange=name,
+            )
+        store.perform(operations)
+        records[name] = record
+    return records

@@ -1,0 +1,203 @@
+"""Rings by their records on a real broker: as ``rabbitmqctl`` reads them, whenever an apply ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changed_site import ChangedSite, changed_site
+from dying_applier import DyingApplier, dying_applier
+from few_seeds import few_seeds
+from quick_rings import quick_prefix
+
+from rabbit_chx import Broker, Topology
+from rabbit_chx.cli import main
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
+
+# The file is among the slow ones for its one extended test.
+pytestmark = [pytest.mark.broker, pytest.mark.core]
+
+#: More by `make long WHAT=apply`.
+PLANS = int(os.environ.get("APPLY_PLANS", "8"))
+QUEUES = [f"h.{n}" for n in range(6)]
+
+
+def drawn(random_: random.Random) -> Topology:
+    """Return a topology of one or two rings."""
+    exchanges = []
+    for name in ("h", "h2")[: random_.randint(1, 2)]:
+        chosen = random_.sample(QUEUES, random_.randint(1, 5))
+        ring = tuple(RingMember(queue, random_.choice(["1", "1", "2"])) for queue in chosen)
+        exchanges.append(ExchangeDefinition(name, "x-consistent-hash", ring=ring))
+    used = {member.destination for exchange in exchanges for member in exchange.ring or ()}
+    queues = [
+        QueueDefinition(queue, arguments=random_.choice([{}, {}, {}, {"x-max-length": 5}]))
+        for queue in QUEUES
+        if queue in used
+    ]
+    return Topology(tuple(exchanges), tuple(queues), owns=("h*",))
+
+
+@pytest.fixture
+def site(broker: RunningBroker) -> Iterator[ChangedSite]:
+    with few_seeds(), changed_site(broker) as made:
+        yield made
+
+
+def managed(site: ChangedSite) -> Broker:
+    """Return the broker as somebody without rabbitmqctl knows it."""
+    return Broker(site.broker.url, site.broker.management_url)
+
+
+def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
+    """Return a wanted topology that has much in common with the old one, or nothing."""
+    kind = random_.randrange(4)
+    (first, *_) = old.exchanges
+    members = [*(first.ring or ())]
+    if kind == 0:
+        members.pop(random_.randrange(len(members)))
+    elif kind == 1:
+        members.append(RingMember("h.new"))
+    elif kind == 2:
+        random_.shuffle(members)
+    else:
+        return new
+    queues = [*old.queues, QueueDefinition("h.new")]
+    exchanges = (ExchangeDefinition(first.name, first.type, ring=tuple(members)), *old.exchanges[1:])
+    return Topology(exchanges, tuple(queues), owns=old.owns)
+
+
+def test_a_recorded_ring_is_the_one_that_is_read_when_an_apply_is_killed(site: ChangedSite) -> None:
+    seen = killed_everywhere(site, plans=2)
+    assert seen["recorded"] > 10, seen
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(40 * PLANS + 300)
+def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(site: ChangedSite) -> None:
+    seen = killed_everywhere(site, plans=PLANS)
+    assert seen["recorded"] > PLANS, seen
+
+
+@pytest.mark.extended
+def test_rings_that_a_killed_apply_has_made_are_recorded_by_the_next_one(site: ChangedSite) -> None:
+    """A queue is left to delete, so the next plan has no steps of rings."""
+    old = Topology.from_toml(owned({"h": ["h.1", "h.0", "h.2"]}))
+    new = Topology.from_toml(owned({"h": ["h.0", "h.2"], "h2": ["h.4", "h.2"]}))
+    seen: Counter[str] = Counter()
+    with dying_applier(site, reads=False) as applier:
+        killed_at_each_operation(site, applier, old, new, seen)
+    assert seen["kills"] > 5
+
+
+def owned(rings: dict[str, list[str]]) -> str:
+    """Return a file that owns everything, with exchanges by their queues."""
+    exchanges = [
+        f'[[exchanges]]\nname = "{name}"\ntype = "x-consistent-hash"\n'
+        f"ring = [{', '.join(f'{{ queue = {queue!r} }}' for queue in queues)}]\n"
+        for name, queues in rings.items()
+    ]
+    names = sorted({queue for queues in rings.values() for queue in queues})
+    return "".join(['owns = ["h*"]\n', *exchanges, *(f'[[queues]]\nname = "{name}"\n' for name in names)])
+
+
+def killed_everywhere(site: ChangedSite, plans: int) -> Counter[str]:
+    """Kill each plan before each of its operations, by SIGKILL, and let the next apply do it with the same file."""
+    seen: Counter[str] = Counter()
+    random_ = random.Random(43)  # noqa: S311
+    with dying_applier(site, reads=False) as applier:
+        for _ in range(plans):
+            old = drawn(random_)
+            new = changed(old, drawn(random_), random_)
+            killed_at_each_operation(site, applier, old, new, seen)
+    return seen
+
+
+def killed_at_each_operation(
+    site: ChangedSite, applier: DyingApplier, old: Topology, new: Topology, seen: Counter[str]
+) -> None:
+    for before in range(200):
+        site.apply(Topology(owns=("h*",)), allow_loss=True)
+        site.apply(old)
+        if not applier.killed(new, before):
+            break
+        seen["kills"] += 1
+        site.wait_until_unlocked()
+        compare(site, new, seen)
+
+
+def compare(site: ChangedSite, new: Topology, seen: Counter[str]) -> None:
+    """Compare the recorded rings with those that are read, and apply again."""
+    read = site.live()
+    with managed(site) as live:
+        recorded = live.topology()
+        for name, ring in recorded.rings.items():
+            assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
+            assert (name, ring.buckets) == (name, read.rings[name].buckets)
+            seen["recorded"] += 1
+        made = plan(new, recorded)
+        live.apply(made, allow_moved=1.0, allow_delete=True, allow_loss=True)
+        after = live.topology()
+        assert not plan(new, after).changes
+        assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
+    site.check_done(new)
+
+
+class Commands:
+    """Runs commands on a vhost of which AMQP and the management API are known."""
+
+    def __init__(self, broker: RunningBroker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.at = ["--url", broker.url, "--management-url", str(broker.management_url)]
+        self.via = ["--ring-via", shlex.join(quick_prefix(broker))]
+        self._folder, self._capsys = folder, capsys
+
+    def file(self, name: str, text: str) -> str:
+        """Write a file."""
+        (self._folder / name).write_text(text)
+        return str(self._folder / name)
+
+    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Run a command, and return what it prints and says."""
+        assert main([*words, *self.at]) == code, self._capsys.readouterr()
+        return self._capsys.readouterr()
+
+    def document(self, *words: str, code: int = 0) -> Any:
+        """Run a command, and return its JSON."""
+        return json.loads(self.run(*words, "--output", "json", code=code)[0])
+
+
+FILE = """
+[variables]
+last = 3
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q.2" }, { queue = "q.1", weight = 2 }, { queue = "q.3" }]
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "q.1" }, { queue = "q.2" }]
+[[queues]]
+name = "q.{1..${last}}"
+"""
+NEXT = FILE.replace('{ queue = "q.3" }]', '{ queue = "q.3" }, { queue = "q.4" }]').replace(
+    "last = 3", "last = 4"
+)
+
+
+@pytest.fixture
+def commands(
+    vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    for name in ("RABBIT_CHX_RING_VIA", "RABBIT_CHX_RING_FROM", "RABBIT_CHX_VALUES"):
+        monkeypatch.delenv(name, raising=False)
+    return Commands(vhost, tmp_path, capsys)
