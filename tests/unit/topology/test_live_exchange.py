@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -40,8 +41,10 @@ class Api:
             "queues v": [{"name": "q1", "message_stats": {"publish_details": {"rate": 2}}}, {"name": "q2"}],
         }
 
-    def get(self, *path: str, **_: object) -> Any:
+    def get(self, *path: str, query: Mapping[str, str] | None = None, **_: object) -> Any:
         self.requests.append(" ".join(path))
+        if "page" in (query or {}):
+            return {"items": []}  # there are no records
         try:
             return self._answers[self.requests[-1]]
         except KeyError:
@@ -64,9 +67,9 @@ def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
         mirror = exchange.mirror()
         assert isinstance(mirror, ConsistentHashExchange)
         assert mirror.hashed_on.name == b"tenant"
-    assert api.requests == ["exchanges v orders", "exchanges v orders bindings source"]
+    assert api.requests == ["exchanges v orders", "exchanges v", "exchanges v orders bindings source"]
     assert exchange.alternate == "parking"
-    assert api.requests[2:] == ["policies v park"]
+    assert api.requests[3:] == ["policies v park"]
     rates = exchange.publish_rates()
     assert (rates.exchange, rates.queues) == (5.0, {"q1": 2.0})
 
@@ -74,7 +77,7 @@ def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
 def test_slots_take_the_lists_of_exchanges_and_bindings() -> None:
     api = Api(ORDERS, bound("orders", "slot", "exchange"), bound("slot", "q1", key=""))
     assert live(api).slots.sole_owners == {ExchangeRef("slot"): "q1"}
-    assert api.requests[2:] == ["exchanges v", "bindings v"]
+    assert api.requests[3:] == ["exchanges v", "bindings v"]
 
 
 def test_a_ring_source_needs_no_bindings() -> None:
