@@ -107,13 +107,13 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "topology apply": ("Apply the plan.", "apply:apply"),
         "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
-    "Consumers, messages and streams": {
+    "Consumers, messages, streams and the shell": {
         "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
         "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
         "replay": ("Rows of given keys since a given time.", "replay:replay"),
+        "completion": ("Completion for bash, zsh or fish.", "app:completion"),
     },
-    "Other": {"completion": ("Completion for bash, zsh or fish.", "app:completion")},
 }
 _GROUPS = {
     "ring": (

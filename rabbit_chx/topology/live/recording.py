@@ -199,7 +199,7 @@ def _name_writer() -> str:
         version = metadata.version("rabbit-chx")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    return f"{user}@{socket.gethostname()} (rabbit-chx {version})"
+    return f"{user}@{socket.gethostname()} (rabbit_chx {version})"
 
 
 @dataclass(frozen=True, slots=True)
