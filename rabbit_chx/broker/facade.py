@@ -429,7 +429,7 @@ class Broker:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the records. Existing ones are replaced.
 
         Args:
-            rings: the rings by their exchanges, as `topology` returned them.
+            rings: the rings by their exchanges, as `topology` or `HashRing.from_observations` returned them.
 
         Raises:
             InputError: the broker is not open, or a ring is assumed.

@@ -13,13 +13,11 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.observations import observed_ring
 from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
-from rabbit_chx.cli.observations import ObservedOptions
+from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
@@ -458,17 +456,13 @@ def _check_observed(topology: Topology, name: str, observed: ObservedOptions) ->
     exchange = topology.exchange(name)
     if exchange is None or name in topology.sources_left_out:
         return check(topology, exchange=name)
-    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
-    pairs = observed.read(name, hashing)
+    pairs = read_observed(observed, topology, name)
     ring = topology.rings.get(name)
     if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
-        bindings = [(member.destination, member.key) for member in exchange.ring or ()]
-        release = topology.release or NEWEST
         try:
-            ring = observed_ring(bindings, pairs, release, hashing)
+            topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
             return _contradicted(exchange, topology, str(error))
-        topology = topology.with_rings({name: ring})
     return check(topology, exchange=name, observed={name: pairs})
 
 

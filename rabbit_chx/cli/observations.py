@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,11 +14,15 @@ from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.observations import Observation
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.rules import RESTART_KEEPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.analysis.key_routing import Hashing
+    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology.objects import ExchangeDefinition
 
 #: The contents of the columns, and their names in the file that `ConsumerGroup(observe=)` writes.
 _COLUMNS = ("key", "queue", "time", "exchange")
@@ -63,7 +68,7 @@ class ObservedOptions:
             names[what] = name
         return names
 
-    def read(self, exchange: str, hashing: Hashing) -> list[Observation]:
+    def read(self, exchange: str, hashing: Hashing, since: float | None = None) -> list[Observation]:
         """Read the file: each distinct pair of a key and its queue, the first time.
 
         Messages of other exchanges are left out, if the file has a column with the exchange.
@@ -71,6 +76,7 @@ class ObservedOptions:
         Args:
             exchange: the exchange.
             hashing: what it hashes.
+            since: the time before which pairs are left out, in seconds since 1970; those without a time are not.
         """
         from rabbit_chx.cli.samples import TableFile, check_columns
 
@@ -87,7 +93,7 @@ class ObservedOptions:
 
         found: dict[tuple[str, str], Observation] = {}
         others: Counter[str] = Counter()
-        first = 1
+        early, first = 0, 1
         for batch in file.rows(choose):
             for row, (key, queue, time, of) in enumerate(_values(file.name, chosen, batch, first), first):
                 if not queue:
@@ -96,15 +102,12 @@ class ObservedOptions:
                     )
                 if of not in (None, exchange):
                     others[of] += 1
+                elif since is not None and time and _is_before(time, since):
+                    early += 1
                 elif (key, queue) not in found:
                     found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
             first += batch.num_rows
-        if others:
-            names = ", ".join(repr(name) for name, _ in others.most_common(_MOST_NAMED))
-            say(
-                f"{file.name}: {plural(others.total(), 'message')} of other exchanges left out ({names}); if {exchange!r} gets messages from "
-                "them, give --column exchange="
-            )
+        _say_left_out(file.name, exchange, others, early)
         if not found:
             raise InputError(f"{file.name} has no key of the exchange {exchange!r}: give at least one")
         return list(found.values())
@@ -120,6 +123,52 @@ class ObservedOptions:
                 whats = " and ".join(what for what in chosen if chosen[what] == name)
                 raise InputError(f"the column {name!r:.60} is that of {whats}: give each its own by --column")
         return chosen
+
+
+def _say_left_out(file: str, exchange: str, others: Counter[str], early: int) -> None:
+    if others:
+        names = ", ".join(repr(name) for name, _ in others.most_common(_MOST_NAMED))
+        say(
+            f"{file}: {plural(others.total(), 'message')} of other exchanges left out ({names}); if {exchange!r} gets messages from them, "
+            "give --column exchange="
+        )
+    if early:
+        say(
+            f"{file}: {plural(early, 'message')} from before the last start of the broker left out: a restart on Mnesia changes the order"
+        )
+
+
+def read_observed(options: ObservedOptions, live: Topology, name: str) -> list[Observation]:
+    """Read the pairs of a live exchange. On Mnesia those from before the last start of the broker are left out."""
+    exchange = live.exchange(name)
+    is_kept = exchange is None or (live.release or NEWEST).follows(RESTART_KEEPS)
+    return options.read(name, _hashing(exchange), None if is_kept else live.start.last_start())
+
+
+def with_observed_ring(live: Topology, name: str, pairs: Sequence[Observation]) -> Topology:
+    """Return a live topology with the ring of an exchange that observations determine."""
+    from rabbit_chx.analysis.observations import observed_ring
+
+    exchange = live.exchange(name)
+    bindings = [(member.destination, member.key) for member in (exchange.ring if exchange else None) or ()]
+    ring = observed_ring(bindings, pairs, live.release or NEWEST, _hashing(exchange))
+    return live.with_rings({name: ring})
+
+
+def _hashing(exchange: ExchangeDefinition | None) -> Hashing:
+    from rabbit_chx.analysis.key_routing import Hashing
+
+    arguments = {} if exchange is None else exchange.arguments
+    return Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
+
+
+def _is_before(time: str, since: float) -> bool:
+    """Return True if a time in ISO 8601, UTC if it has no offset, is before another one; False if it is no such time."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        return False
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() < since
 
 
 def _values(

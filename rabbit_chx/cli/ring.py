@@ -14,6 +14,7 @@ from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
 from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
@@ -308,12 +309,14 @@ def record_rings(
         metavar="FILE",
         help="Instead of --ring-via: the output of `ring show --output json` for EXCHANGE.",
     ),
+    observed: ObservedOptions = options(ObservedOptions),
     yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
-    The ring is read by --ring-via, or is that of --from. Afterwards every command knows the ring over the management
+    The ring is read by --ring-via, is that of --from, or is determined by --observed: about N ln N keys of N
+    buckets, with the queues that received them. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
@@ -323,12 +326,17 @@ def record_rings(
         raise InputError("give an EXCHANGE, or --all for every x-consistent-hash exchange")
     if source is not None:
         broker = replace(broker, ring_from=source, ring_via=None)
+    if observed.observed is not None and (source is not None or len(exchanges) != 1):
+        raise InputError("--observed has the keys of one exchange: give one EXCHANGE, and no --from")
     at = broker.live()
     with at.broker() as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
+        if observed.observed is not None:
+            name = live_hash_exchange(live, exchanges[0]).name
+            live = with_observed_ring(live, name, read_observed(observed, live, name))
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
         made = {name: settled_of(live, name) for name in rings}
         stored = {

@@ -52,16 +52,20 @@ def publish(shop: Shop, keys: Iterable[str], header: str | None = None) -> None:
 def received(shop: Shop, count: int) -> list[tuple[str, str]]:
     """Return the body and the queue of each message, of so many; the queues are then empty."""
     pairs: list[tuple[str, str]] = []
-    for queue in WEIGHTS:
+    tags = [
         shop.channel.basic_consume(
             queue,
             lambda _, __, ___, body, queue=queue: pairs.append((body.decode(), queue)),  # type: ignore[misc]
             auto_ack=True,
         )
+        for queue in WEIGHTS
+    ]
     deadline = time.monotonic() + 30
     while len(pairs) < count and time.monotonic() < deadline:
         shop.channel.connection.process_data_events(1)
     assert len(pairs) == count
+    for tag in tags:
+        shop.channel.basic_cancel(tag)
     return pairs
 
 
@@ -126,6 +130,46 @@ def test_a_check_with_observed_keys(
         finding["message"],
     )
     assert re.match(r"bucket \d+ of 12 is contradicted: the key ", finding["message"])
+
+
+def test_observed_keys_become_the_record(
+    bound: Shop, answer: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Afterwards the ring is exact without rabbitmqctl and without the file; a record that real keys contradict is found, and replaced."""
+    live, via = bound.live, bound.via
+    keys = [f"key-{number}" for number in range(150)]
+    publish(bound, keys)
+    pairs = received(bound, 150)
+    file = write(tmp_path / "seen.csv", pairs)
+    (recorded,) = answer("ring", "record", "o", *live, "--observed", file)["recorded"]
+    assert (recorded["exchange"], recorded["origin"], recorded["is_new"]) == ("o", "observed", True)
+    shown = answer("ring", "show", "o", *live)
+    assert shown["provenance"] == "recorded"
+    assert shown["buckets"] == answer("ring", "show", "o", *live, *via)["buckets"]
+    assert answer("ring", "check", "o", *live, "--observed", file)["findings"] == []
+    assert not answer("ring", "record", "o", *live, "--observed", file)["recorded"][0]["is_new"]
+
+    # What the management API does not show: somebody unbinds a member and binds it again.
+    bound.channel.queue_unbind("o.c", "o", "3")
+    bound.channel.queue_bind("o.c", "o", "3")
+    publish(bound, keys)
+    later = write(tmp_path / "later.csv", received(bound, 150))
+    document = answer("ring", "check", "o", *live, "--observed", later, code=1)
+    assert [finding["kind"] for finding in document["findings"]] == ["contradicted"]
+    assert "contradict the ring, recorded" in document["findings"][0]["message"]
+    assert document["findings"][0]["fix"].startswith(
+        "if the ring changed after these messages were published"
+    )
+    assert main(["ring", "record", "o", *live, "--observed", later]) == 4
+    assert "has another order than the ring" in capsys.readouterr().err
+    answer("ring", "record", "o", *live, "--observed", later, "--yes")
+    assert answer("ring", "check", "o", *live, "--observed", later)["findings"] == []
+    assert (
+        answer("ring", "show", "o", *live)["buckets"] == answer("ring", "show", "o", *live, *via)["buckets"]
+    )
+
+    assert main(["ring", "record", "--all", *live, "--observed", later]) == 2
+    assert "--observed has the keys of one exchange" in capsys.readouterr().err
 
 
 def test_too_few_keys_are_counted(bound: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

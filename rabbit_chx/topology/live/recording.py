@@ -11,6 +11,7 @@ import contextlib
 import getpass
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -503,7 +504,7 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
     """Store the records of rings, and return them.
 
     Args:
-        expected: the rings by their exchanges, as `read_topology` returned them.
+        expected: the rings by their exchanges, as `read_topology` returned them, or observed.
         broker: the broker.
 
     Raises:
@@ -526,6 +527,8 @@ def _record(expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker
             raise InputError(
                 f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
             )
+        if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
+            live = live.with_rings({name: ring})
         if live.rings.get(name) != ring:
             raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
         store.mark_start()
@@ -539,3 +542,15 @@ def _record(expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker
         store.perform(operations)
         records[name] = record
     return records
+
+
+def _has_bindings_of(live: Topology, name: str, ring: HashRing) -> bool:
+    """Return True if the exchange of a live topology has the bindings of a ring."""
+    if ring.bindings is None:
+        raise InputError(
+            f"the ring of {name} has several bindings of one destination, whose order keys do not show: read it, or unbind all but one",
+            exchange=name,
+        )
+    exchange = live.exchange(name)
+    members = () if exchange is None else exchange.ring or ()
+    return Counter((member.destination, member.key) for member in members) == Counter(ring.bindings)

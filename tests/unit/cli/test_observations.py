@@ -42,6 +42,16 @@ def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.C
         ObservedOptions(str(path)).read("bills", Hashing())
 
 
+def test_pairs_from_before_a_restart_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text(WRITTEN + "e,q1,2026-11-26 03:02:01,orders\nf,q1,yesterday,orders\n")
+    start = datetime(2026, 11, 26, 3, 2, 1, tzinfo=UTC).timestamp()
+    read = ObservedOptions(str(path)).read("orders", Hashing(), start)
+    assert [each.key for each in read] == ["a", "b, c", "a", "", "e", "f"]
+    assert read[0].time == "2026-11-26T03:02:01Z"
+    assert "1 message from before the last start of the broker left out" in capsys.readouterr().err
+
+
 def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
     path = tmp_path / "seen.parquet"
     table = {
