@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
@@ -30,6 +31,7 @@ from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
+from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_output import counted_kind
@@ -261,16 +263,38 @@ class CheckedFile(NamedTuple):
     """A valid topology file: its contents, and the names in it that are probably misspelled, or that the release ignores."""
 
     topology: Topology
-    misspellings: tuple[str, ...]
-    ignored_arguments: tuple[str, ...]
+    misspellings: tuple[Finding, ...]
+    ignored_arguments: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, topology: Topology, release: Release) -> CheckedFile:
+        """Return a file with its findings by the rules of a release."""
+        of_exchanges, of_queues = (
+            ignored_by(topology.exchanges, release),
+            ignored_by(topology.queues, release),
+        )
+        return cls(
+            topology,
+            tuple(Finding("misspelling", text) for text in topology.misspellings),
+            (
+                *(_ignored(message, fix, exchange=_only(names)) for names, message, fix in of_exchanges),
+                *(_ignored(message, fix, destination=_only(names)) for names, message, fix in of_queues),
+            ),
+        )
+
+
+_ignored = partial(Finding, "ignored-argument")
+
+
+def _only(names: Sequence[str]) -> str | None:
+    return names[0] if len(names) == 1 else None
 
 
 def _findings_of_files(files: Mapping[str, CheckedFile]) -> list[dict[str, Any]]:
     return [
-        {"file": name, **_as_json(Finding(kind, text))}
+        {"file": name, **_as_json(finding)}
         for name, file in files.items()
-        for kind, texts in (("misspelling", file.misspellings), ("ignored-argument", file.ignored_arguments))
-        for text in texts
+        for finding in (*file.misspellings, *file.ignored_arguments)
     ]
 
 
@@ -390,12 +414,7 @@ def _validated(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    report = FilesReport(
-        {
-            name: CheckedFile(topology, topology.misspellings, topology.ignored_arguments(release))
-            for name, topology in valid.items()
-        }
-    )
+    report = FilesReport({name: CheckedFile.of(topology, release) for name, topology in valid.items()})
     has_findings = any(file.misspellings or file.ignored_arguments for file in report.files.values())
     return Outcome(report, ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 

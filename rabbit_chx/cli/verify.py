@@ -71,6 +71,7 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "destination": finding.destination,
         "share": finding.share,
         "message": finding.message,
+        "fix": finding.fix,
     }
 
 
@@ -189,6 +190,7 @@ class StoredReport:
             without_key=total.without_key,
             other_exchange=total.other_exchange,
             seconds=round(self.seconds, 3),
+            determined=bool(total.right) and not (self.is_guess or self.findings),
             findings=list(map(_finding_as_json, self.findings)),
             streams=self.streams,
             examples=self.examples,
@@ -344,6 +346,7 @@ class ScratchReport:
             vhost=self.vhost,
             arguments=self.arguments,
             **source_as_json(self.ring),
+            determined=bool(self.found) and not self.guess,
             findings=list(map(_finding_as_json, self.findings)),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),

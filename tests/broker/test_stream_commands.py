@@ -82,13 +82,13 @@ def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., 
         0,
         0,
     ]
-    assert found["ring"]["provenance"] == "read"
+    assert (found["ring"]["provenance"], found["determined"]) == ("read", True)
     expected = Counter(RING.destination_for(key) for key in KEYS)
     assert {each["stream"]: each["right"] for each in found["streams"]} == {
         stream: 4 * count for stream, count in expected.items()
     }
     later = answer("verify", "trips", "--stream", "*", *trips.live, "--until", "1d", code=3)
-    assert later["rows"] == 0
+    assert (later["rows"], later["determined"]) == (0, False)
 
 
 def test_rows_through_another_exchange(

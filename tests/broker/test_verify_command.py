@@ -119,6 +119,7 @@ def test_the_ring_of_a_topology_file_against_a_copy(
         0,
         [],
     )
+    assert document["determined"] is False
     file.write_text(file.read_text().replace("weight = 10", "weight = 9"))
     document = answer("verify", "--topology", str(file), *shop.live, "--count", "200", code=1)
     assert [finding["kind"] for finding in document["findings"]] == ["different"]

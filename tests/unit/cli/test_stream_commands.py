@@ -168,7 +168,8 @@ def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) 
     assert counts.items() <= document.items()
     assert document["streams"][0] == {"stream": "s0", **counts}
     (finding,) = document["findings"]
-    assert finding["kind"] == "contradicted"
+    assert (document["determined"], finding["kind"]) == (False, "contradicted")
+    assert finding["fix"] in " ".join(" ".join(lines).split())
     assert finding["message"].startswith(
         r"the key 'k\\xff' reached s0 (offset 7), and the ring sends it to s1; 1 row"
     )

@@ -80,7 +80,8 @@ def test_a_misspelled_argument_is_a_finding(folder: Path, ran: Callable[..., tup
     assert code == 1
     (finding,) = json.loads(out)["findings"]
     assert (finding["file"], finding["kind"]) == ("topology.toml", "ignored-argument")
-    assert "did you mean x-single-active-consumer?" in finding["message"]
+    assert finding["destination"] == "jobs"
+    assert finding["fix"] == "did you mean x-single-active-consumer?"
     assert finding["message"] in errors
     _, out, _ = ran("topology", "check", "--offline", "topology.toml")
     assert "valid, 1 ignored argument: 1 queue" in out
