@@ -3,7 +3,7 @@
 The limit is pika without an answer to each declaration: 1,000 `queue.declare` with no-wait, then one that waits. Beside it is
 what most scripts do, one declaration after the other. Each round takes turns. A figure is the median of the rounds.
 
-A second part applies a ring of 1,000 new queues with 10,000 buckets.
+A second part applies a ring of 1,000 new queues with 10,000 buckets, with and without its record on the broker.
 
     python bench/apply.py [--queues 1000] [--rounds 5]
 """
@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pika
@@ -62,12 +63,12 @@ def wanted(count: int, weight: int | None) -> Topology:
     return Topology((ExchangeDefinition("orders", "x-consistent-hash", ring=ring),), queues)
 
 
-def applied(broker: RunningBroker, count: int, weight: int | None = None) -> float:
+def applied(broker: RunningBroker, count: int, weight: int | None = None, *, records: bool = True) -> float:
     """Return the seconds of `Broker.apply`, all checks included."""
     with Broker(broker.url, broker.management_url, broker.ring_via) as live:
         plan_ = plan(wanted(count, weight), live.topology())
         started = time.perf_counter()
-        live.apply(plan_)
+        live.apply(plan_, records=records)
         return time.perf_counter() - started
 
 
@@ -102,11 +103,14 @@ def main() -> None:
             print(
                 f"  {name:32} {median:6.2f} s   {arguments.queues / median:7,.0f} queues/s   {limit / median:5.2f} of the limit"
             )
-        ring = [
-            measured(broker, lambda fresh, count: applied(fresh, count, 10), arguments.queues)
-            for _ in range(min(arguments.rounds, 3))
-        ]
-        print(f"  a ring of them, weight 10 each   {statistics.median(ring):6.2f} s, ring read afterwards")
+        rings: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(min(arguments.rounds, 3)):
+            for records, times in rings.items():
+                way = partial(applied, weight=10, records=records)
+                times.append(measured(broker, way, arguments.queues))
+        without, kept = (statistics.median(times) for times in rings.values())
+        print(f"  a ring of them, weight 10 each   {without:6.2f} s, ring read afterwards, without a record")
+        print(f"  the same with its record         {kept:6.2f} s, {kept / without:.2f} times as long")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,6 @@ def read_topology(broker: LiveBroker) -> Topology:
     bindings = api.get_list("bindings", vhost, fields={})
     # Each queue is bound to the default exchange.
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
-    hashes = any(exchange.type == HASH_EXCHANGE for exchange in exchanges)
     content = topology_content(
         exchanges,
         objects.read("queue", _queue, queues),
@@ -154,7 +153,7 @@ def read_topology(broker: LiveBroker) -> Topology:
         default_queue_type=_read_default_queue_type(api, vhost),
         cluster=overview.get("cluster_name"),
         records=records_in(own),
-        start=_start_by(own, overview.get("cluster_name"), _read_node_starts(api) if hashes else None),
+        start=_start_by(own, overview.get("cluster_name"), _read_node_starts(api)),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -206,10 +205,11 @@ def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     now = time.time()
+    # A node without these columns has just started.
     return {
-        node["name"]: now - node["uptime"] / 1000
+        node["name"]: now - (uptime if isinstance(uptime := node.get("uptime"), int) else 0) / 1000
         for node in nodes
-        if node.get("running") and isinstance(node.get("uptime"), int)
+        if node.get("running", True)
     }
 
 
