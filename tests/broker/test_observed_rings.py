@@ -103,7 +103,7 @@ def test_a_check_with_observed_keys(
     table = {
         "routing_key": [key for key, _ in pairs],
         "destination": [other, *(queue for _, queue in pairs[1:])],
-        "time": ["2026-11-26T03:02:00Z"] * len(pairs),
+        "time": ["2036-11-26T03:02:00Z"] * len(pairs),  # after the start of the broker
     }
     parquet.write_table(pa.table(table), tmp_path / "seen.parquet")
     wrong = ("--observed", str(tmp_path / "seen.parquet"))
@@ -112,7 +112,7 @@ def test_a_check_with_observed_keys(
     (finding,) = document["findings"]
     assert (finding["kind"], finding["exchange"]) == ("contradicted", "o")
     assert finding["message"].startswith(
-        f"the key '{key}' reached {other} (2026-11-26T03:02:00Z), and the ring sends it to {queue}; 1 of 150 observed keys contradict the ring, "
+        f"the key '{key}' reached {other} (2036-11-26T03:02:00Z), and the ring sends it to {queue}; 1 of 150 observed keys contradict the ring, "
         "read from a broker: "
     )
     (ring,) = document["rings"]
