@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rabbit_chx.cli.command import OWN, TEXT, option, say
 from rabbit_chx.cli.inputs import hashed_value
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST
@@ -108,8 +108,7 @@ class ObservedOptions:
                     found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
             first += batch.num_rows
         _say_left_out(file.name, exchange, others, early)
-        if not found:
-            raise InputError(f"{file.name} has no key of the exchange {exchange!r}: give at least one")
+        _check_left(file.name, exchange, len(found), early)
         return list(found.values())
 
     def _chosen(self, names: Sequence[str]) -> dict[str, str]:
@@ -136,6 +135,17 @@ def _say_left_out(file: str, exchange: str, others: Counter[str], early: int) ->
         say(
             f"{file}: {plural(early, 'message')} from before the last start of the broker left out: a restart on Mnesia changes the order"
         )
+
+
+def _check_left(file: str, exchange: str, found: int, early: int) -> None:
+    """Raise an error if no pair of the exchange is left."""
+    if not found and early:
+        raise NotDeterminedError(
+            f"all {plural(early, 'message')} of {exchange!r} in {file} are from before the last start of the broker, which may have changed the "
+            "order of the ring: give later ones"
+        )
+    if not found:
+        raise InputError(f"{file} has no key of the exchange {exchange!r}: give at least one")
 
 
 def read_observed(options: ObservedOptions, live: Topology, name: str) -> list[Observation]:

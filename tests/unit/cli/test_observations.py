@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.observations import ObservedOptions
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
 
 WRITTEN = """key,queue,time,exchange
@@ -50,6 +50,16 @@ def test_pairs_from_before_a_restart_are_left_out(tmp_path: Path, capsys: pytest
     assert [each.key for each in read] == ["a", "b, c", "a", "", "e", "f"]
     assert read[0].time == "2026-11-26T03:02:01Z"
     assert "1 message from before the last start of the broker left out" in capsys.readouterr().err
+
+
+def test_keys_from_before_a_restart_alone_determine_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text("key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01Z\n")
+    started = datetime(2026, 11, 26, 4, tzinfo=UTC).timestamp()
+    with pytest.raises(
+        NotDeterminedError, match=r"all 2 messages of 'orders' .* are from before the last start"
+    ):
+        ObservedOptions(str(path)).read("orders", Hashing(), started)
 
 
 def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
