@@ -23,7 +23,6 @@ from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import BrokerRefusedError, InputError, NotFoundError, RabbitChxError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -250,6 +249,11 @@ def why_nothing_hashes(
         types: the exchange types of the broker, as ``GET /api/overview`` lists them.
         exchanges: all exchanges that the user may list.
     """
+    from rabbit_chx.topology.objects import (  # late: other commands do without a topology
+        HASH_EXCHANGE,
+        MODULUS_EXCHANGE,
+    )
+
     if not vhosts:
         return f"the user {user!r} may access no vhost: give it permissions with rabbitmqctl set_permissions"
     names = {type_["name"] for type_ in types}
