@@ -266,8 +266,7 @@ class Progress:
 
     _EVERY_S = 30.0
 
-    def __init__(self, reporter: pytest.TerminalReporter) -> None:
-        self._reporter = reporter
+    def __init__(self) -> None:
         self._done = 0
         self._began = self._written = time.monotonic()
         self._session: pytest.Session | None = None
@@ -290,14 +289,15 @@ class Progress:
         self._written = now
         passed = now - self._began
         left = passed / self._done * max(0, self._session.testscollected - self._done)
-        self._reporter.write(f" [{passed / 60:.1f} min, about {left / 60:.1f} left] ")
+        reporter = self._session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter.write(f" [{passed / 60:.1f} min, about {left / 60:.1f} left] ")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Show progress, but not in workers."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(reporter))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
