@@ -11,6 +11,7 @@ from rabbit_chx.testing import RunningBroker
 
 
 @pytest.mark.broker
+@pytest.mark.chx_broker(">=4.3", "x-modulus-hash without a plugin")
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
     assert vhost.management_url is not None
     words = {"amqp://localhost": vhost.url, "http://localhost:15672": vhost.management_url}
