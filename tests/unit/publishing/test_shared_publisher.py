@@ -475,7 +475,8 @@ def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch
     """
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "a module that nobody imports")
     extra: list[Future[None]] = []
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    # With room for all: a handler that interrupts `submit` cannot wait for it.
+    with SharedPublisher(peer.settings, "orders", max_in_flight=100_000) as publisher:
         before = signal.signal(signal.SIGALRM, lambda *_: extra.append(publisher.submit("k", "signal")))
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
