@@ -57,7 +57,7 @@ def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
     assert report.as_json()["findings"] == [
         {
             "kind": "ghost-bucket", "destination": "q9", "share": 0.25,
-            "message": "q9 has 1 bucket and no binding",
+            "message": "q9 has 1 bucket and no binding", "fix": "",
         }
     ]  # fmt: skip
 
