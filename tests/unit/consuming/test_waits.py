@@ -28,17 +28,17 @@ async def test_the_silence_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_answer_after_a_silence_is_told_once() -> None:
     late: list[float] = []
+    answered = asyncio.Event()
     watch = LoopWatch(4.0)  # a busy machine does not stop the loop for so long; it answers each second
 
     def note(silence_s: float) -> None:
         assert watch.is_late, "until the session has ended"
         late.append(silence_s)
+        answered.set()
 
     watch.start(note)
     watch._answered_at -= 5.0
-    async with asyncio.timeout(60):
-        while not late:
-            await asyncio.sleep(0.05)
+    await asyncio.wait_for(answered.wait(), 60)
     watch.stop()
     await asyncio.sleep(1.5)
     assert len(late) == 1
