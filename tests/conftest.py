@@ -286,7 +286,9 @@ class Progress:
         now = time.monotonic()
         if now - self._written < self._EVERY_S or self._session is None:
             return
-        if self._done < self._session.testscollected / 20:  # the first tests say little, since the slowest files come first
+        if (
+            self._done < self._session.testscollected / 20
+        ):  # the first tests say little, since the slowest files come first
             return
         self._written = now
         passed = now - self._began

@@ -116,6 +116,13 @@ def is_declared(declarer: Declarer, queue: QueueDefinition) -> bool:
 def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
     wrong: list[tuple[str, Any, bool]] = []
     cases = [(name, value) for name in (*QUEUE_ARGUMENTS, "x-unknown") for value in values_of(name)]
+    # A queue that expires in 2 ms may be gone before the broker has declared it.
+    cases = [
+        (name, value)
+        for name, value in cases
+        if name != "x-expires" or value in (0, -1) or type(value) is not int
+    ]
+    cases.append(("x-expires", 60_000))
     with declaring(rabbit) as declarer:
         for name, value in cases:
             queue = queue_of(type_, name, value)
