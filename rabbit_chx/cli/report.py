@@ -18,7 +18,7 @@ from rabbit_chx.routing.key_map import KeyMap, plural
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: What determines the ring of a live exchange that is assumed.
-NEED_RING = "give --ring-via to read it; `rabbit-chx ring record` then keeps it on the broker"
+NEED_RING = "give --ring-via to read it; to keep it on the broker: rabbit-chx ring record --all"
 #: The field in JSON of a key map without a ring.
 _WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 

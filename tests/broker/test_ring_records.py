@@ -75,6 +75,7 @@ def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
     return Topology(exchanges, tuple(queues), owns=old.owns)
 
 
+@pytest.mark.timeout(600)
 def test_a_recorded_ring_is_the_one_that_is_read_when_an_apply_is_killed(site: ChangedSite) -> None:
     seen = killed_everywhere(site, plans=2)
     assert seen["recorded"] > 10, seen

@@ -31,6 +31,7 @@ def test_a_binding_without_buckets_is_found(
         "destination": "q2",
         "share": 0.0,
         "message": "q2 is bound with weight 2 and has no bucket: no message reaches it",
+        "fix": "",
     }
     assert main(["ring", "show", "x", *shop.live, *shop.via]) == 0
     assert f"rabbit-chx: exchange 'x': {silent['message']}\n" in capsys.readouterr().err

@@ -175,7 +175,7 @@ def test_a_dry_run_names_what_is_wrong_with_the_broker(
     values = frame(spark, 10).select("value")
     run = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
     assert [problem.partition("exchange ")[2].partition(":")[0] for problem in run.problems] == [
-        "'amq.topic' is of type topic, not x-consistent-hash"
+        "'amq.topic' is of type topic, and option 'ring' needs x-consistent-hash or x-modulus-hash"
     ]
     assert run.predicted[str(RING.destination_for("constant"))] == 10
     assert [(hot.key, hot.rows) for hot in run.hottest] == [("constant", 10)]

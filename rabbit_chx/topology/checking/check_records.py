@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
@@ -58,7 +59,7 @@ def why_order_unknown(live: Topology, name: str) -> str:
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
     return (
         f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; "
-        f"`rabbit-chx ring record` keeps it from now on"
+        f"to keep it from now on: rabbit-chx ring record {shlex.quote(name)}"
     )
 
 

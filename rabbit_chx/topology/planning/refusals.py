@@ -44,8 +44,8 @@ _PARTS = 10_000
 
 #: How to make rings certain.
 KNOW_RINGS = (
-    "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python; `rabbit-chx ring record` "
-    "keeps the order on the broker"
+    "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python; to keep the order on "
+    "the broker: rabbit-chx ring record --all"
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
