@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
@@ -59,7 +58,7 @@ def why_order_unknown(live: Topology, name: str) -> str:
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
     return (
         f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; "
-        f"to keep it from now on: rabbit-chx ring record {shlex.quote(name)}"
+        "the command ring record keeps it from now on"
     )
 
 
