@@ -329,7 +329,7 @@ def test_the_command_line_runs_a_token_command(
     broker, issuer = site
     api = str(broker.management_url).replace("guest:guest@", "")
     addresses = ["--url", without_login(broker.url), "--management-url", api]
-    line = ["ring", "list", *addresses]
+    line = ["topology", "export", *addresses]
     file, written = tmp_path / "topology.toml", tmp_path / "written"
     file.write_text(TOPOLOGY.replace('"q"', '"q2"'))
     written.mkdir()

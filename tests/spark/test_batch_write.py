@@ -163,8 +163,8 @@ def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: ob
     [
         ({"exchange": "nope"}, "exchange 'nope' does not exist: check its name"),
         (
-            {"exchange": "amq.topic"},
-            "exchange 'amq.topic' is of type topic, not x-consistent-hash: name the right",
+            {"exchange": "amq.topic", "ordering": "per-key"},
+            "exchange 'amq.topic' is of type topic, and option 'ordering' needs x-consistent-hash",
         ),
         ({"mode": "overwrite"}, "mode('overwrite'): messages in queues cannot be overwritten; use 'append'"),
     ],
