@@ -26,6 +26,8 @@ def record_run(path: Path, release: str, passed: int, skipped: dict[str, int], d
 def releases() -> str:
     """Return the table."""
     runs = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if not runs:
+        return "No run is recorded yet."
     lines = ["| RabbitMQ | date | passed | not run |", "| --- | --- | ---: | --- |"]
     for release, run in sorted(
         runs.items(), key=lambda item: tuple(map(int, item[0].split("."))), reverse=True
