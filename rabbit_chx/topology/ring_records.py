@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, NotDeterminedError
@@ -573,6 +573,3 @@ def transient_places(destinations: Iterable[Destination], transient: Iterable[st
         for place in dict.fromkeys(destinations)
         if not isinstance(place, ExchangeRef) and place in names
     )
-
-
-assert get_args(StepAction) == ("bind", "unbind")
