@@ -36,6 +36,7 @@ _UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 _MEANINGS = (
     _Meaning(320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
     _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
+    _Meaning(403, "token has expired", ConnectionLostError, "no new token arrived in time: connect again"),
     _Meaning(403, "access to .* refused", AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
     _Meaning(403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
     _Meaning(403, "queue .* in exclusive use", AccessRefusedError, "one consumer has the queue for itself: stop it first"),

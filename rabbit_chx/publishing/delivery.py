@@ -54,7 +54,6 @@ _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
 _MOST_CLOSES = 10
 #: A confirm that takes longer, in seconds, is not awaited before the next row in doubt is sent.
 _SLOW_CONFIRM_S = 1.0
-_CONNECTION_FORCED = 320  # the broker stops, or an operator closed the connection
 
 
 # -- steps, and their execution
@@ -228,7 +227,7 @@ def _names(cause: RabbitChxError, row: Rows) -> bool:
 
 def _is_close(cause: RabbitChxError) -> bool:
     """Return whether the broker closed the channel or the connection, and may have done so because of a message."""
-    return cause.reply_code not in (None, _CONNECTION_FORCED)
+    return cause.reply_code is not None and not isinstance(cause, ConnectionLostError)
 
 
 def is_of_exchange(cause: RabbitChxError) -> bool:

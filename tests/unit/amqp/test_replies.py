@@ -18,6 +18,10 @@ from rabbit_chx.errors import (
 )
 
 _NOT_ALLOWED = "NOT_ALLOWED - access to vhost '/' refused for user 'u'"
+_EXPIRED = (
+    'backend rabbit_auth_backend_oauth2 returned an error: "Provided JWT token has expired at timestamp 1795726698 '
+    '(validated at 1795726698)"'
+)
 _JOURNAL = "'rabbit-chx.groups' in vhost '/'"
 
 
@@ -27,6 +31,7 @@ _JOURNAL = "'rabbit-chx.groups' in vhost '/'"
         # The texts are those of RabbitMQ 3.8 to 4.3.
         (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", ConnectionLostError, True),
         (403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.", AccessRefusedError, False),
+        (403, f"ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused for user 'u', {_EXPIRED}", ConnectionLostError, True),
         (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", AccessRefusedError, False),
         (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError, False),
         (404, f"NOT_FOUND - home node 'rabbit@b' of durable queue {_JOURNAL} is down or inaccessible", UnreachableError, True),

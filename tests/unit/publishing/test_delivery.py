@@ -116,6 +116,10 @@ def test_the_budget_is_full_again_after_an_answer() -> None:
         (BrokerRefusedError("501", reply_code=501), True),
         (NotFoundError("404", reply_code=404), False),
         (AccessRefusedError("403", reply_code=403), False),
+        (
+            error_for(403, "ACCESS_REFUSED - access to x refused: Provided JWT token has expired", where="h"),
+            True,
+        ),
         (InputError("the connection is closed"), False),
     ],
 )
@@ -280,6 +284,14 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
     assert (report.confirmed, report.nacked, report.republished) == (2, 1, 2)
     assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"], ["b", "c"]]
     assert broker.slept == [0.0]
+
+
+def test_an_expired_token_is_no_fault_of_a_row() -> None:
+    text = "ACCESS_REFUSED - access to exchange 'xa' in vhost '/' refused for user 'u': Provided JWT token has expired"
+    broker = Broker(iter([lost(error_for(403, text, where="amqp://broker")), *[ack()] * 3]))
+    broker.hand_over("a b c", ["xa", "xb", "xb"])
+    report = broker.drain()
+    assert (report.confirmed, report.nacked, len(broker.connections)) == (3, 0, 2)
 
 
 def test_no_row_is_blamed_while_nothing_is_confirmed() -> None:
