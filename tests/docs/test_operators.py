@@ -20,22 +20,6 @@ from rabbit_chx.topology import plan
 PAGE = "docs/operators.md"
 
 
-def test_the_ways_of_a_change() -> None:
-    def file(members: str) -> Topology:
-        return Topology.from_toml(
-            f'[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{members}]\n'
-            '[[queues]]\nname = "events.{1..4}"\n'
-        )
-
-    live = live_of(file('{ queue = "events.{1..4}", weight = 10 }'))
-    wanted = file('{ queue = "events.1", weight = 10 }, { queue = "events.{3..4}", weight = 10 }')
-    ways = plan(wanted, live).rings["events"].proposals
-    rows = re.findall(r"^\| .*`([a-z-]+)`\) \| ([\d.]+) % \| ([\d.]+) % \|$", page(PAGE), re.MULTILINE)
-    assert [
-        (way.strategy, f"{100 * way.moved:.1f}", f"{100 * way.moved_at_worst:.1f}") for way in ways
-    ] == rows
-
-
 def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
     (text,) = re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
     assert '`exchange = "orders.next"`' in page(PAGE)

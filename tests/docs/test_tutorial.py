@@ -12,19 +12,12 @@ from terminal import type_page
 from rabbit_chx.testing import RunningBroker
 
 
-@pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.pyspark("4.0", "format('rabbitmq')")
-@pytest.mark.timeout(900)
-def test_it_runs_from_top_to_bottom(broker: RunningBroker, vhost: RunningBroker, tmp_path: Path) -> None:
+def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
     assert vhost.management_url is not None
     words = {
         "amqp://localhost": vhost.url,
         "http://localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
     }
-    of_the_users_tests = {
-        "RABBIT_CHX_TEST_URL": broker.url,
-        "RABBIT_CHX_TEST_MANAGEMENT_URL": vhost.management_url,
-    }
-    type_page("docs/tutorial.md", tmp_path, words, **of_the_users_tests)
+    type_page("docs/tutorial.md", tmp_path, words)
