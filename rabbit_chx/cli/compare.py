@@ -223,7 +223,10 @@ def compare(
             return Outcome(upgrade, upgrade.code)
     given = ring.read(other=other)
     to = ring.read_other(given, other)
-    hashing = hashed.of(given, to, keys=sample.key_file is not None or sample.pattern is not None)
+    has_keys = sample.key_file is not None or sample.pattern is not None
+    if has_keys:
+        given, to = hashed.settled(given), hashed.settled(to)
+    hashing = hashed.of(given, to, keys=has_keys)
     keys, before, after = sample.read(), given.source, to.source
     alike = hashing.hash_header is None or before.release == after.release
     if keys is None and not alike:

@@ -105,7 +105,7 @@ def keys(
 
     The exit code is 3 if fewer keys than requested are found or the ring is assumed, 70 if none is found.
     """
-    given = ring.read()
+    given = hashed.settled(ring.read())
     source, hashing = given.source, hashed.of(given)
     wanted = bound_destination(destination, source)
 

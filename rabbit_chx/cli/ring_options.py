@@ -49,6 +49,7 @@ ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-
 _EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
+_KEY_ASSUMED = "so the routing key is assumed: otherwise give --hash-header or --hash-property, or read it with --management-url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +388,9 @@ class HashingOptions:
             )
         wanted_header, type_ = parse_header_type(self.hash_header)
         named = Hashing(wanted_header, self.hash_property).arguments
-        doubt = next((ring.doubt for ring in rings if ring.doubt), "")
+        doubt = next((ring.doubt for ring in rings if ring.doubt and not ring.is_live), "")
         if keys and not known and not named and doubt:
-            say(
-                f"{doubt}, so the routing key is assumed: otherwise give --hash-header or --hash-property, or read it with "
-                "--management-url"
-            )
+            say(f"{doubt}, {_KEY_ASSUMED}")
         arguments = known[0] if known else named
         if named and named != dict(arguments):
             raise InputError(
@@ -403,6 +401,15 @@ class HashingOptions:
                 f"the exchange of this ring hashes {hashes_text(arguments)}, so the keys are its values, not routing keys"
             )
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
+
+    def settled(self, given: RingInput) -> RingInput:
+        """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
+        is_said = self.hash_header is not None or self.hash_property is not None
+        if is_said or given.guess or given.arguments is not None or not given.is_live:
+            return given
+        settled = replace(given, guess=f"{given.doubt}, {_KEY_ASSUMED}")
+        settled.warn()
+        return settled
 
 
 def code_of(*given: RingInput, is_lost: bool = False, is_different: bool = False) -> ExitCode:

@@ -172,7 +172,7 @@ def route(
     that header or property. With --header or --property the options describe a whole message, and a KEY is
     its routing key.
 
-    The exit code is 1 if a key reaches no queue, 3 if the ring is assumed.
+    The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed.
 
     --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
     immediately: a line with tabs between the fields, or with --output json a JSON document.
@@ -182,7 +182,7 @@ def route(
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
         raise InputError(f"--column {column!r:.60} is the column of a file of keys: give --keys too")
-    given = ring.read()
+    given = hashed.settled(ring.read())
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:

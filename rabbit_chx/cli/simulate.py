@@ -201,7 +201,9 @@ def simulate(
     """
     given = ring.read()
     source = given.source
-    hashing = hashed.of(given, keys=sample.key_file is not None or sample.pattern is not None)
+    has_keys = sample.key_file is not None or sample.pattern is not None
+    given = hashed.settled(given) if has_keys else given
+    hashing = hashed.of(given, keys=has_keys)
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
 
