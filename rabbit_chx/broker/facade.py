@@ -384,6 +384,7 @@ class Broker:
         allow_moved: float | None = None,
         allow_delete: bool = False,
         allow_loss: bool = False,
+        allow_vhost: bool = False,
         hand_over: HandOverLevel = "parked",
         records: bool = True,
         progress: Callable[[int, int], None] = _ignore_progress,
@@ -401,6 +402,7 @@ class Broker:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
             allow_loss: permits deleting queues that have messages or consumers.
+            allow_vhost: permits a vhost other than that of the wanted topology.
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
@@ -422,7 +424,7 @@ class Broker:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
-        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over, records)
+        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost)
         return apply_plan(plan, self._live, permission, progress)
 
     def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:

@@ -141,6 +141,7 @@ class ApplyOptions:
     )
     allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
     allow_loss: bool = option(is_flag=True, help="Also delete queues that contain messages.")
+    allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",
@@ -215,7 +216,11 @@ def apply(
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
-            *plan.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete),
+            *plan.refused(
+                allow_moved=given.allow_moved,
+                allow_delete=given.allow_delete,
+                allow_vhost=given.allow_vhost,
+            ),
             *_exclusive(plan),
         )
         if expected is not None and plan.checksum != expected:
@@ -251,6 +256,7 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
             allow_moved=given.allow_moved,
             allow_delete=given.allow_delete,
             allow_loss=given.allow_loss,
+            allow_vhost=given.allow_vhost,
             hand_over=given.hand_over,
             records=not given.no_record,
         )

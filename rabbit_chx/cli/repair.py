@@ -153,6 +153,7 @@ class RepairOptions:
         metavar="SHARE",
         help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
+    allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
     allow_delete: bool = option(
         is_flag=True,
         help="Delete and recreate the exchange if unbinding cannot remove its holes.",
@@ -193,7 +194,11 @@ def repair(
         refusals = (
             *(
                 _absent_member(refusal, wanted, given.file)
-                for refusal in made.refused(allow_moved=given.allow_moved, allow_delete=given.allow_delete)
+                for refusal in made.refused(
+                    allow_moved=given.allow_moved,
+                    allow_delete=given.allow_delete,
+                    allow_vhost=given.allow_vhost,
+                )
             ),
             *_locked(made, live),
         )
@@ -257,6 +262,7 @@ def _applied(
             seen=lambda count: gaps.seen(count, time.monotonic()),
             allow_moved=given.allow_moved,
             allow_delete=given.allow_delete,
+            allow_vhost=given.allow_vhost,
         )
     except ApplyError as error:
         say(str(error))

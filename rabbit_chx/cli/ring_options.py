@@ -62,6 +62,7 @@ class RingInput:
         doubt: why they are not known, as the beginning of a sentence; empty if they are known.
         faults: the slots of a live exchange that do not have exactly one queue, with the reason.
         is_live: True if it is that of a broker.
+        is_amqp_alone: True if only AMQP was asked, so that the arguments are not known.
         guess: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
         is_accepted: True if the user accepts the guess.
         alternate: the exchange that gets messages without a destination.
@@ -72,6 +73,7 @@ class RingInput:
     doubt: str = ""
     faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
     is_live: bool = False
+    is_amqp_alone: bool = False
     guess: str = ""
     is_accepted: bool = False
     alternate: str | None = None
@@ -388,7 +390,7 @@ class HashingOptions:
             )
         wanted_header, type_ = parse_header_type(self.hash_header)
         named = Hashing(wanted_header, self.hash_property).arguments
-        doubt = next((ring.doubt for ring in rings if ring.doubt and not ring.is_live), "")
+        doubt = next((ring.doubt for ring in rings if ring.doubt and not ring.is_amqp_alone), "")
         if keys and not known and not named and doubt:
             say(f"{doubt}, {_KEY_ASSUMED}")
         arguments = known[0] if known else named
@@ -405,7 +407,7 @@ class HashingOptions:
     def settled(self, given: RingInput) -> RingInput:
         """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
         is_said = self.hash_header is not None or self.hash_property is not None
-        if is_said or given.guess or given.arguments is not None or not given.is_live:
+        if is_said or given.guess or not given.is_amqp_alone:
             return given
         settled = replace(given, guess=f"{given.doubt}, {_KEY_ASSUMED}")
         settled.warn()
@@ -618,4 +620,13 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     guess = (
         f"the ring of exchange {exchange!r} is {ring.ground}: {NEED_RING}" if ring.ground.is_assumed else ""
     )
-    return RingInput(source, arguments, doubt, faults, is_live=True, guess=guess, alternate=alternate)
+    return RingInput(
+        source,
+        arguments,
+        doubt,
+        faults,
+        is_live=True,
+        is_amqp_alone=arguments is None,
+        guess=guess,
+        alternate=alternate,
+    )

@@ -50,12 +50,12 @@ class Topology(ObjectSet):
         bindings: the bindings of exchanges other than ``x-consistent-hash``.
         policies: the policies.
         cluster: the name of the cluster. A plan for another one is refused.
+        vhost: the name of the vhost. A plan of a file for another one needs a permission; equality does not compare it.
         max_share_moved: the largest share of keys of a hash exchange that may have another destination, or none, at any moment of a plan.
         owns: patterns such as ``orders.*``, where ``*`` matches any text: a plan deletes exchanges and queues with these names that the
             file does not list.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
-        vhost: of a live topology, the name of its vhost.
         messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
             last count of the management API.
         consumers: of a live topology, the consumer tags of each queue, if they were requested.
@@ -84,7 +84,6 @@ class Topology(ObjectSet):
 
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
-    vhost: str | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
     consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)

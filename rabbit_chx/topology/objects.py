@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any, ClassVar, Literal, TypeAlias, Union
 
@@ -466,6 +466,7 @@ class ObjectSet:
     cluster: str | None = None
     max_share_moved: float | None = None
     owns: tuple[str, ...] = ()
+    vhost: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS_OF_OBJECTS.items():

@@ -49,7 +49,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.slots import numbered_slots
@@ -190,7 +190,7 @@ def check(
     }
     contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
-        *(() if wanted is None else _cluster(wanted, live)),
+        *(() if wanted is None else _wrong_place(wanted, live)),
         *map(_unreadable, unreadable),
         *contradicted,
         *(finding for ring in rings for finding in _ring_findings(ring)),
@@ -359,11 +359,14 @@ def certain_ring(live: Topology, name: str) -> HashRing:
     return ring
 
 
-def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
+def _wrong_place(wanted: Topology, live: Topology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
         yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")
+    for refusal in vhost_refusals(wanted, live):
+        fix = f"give the vhost {wanted.vhost}, or correct `vhost`"
+        yield Finding("different", refusal.message, fix)
 
 
 def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:

@@ -461,7 +461,7 @@ POLICY = EntryType(
 FILE = EntryType(
     "the file", ObjectSet,
     {
-        "cluster": NAME, "max_share_moved": SHARE, "owns": NAMES,
+        "cluster": NAME, "vhost": NAME, "max_share_moved": SHARE, "owns": NAMES,
         "exchanges": EXCHANGE, "queues": QUEUE, "bindings": BINDING, "super_streams": SUPER_STREAM, "policies": POLICY,
     },
 )  # fmt: skip
@@ -498,7 +498,7 @@ class FileObjects(NamedTuple):
     """The content of a file, in its order.
 
     Attributes:
-        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
+        settings: the fields of the file itself: ``cluster``, ``vhost``, ``max_share_moved``, ``owns``.
         problems: the faults of single fields, of fields that depend on each other, and of ranges.
     """
 
@@ -631,7 +631,7 @@ def _report_unknown(written: Entry, path: str, type_: EntryType, problems: Probl
             meant.add(close)
             fix = f"did you mean `{close}`?"
         if name == "vhost":
-            fix = "remove it: a file does not name a vhost, the URL does"
+            fix = "remove it: a file is for one vhost, and may name it before its first table"
         problems.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", fix)
     return meant - written.keys()
 

@@ -106,6 +106,7 @@ class Permission:
         loss: permits deleting queues that have messages or consumers.
         hand_over: the method of moving slots.
         records: False: the order of the rings is not stored on the broker.
+        vhost: permits a vhost other than that of the topology.
     """
 
     moved: float | None = None
@@ -113,6 +114,7 @@ class Permission:
     loss: bool = False
     hand_over: HandOverLevel = "parked"
     records: bool = True
+    vhost: bool = False
 
 
 def apply_plan(
@@ -161,7 +163,11 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
             f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
             "now): plan again",
         )
-    refusals = list(current.refused(allow_moved=permission.moved, allow_delete=permission.delete))
+    refusals = list(
+        current.refused(
+            allow_moved=permission.moved, allow_delete=permission.delete, allow_vhost=permission.vhost
+        )
+    )
     consumed: dict[str, int] = {}
     if not permission.loss:
         losses, consumed = _find_losses(plan, live, broker)

@@ -66,7 +66,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
         )
     limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
     repaired = replace(live_exchange, ring=target.ring, owner="ours", max_share_moved=limit)
-    return Topology((repaired,), cluster=wanted.cluster)
+    return Topology((repaired,), cluster=wanted.cluster, vhost=wanted.vhost)
 
 
 class MemberGap(NamedTuple):

@@ -52,6 +52,7 @@ from rabbit_chx.topology.planning.refusals import (
     sharded_declarations,
     unremovable_holes,
     unsendable_arguments,
+    vhost_refusals,
 )
 from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
@@ -95,12 +96,15 @@ class Plan:
     def __str__(self) -> str:
         return text_of_plan(self)
 
-    def refused(self, *, allow_moved: float | None = None, allow_delete: bool = False) -> tuple[Finding, ...]:
+    def refused(
+        self, *, allow_moved: float | None = None, allow_delete: bool = False, allow_vhost: bool = False
+    ) -> tuple[Finding, ...]:
         """Return the refusals that remain.
 
         Args:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
+            allow_vhost: permits a vhost other than that of the wanted topology.
 
         Raises:
             InputError: `allow_moved` is not a share.
@@ -110,7 +114,7 @@ class Plan:
         return tuple(
             refusal
             for refusal in self.refusals
-            if not is_allowed(refusal, allow_moved, allow_delete=allow_delete)
+            if not is_allowed(refusal, allow_moved, allow_delete=allow_delete, allow_vhost=allow_vhost)
         )
 
     def to_json(self) -> str:
@@ -142,6 +146,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
     refusals = (
         *cluster_refusals(wanted, live, changes),
+        *vhost_refusals(wanted, live),
         *_external_refusals(compared),
         *(refusal for work in works.values() for refusal in _ring_refusals(work)),
         *(movement_refusal(change) for change in moduli.values() if change.is_over_limit),

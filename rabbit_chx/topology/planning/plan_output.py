@@ -223,7 +223,12 @@ def checksum_of(
     }
     befores |= {name: change.before for name, change in rings.items() if change.is_ring}
     parts = [
-        [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
+        [
+            wanted.cluster,
+            wanted.max_share_moved,
+            sorted(set(wanted.owns)),
+            *([wanted.vhost] if wanted.vhost else []),
+        ],
         canonical_texts([*objects.values(), *wanted.bindings]),
         [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
         canonical_texts(live_objects[key] for key in objects if key in live_objects),

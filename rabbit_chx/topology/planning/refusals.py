@@ -39,6 +39,7 @@ from rabbit_chx.topology.policies import policy_in_the_way
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
+_ALLOW_VHOST = "--allow-vhost"
 #: A share in a flag is rounded up to a multiple of one part.
 _PARTS = 10_000
 
@@ -59,14 +60,17 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-def is_allowed(refusal: Finding, allow_moved: float | None, *, allow_delete: bool) -> bool:
+def is_allowed(
+    refusal: Finding, allow_moved: float | None, *, allow_delete: bool, allow_vhost: bool = False
+) -> bool:
     """Return True if the caller's permissions cover a refusal.
 
     If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies.
     """
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
-    return allow_delete and refusal.allow_with == ALLOW_DELETE
+    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost}
+    return allowed.get(refusal.allow_with or "", False)
 
 
 def allow_moved(share: float) -> str:
@@ -218,6 +222,14 @@ def cluster_refusals(
     elif changes:
         fix = "give --management-url, or take `cluster` out of the topology"
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
+
+
+def vhost_refusals(wanted: Topology, live: Topology) -> Iterator[Finding]:
+    """Yield the refusal of a vhost other than that of the topology."""
+    if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
+        message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
+        fix = f"give the vhost {wanted.vhost}, correct `vhost`, or allow it with {_ALLOW_VHOST}"
+        yield Finding("vhost", message, fix, allow_with=_ALLOW_VHOST)
 
 
 def absent_destinations(

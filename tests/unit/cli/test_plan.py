@@ -58,6 +58,8 @@ def test_the_exit_code_of_a_plan_is_its_result(
     assert (code, "none: the broker matches the topology" in out) == (0, True)
     code, out, _ = ran(*modelled.arguments("plan", f'cluster = "rabbit@prod"\n{SLOTS}'))
     assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (4, True)
+    code, out, _ = ran(*modelled.arguments("plan", f'vhost = "staging"\n{SLOTS}'))
+    assert (code, "for the vhost staging, and this is /" in out, "--allow-vhost" in out) == (4, True, True)
     modelled.messages = {"events.park": 3}
     code, out, _ = ran(*modelled.arguments("plan", SLOTS))
     assert code == 1

@@ -24,6 +24,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     Topology,
+    check,
     plan,
 )
 from rabbit_chx.topology.live import applying
@@ -425,3 +426,16 @@ def test_what_goes_together_and_ends_with_a_queue_is_done_once() -> None:
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
     (together,) = script.operations()
     assert len(together) == 2
+
+
+def test_a_plan_for_another_vhost_needs_a_permission() -> None:
+    wanted = Topology.from_toml('vhost = "${env}"\n[variables]\nenv = "staging"\n[[queues]]\nname = "q"\n')
+    live = Topology(vhost="/")
+    made = plan(wanted, live)
+    assert [refusal.kind for refusal in made.refused(allow_moved=1, allow_delete=True)] == ["vhost"]
+    assert made.refusals[0].argument == "allow_vhost=True"
+    assert made.refused(allow_vhost=True) == ()
+    assert plan(wanted, replace(live, vhost="staging")).refusals == ()
+    assert plan(wanted, Topology()).refusals == ()  # that of a file
+    assert [finding.kind for finding in check(live, wanted).findings][:1] == ["different"]
+    assert 'vhost = "/"' in live.to_toml()

@@ -28,7 +28,7 @@ def queue(type_: str, *arguments: str) -> str:
     ("text", "problem"),
     [
         ('cluter = "c"', "cluter: the file has no field `cluter`; did you mean `cluster`?"),
-        ("zzz = 1", "zzz: the file has no field `zzz`; its fields are cluster, max_share_moved, owns, exchanges, queues, bindings, super_streams, policies"),
+        ("zzz = 1", "zzz: the file has no field `zzz`; its fields are cluster, vhost, max_share_moved, owns, exchanges, queues, bindings, super_streams, policies"),
         ('[[queue]]\nname = "q"', "queue: the file has no field `queue`; did you mean `queues`?"),
         (f'{QUEUE}[[queue]]\nname = "q"', "queue: the file has no field `queue`; did you mean `queues`?"),
         (f"{QUEUE}auto-delete = true", "queues[0].auto-delete: a queue has no field `auto-delete`; did you mean `auto_delete`?"),
@@ -41,7 +41,8 @@ def queue(type_: str, *arguments: str) -> str:
         ("max_share_moved = 5", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ("max_share_moved = nan", "max_share_moved: the value must be a number from 0 to 1; write 5 % as 0.05"),
         ('owns = "a"', 'owns: the value must be a list of names; write it as ["orders.*"]'),
-        ('vhost = "/"', "vhost: the file has no field `vhost`; remove it: a file does not name a vhost, the URL does"),
+        ("vhost = 5", "vhost: a name must be a non-empty string; write the name in quotes"),
+        ('queues = [{ name = "a", vhost = "/" }]', "queues[0].vhost: a queue has no field `vhost`; remove it: a file is for one vhost, and may name it before its first table"),
         ('[[queues]]\nname = ["a"]', 'queues[0].name: the value must be one name; write an entry for each, or a range such as "orders.{1..4}"'),
         ("[[queues]]", "queues[0].name: a queue needs `name`; write name = ..."),
         ('[[queues]]\nname = ""', "queues[0].name: a name must be a non-empty string; write a name"),
