@@ -15,7 +15,13 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 #: A reference to a variable, as the whole of a value; and a text that contains one.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}
-_WITH_REFERENCE = {"type": "string", "pattern": r"(^|[^$])\$\{[A-Za-z_][A-Za-z0-9_-]*\}"}
+_WITH_REFERENCE = {"type": "string", "pattern": r"(^|[^$])\$\{[A-Za-z_][A-Za-z0-9_-]*(:regex)?\}"}
+
+
+def _or_reference(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, _REFERENCE]}
+
+
 _VALUE = {"$ref": "#/definitions/value"}
 _SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
 _SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
@@ -24,16 +30,20 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     fields.NAME: {"type": "string", "minLength": 1},
     fields.KEY: {"type": "string"},
     fields.STRING: {"type": "string"},
-    fields.NAMES: {"type": "array", "items": {"type": "string", "minLength": 1}},
-    fields.QUEUE_LIST: {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}},
-    fields.KEY_LIST: {
-        "type": "array",
-        "minItems": 1,
-        "uniqueItems": True,
-        "items": {"type": "string", "minLength": 1},
-    },
-    fields.FLAG: {"anyOf": [{"type": "boolean"}, _REFERENCE]},
-    fields.SHARE: {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _REFERENCE]},
+    fields.NAMES: _or_reference({"type": "array", "items": {"type": "string", "minLength": 1}}),
+    fields.QUEUE_LIST: _or_reference(
+        {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}}
+    ),
+    fields.KEY_LIST: _or_reference(
+        {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"type": "string", "minLength": 1},
+        }
+    ),
+    fields.FLAG: _or_reference({"type": "boolean"}),
+    fields.SHARE: _or_reference({"type": "number", "minimum": 0, "maximum": 1}),
     fields.WEIGHT: {
         "anyOf": [
             {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
@@ -43,12 +53,14 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     },
     # Draft 7 ignores the keywords next to a $ref.
     fields.TABLE: {"allOf": [{"$ref": "#/definitions/table"}]},
-    fields.SLOT_LIST: {
-        "type": "array",
-        "minItems": 1,
-        "uniqueItems": True,
-        "items": {"anyOf": [_SLOT, _SLOTS, _WITH_REFERENCE]},
-    },
+    fields.SLOT_LIST: _or_reference(
+        {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"anyOf": [_SLOT, _SLOTS, _WITH_REFERENCE]},
+        }
+    ),
 }
 
 
@@ -123,7 +135,7 @@ def _file() -> dict[str, Any]:
         "description": "The variables of the file, with their defaults.",
         "type": "object",
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_-]*$"},
-        "additionalProperties": {"type": ["string", "boolean", "number"]},
+        "additionalProperties": {"type": ["string", "boolean", "number", "array"]},
     }
     return schema
 
@@ -147,11 +159,11 @@ def _field(type_: EntryType, name: str) -> dict[str, Any]:
     if default not in (None, (), {}):
         schema["default"] = default
     if isinstance(kind, EntryType):
-        return {**schema, "type": "array", "items": _entry(kind)}
+        return {**schema, **_or_reference({"type": "array", "items": _entry(kind)})}
     return schema | (_KINDS[kind] if kind in _KINDS else _listed(kind.allowed))
 
 
 def _listed(allowed: tuple[str, ...] | range) -> dict[str, Any]:
     if isinstance(allowed, range):
-        return {"anyOf": [{"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}, _REFERENCE]}
+        return _or_reference({"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]})
     return {"anyOf": [{"enum": list(allowed)}, _WITH_REFERENCE]}

@@ -78,7 +78,7 @@ def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
     from rabbit_chx.topology.file.fields import file_finding, toml_key
     from rabbit_chx.topology.file.toml_file import line_of
 
-    lines, message = text.split("\n"), "the value of a variable is a text, a number, true or false"
+    lines, message = text.split("\n"), "the value of a variable is a text, a number, true or false, or a list"
     wrong = [
         file_finding(
             toml_key(variable),
@@ -88,7 +88,7 @@ def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
             line_of(toml_key(variable), lines, values),
         )
         for variable, value in values.items()
-        if not isinstance(value, str | int | float)
+        if not isinstance(value, str | int | float | list)
     ]
     if wrong:
         raise TopologyError(wrong, file=name)

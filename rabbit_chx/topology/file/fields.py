@@ -18,7 +18,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.file.ranges import RangeError, expand
+from rabbit_chx.topology.file.ranges import Items, RangeError, expand
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -318,7 +318,9 @@ class EntryType:
         return {name: known.get(name) for name in self.fields}
 
     def has_ranges(self, name: str, value: object) -> bool:
-        """Return True if a field is a text in which ranges are expanded. It is checked after the expansion."""
+        """Return True if a field has a text or list that is expanded. It is checked after the expansion."""
+        if isinstance(value, Items):
+            return self.fields[name] in (NAME, KEY, WEIGHT) and name in (*self.ranged, "weight")
         is_text = isinstance(value, str) and value != ""
         return is_text and name in self.ranged and self.fields[name] in (NAME, KEY)
 
@@ -554,22 +556,23 @@ def _read_objects(
         # Without these the object of the entry is not known.
         if bad & {*type_.required, "queue", "exchange"}:
             continue
+        spread = [name for name in type_.fields if type_.has_ranges(name, values[name])]
         try:
-            objects = expand(values, [name for name in type_.ranged if name in written])
+            objects = expand(values, [name for name in (*type_.ranged, "weight") if name in written])
         except RangeError as error:
             problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             continue
         for entry in objects:
             faults = {
                 name: fault
-                for name, kind in type_.fields.items()
-                if isinstance(kind, Kind)
-                and type_.has_ranges(name, entry[name])
-                and (fault := kind.fault(entry[name]))
+                for name in spread
+                if isinstance(kind := type_.fields[name], Kind) and (fault := kind.fault(entry[name]))
             }
             for name, fault in faults.items():
                 problems.add(f"{path}.{name}", entry[name], *fault)
-            if faults.keys().isdisjoint(("queue", "exchange")):
+            # Without these the object is not known; a text with another fault is a text nevertheless.
+            unknown = {"queue", "exchange"} | {name for name in spread if isinstance(values[name], Items)}
+            if faults.keys().isdisjoint(unknown):
                 yield FileEntry(path, written, bad, type_.object_of(entry), members)
 
 
@@ -608,7 +611,9 @@ def _tables(value: object, path: str, type_: EntryType, problems: Problems) -> I
         problems.add(path, value, f"`{name}` must be a list of tables", fix)
         return
     for n, entry in enumerate(value):
-        if isinstance(entry, dict):
+        if isinstance(value, Items) and isinstance(entry, str) and "queue" in type_.fields:
+            yield f"{path}[{n}]", {"queue": entry}
+        elif isinstance(entry, dict):
             yield f"{path}[{n}]", entry
         else:
             problems.add(

@@ -3,6 +3,7 @@
 - ``{1..3}`` is 1, 2, 3; ``{01..10}`` is 01, 02, ... 10: if a bound begins with 0, all numbers have the width of the longer bound.
 - All ranges of one entry advance together: queue ``a.{1..4}`` with the routing key ``k.{1..4}`` is four bindings. Ranges with different
   bounds are an error; padding may differ.
+- A list that is the value of a variable expands with the ranges of its entry: queue ``a.{1..3}`` with a weight of three numbers.
 - ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1,3}`` and ``{1:3}`` are an error. Other braces are plain text.
 """
 
@@ -24,17 +25,21 @@ _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 Entry = Mapping[str, Any]
 
 
+class Items(list[Any]):
+    """A list that is the value of a variable. In a field with ranges, or of a weight, it has a value for each expanded entry."""
+
+
 class RangeError(ValueError):
     """An invalid range.
 
     Attributes:
         field: the field of the entry.
-        text: the text that contains the range.
+        text: the text that contains the range, or the list.
         rule: the fault.
         remedy: the remedy.
     """
 
-    def __init__(self, field: str, text: str, rule: str, remedy: str) -> None:
+    def __init__(self, field: str, text: object, rule: str, remedy: str) -> None:
         super().__init__(f"{rule}; {remedy}")
         self.field = field
         self.text = text
@@ -61,8 +66,11 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of an entry with ranges in `fields`; without a range, one. In a table, the texts directly below it count.
 
     Raises:
-        RangeError: a range is invalid, or two ranges differ.
+        RangeError: a range is invalid, or two ranges or lists differ.
     """
+    lists = {field: entry[field] for field in fields if isinstance(entry.get(field), Items)}
+    if lists:
+        return _expand_lists(entry, lists, [field for field in fields if field not in lists])
     texts = _texts(entry, fields)
     parts = {field: _parts(field, text) for field, text in texts.items()}
     ranges = [
@@ -77,6 +85,24 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
             remedy = "give all ranges the same numbers, or write an entry for each"
             raise RangeError(field, texts[field], rule, remedy)
     return [_numbered(entry, parts, number) for number in range(first, last + 1)]
+
+
+def _expand_lists(entry: Entry, lists: Mapping[str, Items], others: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the entries of an entry with lists in some fields, and perhaps ranges in others."""
+    expanded = expand({**entry, **dict.fromkeys(lists)}, others)
+    sizes = {len(values) for values in lists.values()} | ({len(expanded)} if len(expanded) > 1 else set())
+    for field, values in lists.items():
+        if len(sizes) > 1:
+            rule = f"the list has {len(values)} values, and another list or range of the entry has {max(sizes - {len(values)})}"
+            raise RangeError(field, values, rule, "give all of them the same number of values")
+        if ranged := next((one for one in values if isinstance(one, str) and _BRACES.search(one)), None):
+            raise RangeError(field, ranged, "a list has no ranges", "list each name")
+    count = max(sizes)
+    expanded = expanded if len(expanded) == count else expanded * count
+    return [
+        {**one, **{field: values[number] for field, values in lists.items()}}
+        for number, one in enumerate(expanded)
+    ]
 
 
 def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:

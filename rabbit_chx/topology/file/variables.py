@@ -1,8 +1,10 @@
 """Variables of a topology file: one file for several environments.
 
-- ``[variables]`` declares names with their defaults: texts, numbers, ``true`` and ``false``. A default may refer to other variables.
+- ``[variables]`` declares names with their defaults: texts, numbers, ``true``, ``false``, and lists. A default may refer to other
+  variables.
 - ``${name}`` in any text of the file is the value of a variable. A text that is nothing but ``${name}`` becomes the value itself, so
-  ``weight = "${weight}"`` is a number. Ranges are expanded afterwards: ``orders.{1..${count}}``.
+  ``weight = "${weight}"`` is a number, and ``ring = "${ring}"`` a list. Ranges are expanded afterwards: ``orders.{1..${count}}``.
+- ``${name:regex}`` is the value as a regular expression that matches only this text; of a list, any of its texts.
 - ``$${name}`` is the text ``${name}``.
 - In a table, such as ``arguments``, the names are texts, too.
 """
@@ -22,9 +24,10 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.file.fields import Problems, shown_value, toml_key
+from rabbit_chx.topology.file.ranges import Items
 
 #: The value of a variable.
-Value: TypeAlias = str | int | float | bool
+Value: TypeAlias = str | int | float | bool | list[Any]
 
 TABLE = "variables"
 #: A reference; with ``$`` before it, its text. Any other text in braces is a mistake, but ``${1..3}`` is ``$`` and a range.
@@ -35,11 +38,17 @@ _STEP = re.compile(r"""\[([0-9]+)\]|\.?([A-Za-z0-9_-]+)|\.?("(?:[^"\\]|\\.)*")""
 #: The name in a reference with blanks or, as in a shell, with a default.
 _ASKED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:$|:?[-=?+]|\|)")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})")
+_REGEX = ":regex"
+#: The characters that mean something in a regular expression of Erlang, which is that of PCRE.
+_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 _FLAGS = {"true": True, "false": False}
 #: Limits of references to other variables, so that no file needs much time or memory.
 _MOST_LEVELS, _MOST_CHARACTERS = 100, 65_536
 _LONG = INTEGER_RANGES["long"]
-_WORDS: Mapping[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+_WORDS: Mapping[type, str] = {
+    bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "a list",
+}  # fmt: skip
+_ANY = "a text, a number, true or false, or a list"
 
 
 def escape(value: Any) -> Any:
@@ -59,7 +68,7 @@ def has_reference(value: object) -> bool:
 def names_in(value: object) -> Iterator[str]:
     """Yield the names of the variables to which the texts of a value refer."""
     if isinstance(value, str):
-        yield from (name for escaped, name in _REFERENCE.findall(value) if not escaped)
+        yield from (name.removesuffix(_REGEX) for escaped, name in _REFERENCE.findall(value) if not escaped)
     elif isinstance(value, (Mapping, list)):
         for inner in value:
             yield from names_in(inner)
@@ -70,7 +79,7 @@ def names_in(value: object) -> Iterator[str]:
 def whole_reference(value: object) -> str | None:
     """Return the name of the variable of a text that is nothing but a reference; None for any other value."""
     whole = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return whole[2] if whole and not whole[1] else None
+    return whole[2] if whole and not whole[1] and not whole[2].endswith(_REGEX) else None
 
 
 def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: Problems) -> dict[str, Any]:
@@ -102,6 +111,8 @@ def with_variables(problem: Finding, written: Mapping[str, Any]) -> Finding:
     value: Any = written
     try:
         for key in _steps(problem.subject):
+            if whole_reference(value) is not None:
+                break  # a place in a list that is the value of a variable
             value = value[key]
     except (LookupError, TypeError):
         return problem  # something is missing
@@ -169,9 +180,7 @@ class _Variables:
             fix = "write a name of letters, digits, _ and -, which begins with a letter"
             self._problems.add(_path(name), None, f"{shown_value(name)} is not the name of a variable", fix)
         elif type(value) not in _WORDS:
-            self._problems.add(
-                _path(name), value, "a variable is a text, a number, true or false", "write one of them"
-            )
+            self._problems.add(_path(name), value, f"a variable is {_ANY}", "write one of them")
         elif _is_endless(value):
             message = "the number is not finite, or has more than 64 bits"
             self._problems.add(_path(name), value, message, "write a smaller one")
@@ -192,9 +201,10 @@ class _Variables:
             read = float(read)
         if type(read) in _WORDS and wanted in (None, type(read)):
             return read
-        expected = _WORDS[wanted] if wanted else "a text, a number, true or false"
+        expected = _WORDS[wanted] if wanted else _ANY
         message = f"the given value {shown_value(value)} is not {expected}"
-        self._problems.add(_path(name), None, message, f"give {expected}, as the default is")
+        where = ", in a file of values" if wanted is list else ""
+        self._problems.add(_path(name), None, message, f"give {expected}, as the default is{where}")
         return "" if default is None else default
 
     def _replaced(self, value: Any, path: str) -> Any:
@@ -230,9 +240,24 @@ class _Variables:
         end = 0
         for match in _REFERENCE.finditer(text):
             yield text[end : match.start()]
-            yield match[0][1:] if match[1] else _as_text(self._value(match[2], path))
+            yield match[0][1:] if match[1] else self._piece(match[2], path)
             end = match.end()
         yield text[end:]
+
+    def _piece(self, name: str, path: str) -> str:
+        """Return the value of a variable within a text."""
+        is_regex = name.endswith(_REGEX)
+        name = name.removesuffix(_REGEX)
+        value = self._value(name, path)
+        if is_regex:
+            texts = value if isinstance(value, list) else [value]
+            alternatives = "|".join(_SPECIAL.sub(r"\\\g<0>", _as_text(text)) for text in texts)
+            return f"({alternatives})" if isinstance(value, list) else alternatives
+        if isinstance(value, list):
+            message = f"the variable {name} is a list, and stands in a text"
+            self._problems.add(path, None, message, f'write the value as "${{{name}}}" and nothing else')
+            return ""
+        return _as_text(value)
 
     def _value(self, name: str, path: str) -> Value:
         """Return the value of a variable for a text at a path; "" after a mistake."""
@@ -255,13 +280,15 @@ class _Variables:
             self._problems.add(path, None, message, f"{fix}; $${{{name}}} is this text itself")
         elif name in self._given:
             value = self._given[name]
+            value = Items(value) if isinstance(value, list) else value
         elif name in self._declared and len(self._pending) == _MOST_LEVELS:
             message = f"more than {_MOST_LEVELS} variables refer to each other, up to this one"
             self._problems.add(_path(name), None, message, "give one of them a value")
         elif name in self._declared:
             self._pending.append(name)
             declared: Value = self._declared[name]
-            value = self._text(declared, _path(name)) if isinstance(declared, str) else declared
+            value = self._replaced(declared, _path(name))
+            value = Items(value) if isinstance(value, list) else value
             self._pending.pop()
         elif name not in self._bad:
             close = similar(name, [*self._declared, *self._given])
@@ -279,6 +306,8 @@ def _path(name: str) -> str:
 
 
 def _is_endless(value: object) -> bool:
+    if isinstance(value, (list, dict)):
+        return any(map(_is_endless, value.values() if isinstance(value, dict) else value))
     return (
         not math.isfinite(value)
         if isinstance(value, float)
@@ -286,7 +315,7 @@ def _is_endless(value: object) -> bool:
     )
 
 
-def _as_text(value: Value) -> str:
+def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

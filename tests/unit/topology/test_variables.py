@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_a_variable_of_a_replaced_default_is_used() -> None:
     assert Topology.from_toml(text, variables={"prefix": "x"}).queues[0].name == "x"
 
 
+QUEUES = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 QUEUE = '[[queues]]\nname = "${a}"\n'
 
 
@@ -96,7 +98,17 @@ QUEUE = '[[queues]]\nname = "${a}"\n'
         (f'[variables]\na = "x"\nb = "${{a}}"\n{QUEUE}', {}, ["3: variables.b: the variable b is not used"]),
         (f'[variables]\na = "${{b}}"\nb = "${{c}}"\nc = "${{a}}"\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> b -> c -> a"]),
         (f'[variables]\na = "${{a}}"\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> a"]),
-        (f"[variables]\na = [1]\n{QUEUE}", {}, ["2: variables.a = [1]: a variable is a text, a number, true or false"]),
+        (f"[variables]\na = {{ b = 1 }}\n{QUEUE}", {}, ["2: variables.a = { b = 1 }: a variable is a text, a number, true or false, or a list"]),
+        (f"[variables]\na = [1]\n{QUEUE}", {}, ["4: queues[0].name = 1: a name must be a non-empty string"]),
+        ('[variables]\na = ["x"]\n[[queues]]\nname = "q${a}"\n', {}, ["4: queues[0].name: the variable a is a list, and stands in a text"]),
+        (f'[variables]\na = ["x"]\n{QUEUE}', {"a": "y"}, ['2: variables.a: the given value "y" is not a list']),
+        (f'[variables]\na = ["x", "${{b}}"]\n{QUEUE}', {}, ["2: variables.a[1]: the variable b is not defined"]),
+        (f'[variables]\na = ["x", "${{a}}"]\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> a"]),
+        (f"[variables]\na = [inf]\n{QUEUE}", {}, ["2: variables.a = [inf]: the number is not finite, or has more than 64 bits"]),
+        (f'[variables]\na = ["q.{{1..2}}"]\n{QUEUE}', {}, ['4: queues[0].name = "q.{1..2}": a list has no ranges']),
+        (f'[variables]\na = [1, 2, 3]\n{QUEUES}ring = [{{ queue = "q.{{1..2}}", weight = "${{a}}" }}]\n', {}, ["6: exchanges[0].ring[0].weight = [1, 2, 3]: the list has 3 values, and another list or range of the entry has 2"]),
+        (f'[variables]\na = [1, 0]\n{QUEUES}ring = [{{ queue = "q.{{1..2}}", weight = "${{a}}" }}]\n', {}, ["6: exchanges[0].ring[0].weight = 0: a weight must be an integer from 1 to 10000000"]),
+        (f'[variables]\na = [{{ queue = "q.1", weight = 0 }}]\n{QUEUES}ring = "${{a}}"\n', {}, ["6: exchanges[0].ring[0].weight = 0: a weight must be an integer from 1 to 10000000"]),
         (f'[variables]\na = "x"\n"b c" = 1\n{QUEUE}', {}, ['1: variables."b c": "b c" is not the name of a variable']),
         (f"variables = 5\n{QUEUE}", {"a": "x"}, ["1: variables = 5: `variables` must be a table"]),
         (f"[variables]\na = 1\n{QUEUE}", {"a": "x"}, ['2: variables.a: the given value "x" is not an integer']),
@@ -104,7 +116,7 @@ QUEUE = '[[queues]]\nname = "${a}"\n'
         (f"[variables]\na = true\n{QUEUE}", {"a": "1"}, ['2: variables.a: the given value "1" is not true or false']),
         (f"[variables]\na = 1\n{QUEUE}", {"a": True}, ["2: variables.a: the given value true is not an integer"]),
         (f'[variables]\na = "x"\n{QUEUE}', {"a": 5}, ["2: variables.a: the given value 5 is not a text"]),
-        (QUEUE, {"a": None}, ["None: variables.a: the given value null is not a text, a number, true or false"]),
+        (QUEUE, {"a": None}, ["None: variables.a: the given value null is not a text, a number, true or false, or a list"]),
         (f"[variables]\na = 1\n{QUEUE}", {}, ["4: queues[0].name = 1: a name must be a non-empty string"]),
         ('[[queues]]\nname = "${ a }"\n', {}, ['2: queues[0].name: "${ a }" is not a reference to a variable']),
         ('[[queues]]\nname = "${a:-x}"\n', {}, ['2: queues[0].name: "${a:-x}" is not a reference to a variable']),
@@ -240,3 +252,68 @@ def test_a_ring_with_variables_is_not_rearranged() -> None:
         {"weight": 11},
     )
     assert '{ queue = "dev.orders.2", weight = 10 }, { queue = "dev.orders.1", weight = 10 }' in done.text
+
+
+LISTS = """
+[variables]
+order = ["orders.2", "orders.${env}"]
+weights = [3, 1]
+env = "eu"
+ring = [{ queue = "orders.2", weight = 3 }, { queue = "orders.eu" }]
+
+[[exchanges]]
+name = "x"
+type = "x-consistent-hash"
+ring = %s
+
+[[queues]]
+name = "${order}"
+
+[[policies]]
+name = "p"
+pattern = "^${order:regex}$"
+apply_to = "queues"
+definition = { max-length = "${limit}" }
+"""
+
+
+@pytest.mark.parametrize("ring", ['"${ring}"', '[{ queue = "${order}", weight = "${weights}" }]'])
+def test_a_list_is_a_ring_or_a_value_for_each_entry(ring: str) -> None:
+    text = LISTS % ring
+    unused = {
+        "weights": "weights = [3, 1]\n",
+        "ring": 'ring = [{ queue = "orders.2", weight = 3 }, { queue = "orders.eu" }]\n',
+    }
+    for name, line in unused.items():
+        text = text if f"${{{name}}}" in text else text.replace(line, "")
+    topology = Topology.from_toml(text, variables={"limit": 5})
+    assert [(member.destination, member.key) for member in topology.exchanges[0].ring or ()] == [
+        ("orders.2", "3"),
+        ("orders.eu", "1"),
+    ]
+    assert [queue.name for queue in topology.queues] == ["orders.2", "orders.eu"]
+    assert topology.policies[0].pattern == r"^(orders\.2|orders\.eu)$"
+    given = Topology.from_toml(text, variables={"limit": 5, "order": ["a", "b.c"]})
+    assert [queue.name for queue in given.queues] == ["a", "b.c"]
+    assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(text))
+
+
+def test_a_list_of_names_is_a_ring_of_equal_weights() -> None:
+    text = '[variables]\norder = ["b", "a"]\n' + QUEUES + 'ring = "${order}"\n[[queues]]\nname = "${order}"\n'
+    topology = Topology.from_toml(text)
+    assert [(member.destination, member.key) for member in topology.exchanges[0].ring or ()] == [
+        ("b", "1"),
+        ("a", "1"),
+    ]
+    assert [queue.name for queue in topology.queues] == ["a", "b"]
+    modulus = text.replace("x-consistent-hash", "x-modulus-hash").replace("ring =", "queues =")
+    assert [binding.destination for binding in Topology.from_toml(modulus).bindings] == ["a", "b"]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=20))
+def test_a_name_as_a_pattern_matches_only_this_name(name: str) -> None:
+    text = '[variables]\na = ""\n[[policies]]\nname = "p"\npattern = "^${a:regex}$"\ndefinition = { max-length = 1 }\n'
+    (policy,) = Topology.from_toml(text, variables={"a": name}).policies
+    assert re.fullmatch(policy.pattern, name)
+    assert not re.fullmatch(policy.pattern, f"{name}x")
+    assert not re.fullmatch(policy.pattern, re.sub(r"[^a-z]", "a", name) + "b")
