@@ -106,7 +106,7 @@ def _whole(name: str, meaning: str) -> KnownColumn:
     return KnownColumn(name, "tinyint, smallint or int", (ByteType, ShortType, IntegerType), for_int, meaning)
 
 
-_KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`"
+_KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey` and `queue`; also called `routing_key`"
 _HEADERS = "costs the most time: use `headersConst` for headers that are the same in every row"
 
 #: Every column; those after `headers` are message properties of the same name.
@@ -173,20 +173,22 @@ class MessageColumns:
                 raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
             _check_type(field, _BY_NAME[role])
             positions[role] = position
+        keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
         if options.filter_value_column is not None and filter_value is None:
             raise InputError(
                 f"column {options.filter_value_column!r} is missing, which filterValueColumn names: add it, or leave the option out"
             )
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
-            if role not in positions and not (role == "key" and options.routing_key is not None):
+            if role not in positions and not (role == "key" and keyless):
                 names = ", ".join(repr(field.name) for field in schema.fields) or "none"
                 raise InputError(
                     f"column {role!r} is missing: it holds {content}, as a string or binary (columns are: {names})"
                 )
         return cls(
             value=positions["value"],
-            key=positions.get("key"),
+            # The default exchange routes by the name of the queue.
+            key=None if options.queue else positions.get("key"),
             exchange=positions.get("exchange"),
             headers=positions.get("headers"),
             properties={name: at for name, at in positions.items() if name not in _NO_PROPERTIES},

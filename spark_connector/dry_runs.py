@@ -289,7 +289,7 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
         is_bad = checked.isNull() if check.most_bytes is None else F.octet_length(checked) > check.most_bytes
         return F.when(is_bad, check.fault)
 
-    key = F.lit(options.routing_key) if columns.key is None else column(columns.key)
+    key = F.lit(options.queue or options.routing_key) if columns.key is None else column(columns.key)
     first_fault = F.coalesce(*map(fault, list_checks(columns, options)))
     return df.select(key.alias("key"), first_fault.alias("fault"))
 

@@ -284,7 +284,7 @@ _STREAM_TOTALS = (
 )  # fmt: skip
 
 _JSON = (
-    "exchange", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
+    "exchange", "queue", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
     "ring_provenance", "notes",
 )  # fmt: skip
 #: The first bytes of `WriteReport.to_json`.
@@ -296,7 +296,7 @@ class WriteReport(PublishedCounts):
     """The report of a batch write or of one micro-batch. `str` renders it as text.
 
     Attributes:
-        exchange: name of the exchange or super stream; empty if a column contains it.
+        exchange: name of the exchange or super stream; empty if a column contains it, or for a queue.
         tasks: one report for each task that committed, in the order of their partitions.
         ring_provenance: the origin of the ring of `predicted` (read, replayed, assumed), or None.
         write_id: id of the write, or of the streaming query; by default that of the tasks.
@@ -306,6 +306,7 @@ class WriteReport(PublishedCounts):
         failed: whether the write failed. The counts are then those of the finished tasks, and rows of the other tasks may be in the queues
             as well.
         unfinished: number of tasks that did not finish; None if Spark does not report the number of tasks.
+        queue: name of the queue that got all rows; None for an exchange.
         changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
         publish_report: the sums over the tasks.
     """
@@ -320,6 +321,7 @@ class WriteReport(PublishedCounts):
     failed: bool = False
     unfinished: int | None = 0
     changed_ring: tuple[KeyMap, KeyMap] | None = None
+    queue: str | None = None
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -377,10 +379,9 @@ class WriteReport(PublishedCounts):
         from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 
         text = partial(TableColumn, numeric=False)
+        place = f"queue {self.queue!r}" if self.queue else f"exchange {self.exchange!r}"
         batch = f", batch {self.batch_id}" if self.batch_id is not None else ""
-        yield Line(
-            f"write {self.write_id or 'unnamed'}{batch} to exchange {self.exchange!r}, {self.seconds:.1f} s"
-        )
+        yield Line(f"write {self.write_id or 'unnamed'}{batch} to {place}, {self.seconds:.1f} s")
         if self.failed:
             yield Line(f"FAILED: {describe_left_rows(self)}; the counts are those of finished tasks")
         streams = self.streams

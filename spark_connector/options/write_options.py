@@ -153,6 +153,11 @@ class WriteOptions:
     exchange: str = option(
         "exchange", TEXT, "the exchange, of any type, which must exist", default="", heading="What is published"
     )
+    queue: str = option(
+        "queue", TEXT,
+        "instead of `exchange`: the queue, which must exist; a column `key` is not needed, and not published",
+        default="", only="amqp",
+    )
     allow_exchange_column: bool = option(
         "allowExchangeColumn", FLAG, "allow the column `exchange`", default=False, only="amqp"
     )
@@ -364,8 +369,13 @@ class WriteOptions:
 
     @property
     def target(self) -> str:
-        """The name of the exchange, or of the super stream; empty if only a column contains it."""
-        return self.super_stream or self.exchange
+        """The name of the exchange, of the super stream or of the queue; empty if only a column contains it."""
+        return self.super_stream or self.exchange or self.queue
+
+    @property
+    def place(self) -> str:
+        """The target with its kind, for logs and reports."""
+        return f"queue {self.queue!r}" if self.queue else f"exchange {self.target!r}"
 
 
 #: Every option of a write, in the order of the documents.
@@ -393,7 +403,8 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if not options.exactly_once:
         unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
     check_only(OPTIONS, texts, unfit)
-    check_exclusive(superStream=options.super_stream, exchange=options.exchange)
+    check_exclusive(superStream=options.super_stream, exchange=options.exchange, queue=options.queue)
+    _check_queue(options)
     placed = options.ring is not None or options.ring_via is not None
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
@@ -418,12 +429,25 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
         )
 
 
+def _check_queue(options: WriteOptions) -> None:
+    """Check that no option contradicts the queue of all rows."""
+    if options.queue and (name := options.needs_hashing):
+        raise InputError(
+            f"option {name!r} needs an exchange that hashes, and all rows go to queue {options.queue!r}: give exchange, or leave {name!r} out"
+        )
+    check_exclusive(queue=options.queue, routingKey=options.routing_key)
+    check_exclusive(queue=options.queue, allowExchangeColumn=options.allow_exchange_column or None)
+
+
 def _check(options: WriteOptions) -> None:
     """Check what the kinds of the options do not."""
     if not options.target and not options.allow_exchange_column:
-        raise InputError("option 'exchange' is missing: name the exchange to publish to, or a superStream")
+        raise InputError(
+            "option 'exchange' is missing: name the exchange to publish to, or a queue, or a superStream"
+        )
     for name, text in (
         ("exchange", options.exchange),
+        ("queue", options.queue),
         ("superStream", options.super_stream),
         ("routingKey", options.routing_key or ""),
     ):

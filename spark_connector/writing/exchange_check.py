@@ -1,4 +1,4 @@
-"""The look at an exchange before publishing: it exists, and has a type."""
+"""The look at an exchange or a queue before publishing: it exists, and an exchange has a type."""
 
 from __future__ import annotations
 
@@ -81,6 +81,28 @@ def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
     if found == type_:
         return ExchangeFacts(version, type_, alternate_exchange)
     return look_at_exchange(settings, exchange, found)
+
+
+def look_at_queue(settings: ConnectionSettings, queue: str) -> None:
+    """Raise a NotFoundError if a queue does not exist. A user who may not ask may publish nevertheless."""
+    with contextlib.closing(Connection(settings)) as connection:
+        try:
+            connection.request(_LookAtQueue(queue=queue, passive=True))
+        except NotFoundError as cause:
+            raise NotFoundError(
+                f"{settings.masked_url}: queue {queue!r} does not exist: check its name and the vhost, or declare it first",
+                queue=queue,
+                reply_code=cause.reply_code,
+            ) from None
+        except AccessRefusedError:
+            return
+
+
+class _LookAtQueue(commands.Queue.Declare):
+    """queue.declare without pamqp's restriction of names, which RabbitMQ does not have."""
+
+    def validate(self) -> None:
+        """Accept any name; the broker checks it."""
 
 
 class _DeclareAnyName(commands.Exchange.Declare):

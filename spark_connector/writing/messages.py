@@ -306,7 +306,7 @@ def build_messages(
     if ids is not None:
         properties["message_id"] = ids.of(batch, columns, properties.get("headers", ()))
     if columns.key is None:
-        keys = [(options.routing_key or "").encode()] * batch.num_rows
+        keys = [(options.queue or options.routing_key or "").encode()] * batch.num_rows
     else:
         keys = as_binary(batch.column(columns.key))
     exchanges = None

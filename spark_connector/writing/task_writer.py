@@ -165,9 +165,8 @@ class TaskCounter:
         self.notes = check_speculation(self._options, speculation=task.speculation)
         if task.attempt:
             _log.warning(
-                "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
-                "already",
-                self._options.target,
+                "%s, partition %d: attempt %d publishes all rows again; any of them may be in the queues already",
+                self._options.place,
                 task.partition,
                 task.attempt,
                 extra={"exchange": self._options.target},
@@ -205,7 +204,7 @@ class TaskCounter:
         """Log the progress."""
         task = self._task
         line = (
-            f"exchange {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self._options.place}, partition {task.partition}, attempt {task.attempt}, {when}: "
             f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
             f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
             f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"

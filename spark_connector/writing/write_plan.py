@@ -37,7 +37,7 @@ from spark_connector.reports import (
     save_report,
 )
 from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.exchange_check import look_at_exchange
+from spark_connector.writing.exchange_check import look_at_exchange, look_at_queue
 from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_absent,
@@ -70,7 +70,7 @@ def check_broker(
         patient: whether a broker that does not answer is only a note, since tasks try for longer.
         answer: the remembered answer of a streaming query, instead of another one.
     """
-    if not options.preflight or not options.exchange:
+    if not options.preflight or not (options.exchange or options.queue):
         return ()
     if answer is not None and answer.notes is not None:
         return answer.notes
@@ -80,6 +80,9 @@ def check_broker(
         _log.info("the broker was not checked before the write: %s", cause)
         return ("the broker was not checked before the write: only the executors have the password",)
     try:
+        if options.queue:
+            options.brokers.call_first_reachable(lambda to: look_at_queue(to, options.queue))
+            return ()
         facts = options.brokers.call_first_reachable(lambda to: look_at_exchange(to, options.exchange))
     except UnreachableError:
         if not patient:
@@ -128,7 +131,8 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if not options.target or not path or not Path(path, "metadata").is_file():
         return
     file = Path(path, _TARGET_FILE)
-    now = {"vhost": options.brokers.addresses[0].vhost, "target": options.target}
+    target = f"queue {options.queue}" if options.queue else options.target
+    now = {"vhost": options.brokers.addresses[0].vhost, "target": target}
     before = now
     try:
         before = {**now, **json.loads(file.read_text(encoding="utf-8"))}
@@ -176,7 +180,7 @@ class PreflightAnswer:
         folder = scratch_folder()
         if folder is None:
             return cls()
-        query = json.dumps([options.brokers.masked_url, options.exchange, _checkpoint_of(texts)])
+        query = json.dumps([options.brokers.masked_url, options.place, _checkpoint_of(texts)])
         name = hashlib.sha256(query.encode()).hexdigest()[:32]
         return cls(folder / f"looked-{name}.json")
 
@@ -376,8 +380,8 @@ class WritePlan:
             reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
         _log.warning(
-            "exchange %r: the write failed; %s",
-            self.options.target,
+            "%s: the write failed; %s",
+            self.options.place,
             describe_left_rows(report),
             extra={"exchange": self.options.target},
         )
@@ -396,7 +400,7 @@ class WritePlan:
     ) -> WriteReport:
         ring = self.options.ring
         return WriteReport(
-            self.options.target,
+            "" if self.options.queue else self.options.target,
             tasks,
             ring.provenance if ring else None,
             self.write_id or "",
@@ -406,6 +410,7 @@ class WritePlan:
             failed,
             unfinished,
             changed_ring,
+            self.options.queue or None,
         )
 
 

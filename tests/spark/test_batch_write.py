@@ -46,6 +46,22 @@ def test_every_row_is_in_the_predicted_queue(spark: SparkSession, vhost_url: str
     assert all(m.key.split()[1] == m.body.decode().split()[1] for m in messages)
 
 
+@pytest.mark.parametrize("columns", [["value"], ["key", "value"]])
+def test_rows_go_to_a_queue_by_the_default_exchange(
+    spark: SparkSession, vhost_url: str, channel: BlockingChannel, columns: list[str]
+) -> None:
+    channel.queue_declare("one queue/ö")
+    report = spark_connector.publish(
+        frame(spark, rows=2_000).select(*columns), {"url": vhost_url, "queue": "one queue/ö"}
+    )
+    assert (report.confirmed, report.queue, report.exchange) == (2_000, "one queue/ö", "")
+    assert "to queue 'one queue/ö'" in str(report)
+    bodies = set()
+    while (got := channel.basic_get("one queue/ö", auto_ack=True))[0] is not None:
+        bodies.add(got[2])
+    assert bodies == {b"body %d" % i for i in range(2_000)}
+
+
 def test_binary_columns_any_order_and_any_case(
     spark: SparkSession, vhost_url: str, consumed: Consumed
 ) -> None:
@@ -165,6 +181,16 @@ def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: ob
         (
             {"exchange": "amq.topic", "ordering": "per-key"},
             "exchange 'amq.topic' is of type topic, and option 'ordering' needs x-consistent-hash",
+        ),
+        ({"exchange": "", "queue": "nope"}, "queue 'nope' does not exist: check its name"),
+        (
+            {"exchange": "", "queue": "q", "ring": RING.to_json()},
+            "option 'ring' needs an exchange that hashes, and all rows go to queue 'q'",
+        ),
+        ({"queue": "q"}, "options 'exchange' and 'queue' are both given"),
+        (
+            {"exchange": "", "queue": "q", "routingKey": "k"},
+            "options 'queue' and 'routingKey' are both given",
         ),
         ({"mode": "overwrite"}, "mode('overwrite'): messages in queues cannot be overwritten; use 'append'"),
     ],

@@ -83,6 +83,7 @@ EVERYTHING = TaskReport(
 )
 JSON = """{
   "exchange": "x",
+  "queue": null,
   "write_id": "w",
   "batch_id": 7,
   "failed": false,

@@ -57,7 +57,7 @@ def test_what_goes_by_the_stream_protocol(options: dict[str, str]) -> None:
         ({"url": "rabbitmq-stream://h", "exchange": "x"}, "its ring must be known: give ringVia"),
         ({"url": "amqp://h", "superStream": "s", "version": "1"}, "option 'version': delivery is at-least-once"),
         ({"url": "amqp://h", "superStream": "s", "managementUrl": "http://h"}, "option 'managementUrl': delivery is"),
-        ({"url": "amqp://h"}, "option 'exchange' is missing: name the exchange to publish to, or a superStream"),
+        ({"url": "amqp://h"}, "option 'exchange' is missing: name the exchange to publish to, or a queue, or a superStream"),
         ({"url": "amqp://h", "exchange": "x", "filterValueColumn": "key"}, "option 'filterValueColumn': rows go by AMQP"),
         ({"url": "amqp://h", "exchange": "x", "subEntryRows": "10"}, "option 'subEntryRows': rows go by AMQP"),
         ({"url": "amqp://h", "superStream": "s", "subEntryRows": "65536"}, "give a whole number from 1 to 65535"),

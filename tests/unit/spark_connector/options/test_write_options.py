@@ -108,7 +108,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
     [
         ({"topic": "orders"}, r"unknown option 'topic': 'topic' of Kafka is 'exchange' here"),
         ({"exchnage": "y"}, r"unknown option 'exchnage': did you mean 'exchange'\?"),
-        ({"quorum": "y"}, r"unknown option 'quorum': the nearest are \w+, \w+, \w+$"),
+        ({"zebra": "y"}, r"unknown option 'zebra': the nearest are \w+, \w+, \w+$"),
         ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: give more than 0 seconds"),
         (
             {"confirmTimeout": "1 day"},

@@ -47,6 +47,11 @@ def test_bad_columns(ddl: str, options: dict[str, str], message: str) -> None:
         MessageColumns.of(schema_of(ddl), options_of(**options))
 
 
+@pytest.mark.parametrize("ddl", ["value string", "key string, value string"])
+def test_rows_for_a_queue_need_no_key(ddl: str) -> None:
+    assert MessageColumns.of(schema_of(ddl), options_of(exchange="", queue="orders")).key is None
+
+
 def test_unknown_columns_can_be_left_out() -> None:
     columns = MessageColumns.of(
         schema_of("city int, VALUE binary, Routing_Key string, Type string"),
