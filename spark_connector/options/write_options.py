@@ -395,7 +395,10 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
         )
     unfit = {}
     if options.to_streams:
-        unfit["amqp"] = ": rows go to streams by the stream protocol, which has no such option; leave it out"
+        once = "exactly once works only into streams: " if options.exactly_once else ""
+        unfit["amqp"] = (
+            f": {once}rows go to streams by the stream protocol, which has no such option; leave it out"
+        )
     else:
         unfit["streams"] = (
             ": rows go by AMQP: give superStream, or rabbitmq-stream:// in the url; or leave it out"
@@ -409,9 +412,10 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
     if options.to_streams and options.exchange and not placed:
+        once = "exactly once works only into streams: " if options.exactly_once else ""
         raise InputError(
-            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
-            "such as 'docker exec NAME', or ring"
+            f"{once}rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
+            "such as 'docker exec NAME', or ring; classic and quorum queues get rows at least once"
         )
     if options.compression != "none" and options.sub_entry_rows is None:
         raise InputError(
