@@ -333,9 +333,13 @@ def _problems(arguments: Iterable[object], since: datetime) -> Iterator[tuple[st
             lines = broker.problems(since)
         except (RabbitChxError, OSError) as error:
             lines = [str(error)]
-        if len(lines) > _MAX_PROBLEMS:
-            lines = [*lines[: _MAX_PROBLEMS - 1], f"{len(lines) - _MAX_PROBLEMS + 1} more lines"]
-        yield f"warnings and errors of {broker.origin} during the test", "\n".join(lines) or "none"
+        yield f"warnings and errors of {broker.origin} during the test", "\n".join(shortened(lines)) or "none"
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Return the last 20 of some lines of a log: a crash at the start of a server may fill pages before the failure."""
+    left_out = len(lines) - _MAX_PROBLEMS + 1
+    return [f"{left_out} earlier lines", *lines[left_out:]] if left_out > 1 else lines
 
 
 def _give_up(failure: str, *, named: bool) -> NoReturn:

@@ -395,9 +395,9 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
         )
     unfit = {}
     if options.to_streams:
-        once = "exactly once works only into streams: " if options.exactly_once else ""
+        once = ", since exactly once works only into streams" if options.exactly_once else ""
         unfit["amqp"] = (
-            f": {once}rows go to streams by the stream protocol, which has no such option; leave it out"
+            f": rows go to streams by the stream protocol, which has no such option{once}; leave it out"
         )
     else:
         unfit["streams"] = (
@@ -412,10 +412,10 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
     if options.to_streams and options.exchange and not placed:
-        once = "exactly once works only into streams: " if options.exactly_once else ""
+        once = "; exactly once works only into streams" if options.exactly_once else ""
         raise InputError(
-            f"{once}rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
-            "such as 'docker exec NAME', or ring; classic and quorum queues get rows at least once"
+            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
+            f"such as 'docker exec NAME', or ring{once}"
         )
     if options.compression != "none" and options.sub_entry_rows is None:
         raise InputError(
