@@ -56,7 +56,7 @@ def test_rows_go_to_a_queue_by_the_default_exchange(
     )
     assert (report.confirmed, report.queue, report.exchange) == (2_000, "one queue/ö", "")
     assert "to queue 'one queue/ö'" in str(report)
-    bodies = set()
+    bodies = set[Any]()
     while (got := channel.basic_get("one queue/ö", auto_ack=True))[0] is not None:
         bodies.add(got[2])
     assert bodies == {b"body %d" % i for i in range(2_000)}
