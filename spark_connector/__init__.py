@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spark_connector.placing.placement import queue_for as queue_for
     from spark_connector.publishing import batch_publisher as batch_publisher
     from spark_connector.publishing import publish as publish
+    from spark_connector.reading.micro_batches import offsets_behind_latest as offsets_behind_latest
     from spark_connector.reading.replay import replay as replay
     from spark_connector.reports import WriteReport as WriteReport
 
@@ -38,6 +39,7 @@ _NAMES = {
     "spark_connector.dry_runs": ["dry_run", "DryRun"],
     "spark_connector.placing.placement": ["place", "place_for_streams", "queue_for"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
+    "spark_connector.reading.micro_batches": ["offsets_behind_latest"],
     "spark_connector.reading.replay": ["replay"],
     "spark_connector.reports": ["WriteReport"],
 }

@@ -11,6 +11,7 @@ import pytest
 import stream_queries
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from spark_driver import SparkDriver
 from stream_queries import Rows, batches, values, wait_until
 from streamed import Streamed
@@ -43,19 +44,27 @@ def run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> Run:
     def run(before: Callable[[int], None] | None = None, **options: object) -> list[Rows]:
         texts = {"url": vhost.stream_url, "stream": "s", "startingOffsets": "earliest"}
         texts |= {name: str(value) for name, value in options.items()}
-        for attempt in range(3):
-            query = stream_queries.start(spark, str(tmp_path), texts, available_now=True, before=before)
-            try:
-                assert query.awaitTermination(120), "AvailableNow does not end"
-                break
-            except StreamingQueryException as error:
-                if attempt == 2 or not stream_queries.python_came_late(error):
-                    raise
-            finally:
-                query.stop()
+        ended(spark, tmp_path, texts, before)
         return batches(tmp_path)
 
     return run
+
+
+def ended(
+    spark: SparkSession, folder: Path, texts: dict[str, str], before: Callable[[int], None] | None = None
+) -> StreamingQuery:
+    """Run a query until it has all that is there."""
+    for attempt in range(3):
+        query = stream_queries.start(spark, str(folder), texts, available_now=True, before=before)
+        try:
+            assert query.awaitTermination(120), "AvailableNow does not end"
+            break
+        except StreamingQueryException as error:
+            if attempt == 2 or not stream_queries.python_came_late(error):
+                raise
+        finally:
+            query.stop()
+    return query
 
 
 def numbered(*numbers: int) -> list[str]:
@@ -75,6 +84,23 @@ def test_a_query_goes_on_where_it_ended_and_an_idle_stream_makes_no_batches(
     assert run() == first
     stream.publish(numbered(1_000, 1_500))
     assert values(run()) == numbered(1_500)
+
+
+def test_the_progress_tells_how_far_a_query_is_behind(
+    stream: Streamed, spark: SparkSession, vhost: RunningBroker, tmp_path: Path
+) -> None:
+    spark_connector.register(spark)
+    stream.publish(numbered(1_000))
+    texts = {
+        "url": vhost.stream_url,
+        "stream": "s",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "400",
+    }
+    progress = ended(spark, tmp_path, texts).recentProgress
+    behind = [spark_connector.offsets_behind_latest(each) for each in progress]
+    assert [each["maxOffsetsBehindLatest"] for each in behind if each][-3:] == [600, 200, 0]
+    assert behind[-1]["byStream"] == {"s": 0}
 
 
 def test_bounds(stream: Streamed, run: Run, vhost: RunningBroker) -> None:

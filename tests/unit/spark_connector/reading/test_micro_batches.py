@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,13 @@ from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.ends import LogEnd
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
-from spark_connector.reading.micro_batches import MicroBatches, Place, offset_of, places_in
+from spark_connector.reading.micro_batches import (
+    MicroBatches,
+    Place,
+    offset_of,
+    offsets_behind_latest,
+    places_in,
+)
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
 
@@ -254,3 +261,18 @@ def test_a_missing_stream_keeps_its_place(logs: Logs, caplog: pytest.LogCaptureF
         assert sum("stream 'b'" in record.getMessage() for record in caplog.records) == times
         logs.chunks["b"] = chunks
         assert batches.after(begin, None, None) == begin
+
+
+def test_how_far_a_query_is_behind() -> None:
+    """The offsets of a progress are texts of JSON in its JSON, and objects in other places; other sources have none of ours."""
+    ends = {"streams": {"s": {"next": 90}, "t": {"next": 10}, "new": {"next": 0}}}
+    latest = {"streams": {"s": {"next": 100}, "t": {"next": 30}}}
+    ours = {"description": "x", "endOffset": json.dumps(ends), "latestOffset": latest}
+    rates = {"endOffset": 7, "latestOffset": "9"}
+    assert offsets_behind_latest({"sources": [rates, ours]}) == {
+        "minOffsetsBehindLatest": 10,
+        "maxOffsetsBehindLatest": 20,
+        "avgOffsetsBehindLatest": 15.0,
+        "byStream": {"s": 10, "t": 20},
+    }
+    assert offsets_behind_latest({"sources": [rates, {"endOffset": None, "latestOffset": None}]}) == {}
