@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "figures" / "releases.json"
@@ -32,6 +34,24 @@ def releases() -> str:
     for release, run in sorted(
         runs.items(), key=lambda item: tuple(map(int, item[0].split("."))), reverse=True
     ):
-        skipped = "; ".join(f"{count} {reason}" for reason, count in run["skipped"].items()) or "none"
-        lines.append(f"| {release} | {run['date']} | {run['passed']} | {skipped} |")
+        lines.append(f"| {release} | {run['date']} | {run['passed']} | {_in_words(run['skipped'])} |")
     return "\n".join(lines)
+
+
+def _in_words(skipped: dict[str, int]) -> str:
+    """Return one text of the tests that did not run: those that need other releases by these, then the others by their reasons."""
+    needs, counts, others = dict[str, list[str]](), Counter[str](), list[str]()
+    for reason, count in skipped.items():
+        if need := re.fullmatch(r"need (before )?([\d.]+)( or newer)?(?: \((.*)\))?", reason):
+            releases = f"{need[1] or ''}{need[2].removesuffix('.0')}{need[3] or ''}"
+            counts[releases] += count
+            needs.setdefault(releases, []).extend([need[4]] if need[4] else [])
+        elif missing := re.match(r"NOT TRIED: there is no (\S+) on this machine", reason):
+            others.append(f"{count}: no {missing[1]} on the machine")
+        else:
+            others.append(f"{count}: {reason}")
+    texts = [
+        f"{counts[releases]} need {releases}" + (f" ({'; '.join(about)})" if about else "")
+        for releases, about in needs.items()
+    ]
+    return "; ".join([*texts, *others]) or "none"
