@@ -131,6 +131,7 @@ class TaskCounter:
         self.notes: tuple[str, ...] = ()
         self._plan = plan
         self._options = plan.options
+        self._kind = "queue" if plan.options.queue else "exchange"
         self._task = task
         self._samples: list[RowSample] = []
         self._next_line_at = time.monotonic() + _PROGRESS_S
@@ -165,8 +166,9 @@ class TaskCounter:
         self.notes = check_speculation(self._options, speculation=task.speculation)
         if task.attempt:
             _log.warning(
-                "%s, partition %d: attempt %d publishes all rows again; any of them may be in the queues already",
-                self._options.place,
+                "%s %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues already",
+                self._kind,
+                self._options.target,
                 task.partition,
                 task.attempt,
                 extra={"exchange": self._options.target},
@@ -204,7 +206,7 @@ class TaskCounter:
         """Log the progress."""
         task = self._task
         line = (
-            f"{self._options.place}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self._kind} {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
             f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
             f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
             f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"

@@ -169,7 +169,7 @@ def test_values_replace_the_defaults_of_variables(
         (["--set", "conut=3"], "the file does not use the variable conut, which is given; did you mean count?"),
         (["--values", "none.toml"], "the values file none.toml cannot be read"),
         (["--values", "bad.toml"], "bad.toml has a mistake"),
-        (["--values", "tables.toml"], 'tables.toml has 2 mistakes:\n  line 2, env = ["x"]: the value of a variable is a text, a number, true or false; write name'),
+        (["--values", "tables.toml"], "tables.toml has 2 mistakes:\n  line 2, day = 2026-11-26: the value of a variable is a text, a number, true or false, or a list; write name"),
         (["--values", "tables.toml"], "line 4, prod = { count = 3 }: the value of a variable"),
     ],
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_a_mistake_in_a_value_is_named(
 ) -> None:
     (folder / "v.toml").write_text(VARIABLES)
     (folder / "bad.toml").write_text("env = ")
-    (folder / "tables.toml").write_text('count = 2\nenv = ["x"]\n\n[prod]\ncount = 3\n')
+    (folder / "tables.toml").write_text("count = 2\nday = 2026-11-26\n\n[prod]\ncount = 3\n")
     code, out, errors = ran("topology", "check", "--offline", "v.toml", *given)
     assert (code, out) == (2, "")
     assert problem in errors
