@@ -117,6 +117,7 @@ def test_the_example_prints_the_output_of_the_page(
         "vhost       shop": f"vhost       {name}",
         '"vhost": "shop"': f'"vhost": "{name}"',
         "vhost shop": f"vhost {name}",
+        'vhost = "shop"': f'vhost = "{name}"',
         'vhost="shop"': f'vhost="{name}"',
         "localhost:5672": "{0.host}:{0.port}".format(ConnectionSettings.from_uri(vhost.url)),
         "rabbit@prod": management.request("GET", "cluster-name")["name"],
