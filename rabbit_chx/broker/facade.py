@@ -402,7 +402,7 @@ class Broker:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
             allow_loss: permits deleting queues that have messages or consumers.
-            allow_vhost: permits a vhost other than that of the wanted topology.
+            allow_vhost: permits another vhost than the wanted topology names.
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.

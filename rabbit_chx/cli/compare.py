@@ -214,7 +214,7 @@ def compare(
     With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
-    The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring is assumed.
+    The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
     """
     if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)

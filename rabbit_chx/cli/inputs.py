@@ -144,7 +144,8 @@ def read_topology(
             values = _known_values(values, text, name)
         topology = _topology_of(text, name, values, release, has_lines=exported is None)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
-        if not any((*parts, topology.cluster)):  # the export of an empty vhost contains only its cluster
+        # The export of an empty vhost contains only the names of its cluster and itself.
+        if not any((*parts, topology.cluster, topology.vhost)):
             raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
     else:
         try:

@@ -103,7 +103,7 @@ def keys(
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     QUEUE may also be a slot or another exchange: exchange:NAME.
 
-    The exit code is 3 if fewer keys than requested are found or the ring is assumed, 70 if none is found.
+    The exit code is 3 if fewer keys than requested are found, or the ring or the hashed value is assumed, 70 if none is found.
     """
     given = hashed.settled(ring.read())
     source, hashing = given.source, hashed.of(given)

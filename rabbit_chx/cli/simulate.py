@@ -197,7 +197,7 @@ def simulate(
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
     change moves: each --unbind is applied first, then each --add, in the order given.
 
-    The exit code is 1 if keys reach no queue, 3 if the ring is assumed.
+    The exit code is 1 if keys reach no queue, 3 if the ring or the hashed value is assumed.
     """
     given = ring.read()
     source = given.source

@@ -59,11 +59,7 @@ def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
         try:
             connection.request(_DeclareAnyName(exchange=exchange, passive=True))
         except NotFoundError as cause:
-            raise NotFoundError(
-                f"{where} does not exist: check its name and the vhost, or declare it first",
-                exchange=exchange,
-                reply_code=cause.reply_code,
-            ) from None
+            raise _absent(where, cause, exchange=exchange) from None
         try:
             connection.request(_DeclareAnyName(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
@@ -89,13 +85,20 @@ def look_at_queue(settings: ConnectionSettings, queue: str) -> None:
         try:
             connection.request(_LookAtQueue(queue=queue, passive=True))
         except NotFoundError as cause:
-            raise NotFoundError(
-                f"{settings.masked_url}: queue {queue!r} does not exist: check its name and the vhost, or declare it first",
-                queue=queue,
-                reply_code=cause.reply_code,
-            ) from None
+            raise _absent(f"{settings.masked_url}: queue {queue!r}", cause, queue=queue) from None
         except AccessRefusedError:
             return
+
+
+def _absent(
+    where: str, cause: NotFoundError, exchange: str | None = None, queue: str | None = None
+) -> NotFoundError:
+    return NotFoundError(
+        f"{where} does not exist: check its name and the vhost, or declare it first",
+        exchange=exchange,
+        queue=queue,
+        reply_code=cause.reply_code,
+    )
 
 
 class _LookAtQueue(commands.Queue.Declare):

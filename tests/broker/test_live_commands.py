@@ -123,9 +123,8 @@ def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.Captu
         "give --hash-header or --hash-property, or read it with --management-url"
     ) in capsys.readouterr().err
     assert main([*of, *shop.live[:2], *shop.via, "--assume"]) == 0
-    assert (
-        main(["simulate", "--exchange", "tenants", *shop.live[:2], *shop.via]) == 0
-    )  # its shares depend on no key
+    # The shares of a ring depend on no key.
+    assert main(["simulate", "--exchange", "tenants", *shop.live[:2], *shop.via]) == 0
     capsys.readouterr()
     assert main([*of, *shop.live[:2], *shop.via, "--hash-header", "tenant"]) == 0
     lines = capsys.readouterr().err.splitlines()

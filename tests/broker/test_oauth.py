@@ -82,7 +82,7 @@ def logged(file: Path) -> Iterator[None]:
 class Token:
     """Credentials of one client: each token is for one connection, and the number of calls is counted.
 
-    `spare_s` is the time that a token is valid after the expiry that the client is told, so that a busy machine renews it in time.
+    A token is valid for `spare_s` longer than the client knows, so that a busy machine renews it in time.
     """
 
     def __init__(self, issuer: Issuer, spare_s: int = 0) -> None:

@@ -96,7 +96,7 @@ def _expand_lists(entry: Entry, lists: Mapping[str, Items], others: Sequence[str
             rule = f"the list has {len(values)} values, and another list or range of the entry has {max(sizes - {len(values)})}"
             raise RangeError(field, values, rule, "give all of them the same number of values")
         if ranged := next((one for one in values if isinstance(one, str) and _BRACES.search(one)), None):
-            raise RangeError(field, ranged, "a list has no ranges", "list each name")
+            raise RangeError(field, ranged, "a range inside a list is not expanded", "list each name")
     count = max(sizes)
     expanded = expanded if len(expanded) == count else expanded * count
     return [

@@ -106,7 +106,7 @@ class Permission:
         loss: permits deleting queues that have messages or consumers.
         hand_over: the method of moving slots.
         records: False: the order of the rings is not stored on the broker.
-        vhost: permits a vhost other than that of the topology.
+        vhost: permits another vhost than the topology names.
     """
 
     moved: float | None = None

@@ -104,7 +104,7 @@ class Plan:
         Args:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
-            allow_vhost: permits a vhost other than that of the wanted topology.
+            allow_vhost: permits another vhost than the wanted topology names.
 
         Raises:
             InputError: `allow_moved` is not a share.

@@ -105,7 +105,7 @@ QUEUE = '[[queues]]\nname = "${a}"\n'
         (f'[variables]\na = ["x", "${{b}}"]\n{QUEUE}', {}, ["2: variables.a[1]: the variable b is not defined"]),
         (f'[variables]\na = ["x", "${{a}}"]\n{QUEUE}', {}, ["2: variables.a: the variable a refers to itself: a -> a"]),
         (f"[variables]\na = [inf]\n{QUEUE}", {}, ["2: variables.a = [inf]: the number is not finite, or has more than 64 bits"]),
-        (f'[variables]\na = ["q.{{1..2}}"]\n{QUEUE}', {}, ['4: queues[0].name = "q.{1..2}": a list has no ranges']),
+        (f'[variables]\na = ["q.{{1..2}}"]\n{QUEUE}', {}, ['4: queues[0].name = "q.{1..2}": a range inside a list is not expanded']),
         (f'[variables]\na = [1, 2, 3]\n{QUEUES}ring = [{{ queue = "q.{{1..2}}", weight = "${{a}}" }}]\n', {}, ["6: exchanges[0].ring[0].weight = [1, 2, 3]: the list has 3 values, and another list or range of the entry has 2"]),
         (f'[variables]\na = [1, 0]\n{QUEUES}ring = [{{ queue = "q.{{1..2}}", weight = "${{a}}" }}]\n', {}, ["6: exchanges[0].ring[0].weight = 0: a weight must be an integer from 1 to 10000000"]),
         (f'[variables]\na = [{{ queue = "q.1", weight = 0 }}]\n{QUEUES}ring = "${{a}}"\n', {}, ["6: exchanges[0].ring[0].weight = 0: a weight must be an integer from 1 to 10000000"]),
