@@ -213,6 +213,7 @@ class Broker:
         arguments: Mapping[str, Any] | None = None,
         queue_arguments: Mapping[str, Any] | None = None,
         allow_existing: bool = False,
+        records: bool = True,
     ) -> Declared:
         """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
 
@@ -221,11 +222,14 @@ class Broker:
         as destinations must exist.
 
         The ring of an existing exchange must equal the wanted ring or its beginning; the other bindings are then added at the end. A ring
-        source compares the whole ring. A management URL compares the bindings, without their order, and the arguments that determine the
-        routing. Without both the call is refused, because a second binding of a queue would be ignored or add buckets, depending on the
+        source or a record on the broker compares the whole ring. A management URL compares the bindings, without a record without their
+        order, and the arguments that determine the routing. Without both the call is refused, because a second binding of a queue would be ignored or add buckets, depending on the
         release. `allow_existing` permits it: the caller asserts that the exchange has no other bindings than these. The broker itself
         compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
         ``assert_args_equivalence/2``).
+
+        With a management URL the order of the ring is stored on the broker, as `apply` does it. Programs that declare at the same time wait
+        for each other, up to 30 seconds.
 
         Args:
             exchange: the exchange's name.
@@ -234,6 +238,7 @@ class Broker:
             arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
             queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
             allow_existing: permits binding to an existing exchange that cannot be compared.
+            records: False: do not store the order of the ring on the broker.
 
         Returns:
             The created objects and bindings, and the ring afterwards.
@@ -243,6 +248,7 @@ class Broker:
             NotFoundError: a destination exchange does not exist.
             AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an existing exchange could not be read.
+            PlanOutdatedError: other programs changed the vhost all the time.
             UnreachableError: the connection is lost, or the management API does not answer.
             InputError: the broker is not open; a name, weight or argument is not valid in RabbitMQ or AMQP; or the exchange exists, and its
                 bindings cannot be read.
@@ -255,6 +261,7 @@ class Broker:
             self.release,
             queue_arguments=queue_arguments,
             allow_existing=allow_existing,
+            records=records,
         )
 
     def ring(self, exchange: str) -> HashRing:
@@ -427,11 +434,12 @@ class Broker:
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost)
         return apply_plan(plan, self._live, permission, progress)
 
-    def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
-        """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the records. Existing ones are replaced.
+    def record(self, rings: Mapping[str, HashRing], *, keep: bool = False) -> dict[str, RingRecord]:
+        """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.
 
         Args:
             rings: the rings by their exchanges, as `topology` or `HashRing.from_observations` returned them.
+            keep: True: leave out exchanges that have a record. Otherwise existing records are replaced.
 
         Raises:
             InputError: the broker is not open, or a ring is assumed.
@@ -441,7 +449,7 @@ class Broker:
             RingSourceError: the rings could not be read.
             UnreachableError: the broker does not answer.
         """
-        return record_rings(rings, self._live)
+        return record_rings(rings, self._live, keep=keep)
 
     @property
     def _live(self) -> _Connected:

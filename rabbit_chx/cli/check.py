@@ -20,6 +20,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option,
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import complete_commands
+from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
@@ -433,15 +434,17 @@ def check_ring(
     ),
     ignored: tuple[str, ...] = _ignore(),
     observed: ObservedOptions = options(ObservedOptions),
+    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare the ring of each EXCHANGE with its bindings and queues. Nothing is changed.
+    """Compare the ring of each EXCHANGE with its bindings and queues. No ring is changed.
 
     Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
     messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
     fix. Only `topology check` checks the order of a ring. An x-modulus-hash exchange has no ring: its
-    bindings and queues are checked, without --ring-via.
+    bindings and queues are checked, without --ring-via. The order of rings that --ring-via reads and that have no
+    record is stored on the broker (from 4.3 on), for everybody who reads the management API.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
@@ -460,7 +463,7 @@ def check_ring(
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
-        topology = _topology(live)
+        topology = _topology(live, exchanges=exchanges, is_recorded=not no_record and observed.observed is None)
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
         return check(topology, exchange=exchanges or None)
@@ -493,9 +496,16 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
-def _topology(live: BrokerAddresses) -> Topology:
+def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), is_recorded: bool = False) -> Topology:
+    """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
     with live.broker() as opened:
-        return opened.topology()
+        topology = opened.topology()
+        if is_recorded:
+            new = unrecorded_rings(topology)
+            store_read_rings(
+                {name: ring for name, ring in new.items() if not exchanges or name in exchanges}, opened
+            )
+        return topology
 
 
 def _outcome(

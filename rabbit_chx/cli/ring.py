@@ -15,6 +15,7 @@ from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
+from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
@@ -95,12 +96,13 @@ class RingReport:
 def show(
     *,
     exchange: str = argument(),
+    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring. Without it the ring is that of its record on the broker, or assumed from the
-    bindings. If the ring has slots, --management-url adds the queue of each slot and the share of each queue.
+    --ring-via reads the true ring; if it has no record, its order is stored on the broker (from 4.3 on). Without
+    it the ring is that of its record, or assumed from the bindings. If the ring has slots, --management-url adds the queue of each slot and the share of each queue.
 
     stderr reports holes, and with --management-url differences from the bindings.
     """
@@ -117,6 +119,9 @@ def show(
         shown, stored = live.slots.key_map(), live.record
         if live.ring.ground.is_certain:
             record = record_arguments(record_of(live))
+            if stored is None and live.ring.provenance == "read" and not no_record:
+                with at.broker() as opened:
+                    store_read_rings({exchange: live.ring}, opened)
         for fault in live.slots.faults.values():
             say(fault)
     say_doubts({exchange: shown})
@@ -204,12 +209,13 @@ def list_rings(
     all_vhosts: bool = option(
         is_flag=True, help="List the exchanges of every vhost that the user may access."
     ),
+    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
     Without --ring-via the rings are those of the records on the broker, or assumed from the bindings. Assumed
-    rings are not checked. Without such an exchange the exit code is 2, and stderr says whether the plugin, the
+    rings are not checked. The order of rings that are read and have no record is stored (from 4.3 on). Without such an exchange the exit code is 2, and stderr says whether the plugin, the
     vhost or a permission is missing.
     """
     live = broker.live()
@@ -221,6 +227,8 @@ def list_rings(
             topology = opened.topology()
             rings += _listed_rings(vhost, topology)
             say_doubts(topology.rings)
+            if not no_record:
+                store_read_rings(unrecorded_rings(topology), opened)
             moduli += _listed_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")

@@ -103,7 +103,7 @@ def managed(vhost: RunningBroker) -> Iterator[Broker]:
 
 
 def test_the_management_api_returns_the_bindings(managed: Broker, live: Broker) -> None:
-    managed.declare("x", BINDINGS)
+    managed.declare("x", BINDINGS, records=False)
     again = managed.declare("x", BINDINGS)
     assert (again.created, again.bound, again.ring.provenance) == ((), (), "assumed")
     more = managed.declare("x", [*BINDINGS, ("q4", 1)])

@@ -2,28 +2,44 @@
 
 Existing objects are compared first. AMQP shows little of them, so the ring source and the management API are used if they are configured.
 Missing objects are created. A new binding only adds buckets at the end of the ring, so an existing ring must be the beginning of the wanted
-one. Any other difference is refused before the first change.
+one. Any other difference is refused before the first change. With the management API the changes are those of a plan, which is applied, so
+that the broker keeps a record of the ring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    PlanOutdatedError,
+    RabbitChxError,
+)
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.file.arguments import limit_faults
-from rabbit_chx.topology.live.applying import apply_changes
+from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
-from rabbit_chx.topology.live.reading import LiveExchange, read_ring
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_ring, read_topology
+from rabbit_chx.topology.live.recording import forget_records
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology.planning.plan import plan
+from rabbit_chx.topology.ring_records import records_of
 
 _NOT_FOUND = 404
+#: How long another application of a plan is awaited, as of services that declare one exchange when they start.
+_WAIT_S, _PAUSE_S = 30.0, 0.25
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
 
 
@@ -34,13 +50,25 @@ class Declared:
     Attributes:
         created: the objects that did not exist before: the exchange as an ExchangeRef, queues by their names.
         bound: ``(destination, binding key)`` of each new binding, in order.
-        ring: the ring afterwards. Its provenance is ``read`` if a ring source compared it, ``replayed`` if the exchange is new, and
-            ``assumed`` otherwise.
+        ring: the ring afterwards. Its provenance is ``read`` if a ring source compared it, ``recorded`` if the broker keeps a record of it,
+            ``replayed`` if the exchange is new and has no record, and ``assumed`` otherwise.
+        unrecorded: why the order of the ring is not stored on the broker, as sentences; empty without a change or a management URL.
     """
 
     created: tuple[Destination, ...]
     bound: tuple[Binding, ...]
     ring: HashRing
+    unrecorded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Declaration:
+    """What is to be declared: the exchange, its queues, and the ring of all bindings on a fresh exchange."""
+
+    exchange: ExchangeDefinition
+    queues: tuple[QueueDefinition, ...]
+    wanted: HashRing
+    allow_existing: bool
 
 
 def declare_exchange(
@@ -51,29 +79,60 @@ def declare_exchange(
     *,
     queue_arguments: Mapping[str, Any] | None = None,
     allow_existing: bool = False,
+    records: bool = True,
 ) -> Declared:
     """Declare an exchange and its queues, and bind them in order. Errors are those of `Broker.declare`."""
     check_declared_name(exchange.name, "exchange")
     refuse_misspelt(exchange.arguments)
-    ring = wanted = wanted_ring(bindings, release)
-    to_bind = wanted.bindings or ()
-    definitions: list[ExchangeDefinition | QueueDefinition] = [exchange]
-    exchanges: list[str] = []
-    for destination in dict.fromkeys(destination for destination, _ in to_bind):
+    wanted = wanted_ring(bindings, release)
+    queues = []
+    for destination in _destinations(wanted):
         if isinstance(destination, ExchangeRef):
             check_declared_name(destination.name, "exchange")
-            exchanges.append(destination.name)
         else:
             check_declared_name(destination, "queue")
-            definitions.append(QueueDefinition(destination, arguments=queue_arguments or {}))
-    _check_limits(definitions, release)
+            queues.append(QueueDefinition(destination, arguments=queue_arguments or {}))
+    _check_limits(queues, release)
+    declaration = _Declaration(exchange, tuple(queues), wanted, allow_existing)
+    end = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return _declare(declaration, broker, records=records)
+        except PlanOutdatedError:  # another program declares or applies: what it leaves is compared again
+            if time.monotonic() > end:
+                raise
+            broker.sleep(_PAUSE_S)
+
+
+def _declare(declaration: _Declaration, broker: LiveBroker, *, records: bool) -> Declared:
+    """Compare what exists, and declare what is missing.
+
+    Raises:
+        PlanOutdatedError: another program changes the vhost.
+    """
+    exchange, ring = declaration.exchange, declaration.wanted
+    to_bind = ring.bindings or ()
+    definitions: list[ExchangeDefinition | QueueDefinition] = [exchange, *declaration.queues]
     missing = [definition for definition in definitions if _is_missing(definition, broker)]
-    for name in exchanges:
-        broker.amqp.check_exchange(name)
+    for destination in _destinations(ring):
+        if isinstance(destination, ExchangeRef):
+            broker.amqp.check_exchange(destination.name)
     is_new = exchange in missing
     if not is_new:
-        to_bind, ring = _compare_existing(exchange, wanted, broker, allow_existing=allow_existing)
+        to_bind, ring = _compare_existing(declaration, broker)
         _refuse_buckets_without_queue(exchange.name, ring, missing)
+    created = tuple(ref for definition in missing if (ref := definition.ref) is not None)
+    unrecorded = ""
+    if broker.has_management and records and (is_new or to_bind):
+        if is_new or ring.ground.is_certain:
+            applied = _apply_recorded(declaration, missing, broker)
+            if applied is not None:
+                ring = applied.rings.get(exchange.name, declaration.wanted)
+                return Declared(created, to_bind, ring, applied.unrecorded)
+            unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
+        else:
+            forget_records(exchange.name, broker)
+            unrecorded = "it was not known before; read it by a ring source"
     changes = [PlannedChange("create", None, definition) for definition in missing]
     changes += [
         PlannedChange("bind", None, BindingDefinition(exchange.name, *binding), ring=True)
@@ -81,9 +140,48 @@ def declare_exchange(
     ]
     apply_changes(tuple(changes), broker, lambda _: None)
     if to_bind and not is_new and broker.has_source:
-        ring = _read_again(exchange.name, wanted, broker)
-    created = tuple(ref for definition in missing if (ref := definition.ref) is not None)
-    return Declared(created, to_bind, ring)
+        ring = _read_again(exchange.name, declaration.wanted, broker)
+    notes = (f"the order of the ring is not stored on the broker: {unrecorded}",) if unrecorded else ()
+    return Declared(created, to_bind, ring, notes)
+
+
+def _destinations(ring: HashRing) -> Iterable[Destination]:
+    return dict.fromkeys(destination for destination, _ in ring.bindings or ())
+
+
+def _apply_recorded(
+    declaration: _Declaration,
+    missing: Collection[ExchangeDefinition | QueueDefinition],
+    broker: LiveBroker,
+) -> Applied | None:
+    """Declare what is missing by a plan, so that the broker keeps a record of the ring. Return None if the user may not do that.
+
+    Raises:
+        PlanOutdatedError: another program changes the vhost.
+        AccessRefusedError: a record exists, and the user may not replace it.
+    """
+    name = declaration.exchange.name
+    live = read_topology(broker)
+    found = live.exchange(name)
+    bound = {member.binding: member for member in (found and found.ring) or ()}
+    members = tuple(bound.get(binding, RingMember(*binding)) for binding in declaration.wanted.bindings or ())
+    wanted = Topology(
+        exchanges=(replace(found or declaration.exchange, ring=members),),
+        queues=tuple(queue for queue in declaration.queues if queue in missing),
+    )
+    planned = plan(wanted, live, propose=False)
+    if not {change.action for change in planned.changes} <= {"create", "bind"}:
+        raise PlanOutdatedError(f"exchange {name!r} has changed meanwhile: declare it again")
+    try:
+        return apply_plan(planned, broker, Permission(moved=1.0), lambda *_: None)
+    except ApplyError as error:
+        if isinstance(error.__cause__, RabbitChxError):
+            raise error.__cause__ from None
+        raise
+    except AccessRefusedError as error:
+        if error.queue != APPLY_LOCK or records_of(name, live.records):
+            raise
+        return None
 
 
 def _check_limits(definitions: Collection[ExchangeDefinition | QueueDefinition], release: Release) -> None:
@@ -117,10 +215,9 @@ def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBr
     return False
 
 
-def _compare_existing(
-    exchange: ExchangeDefinition, wanted: HashRing, broker: LiveBroker, *, allow_existing: bool
-) -> tuple[tuple[Binding, ...], HashRing]:
+def _compare_existing(declaration: _Declaration, broker: LiveBroker) -> tuple[tuple[Binding, ...], HashRing]:
     """Return the missing bindings of an existing exchange, and its ring so far."""
+    exchange, wanted = declaration.exchange, declaration.wanted
     name, to_bind, ring = exchange.name, wanted.bindings or (), wanted.with_release(wanted.release)
     if broker.has_management:
         try:
@@ -139,8 +236,11 @@ def _compare_existing(
                 exchange=name,
             )
         to_bind = left_by_bindings(name, wanted, live.bindings)
-    if broker.has_source:
-        ring = live.ring if broker.has_management else read_ring(broker, name, wanted.release)
+        if live.ring.ground.is_certain:
+            ring = live.ring
+    elif broker.has_source:
+        ring = read_ring(broker, name, wanted.release)
+    if ring.ground.is_certain:
         by_bindings, to_bind = to_bind, left_by_ring(name, wanted, ring)
         if broker.has_management and by_bindings != to_bind:
             raise MismatchError(
@@ -148,7 +248,7 @@ def _compare_existing(
                 f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
                 exchange=name,
             )
-    elif not broker.has_management and not allow_existing:
+    elif not broker.has_management and not declaration.allow_existing:
         raise InputError(
             f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",

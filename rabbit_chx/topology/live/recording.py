@@ -44,6 +44,7 @@ from rabbit_chx.topology.ring_records import (
     fitted_state,
     record_arguments,
     record_names,
+    records_of,
     settled_record,
     split_steps,
     start_arguments,
@@ -500,12 +501,15 @@ def find_unrecorded(plan: Plan, live: Topology) -> list[str]:
     return found
 
 
-def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[str, RingRecord]:
+def record_rings(
+    expected: Mapping[str, HashRing], broker: LiveBroker, *, keep: bool = False
+) -> dict[str, RingRecord]:
     """Store the records of rings, and return them.
 
     Args:
         expected: the rings by their exchanges, as `read_topology` returned them, or observed.
         broker: the broker.
+        keep: True: leave out exchanges that have a record.
 
     Raises:
         PlanOutdatedError: a ring has changed, or another connection applies a plan.
@@ -515,7 +519,27 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
     lock(broker)
     try:
         live = read_topology(broker)
+        if keep:
+            expected = {name: ring for name, ring in expected.items() if not records_of(name, live.records)}
         return _record(expected, live, broker)
+    finally:
+        unlock(broker)
+
+
+def forget_records(exchange: str, broker: LiveBroker) -> None:
+    """Delete the records of an exchange whose ring is not known: bindings that are added to it could make an old record fit.
+
+    Raises:
+        PlanOutdatedError: another connection applies a plan.
+        AccessRefusedError: the user may not delete them.
+    """
+    live = read_topology(broker)
+    if not records_of(exchange, live.records):
+        return
+    lock(broker)
+    try:
+        store = _Store(read_topology(broker), broker)
+        store.perform(store.deletions(exchange))
     finally:
         unlock(broker)
 
