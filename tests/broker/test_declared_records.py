@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import pytest
-from declared import BINDINGS
+from canary import CANARY, canary_user
+from declared import BINDINGS, with_login
 from pika.adapters.blocking_connection import BlockingChannel
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import MismatchError
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import AccessRefusedError, MismatchError
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -74,3 +77,23 @@ def test_programs_that_declare_at_the_same_time_wait_for_each_other(
         assert [*threads.map(declare, range(4))] == ["recorded"] * 4
     with Broker(vhost.url, vhost.management_url) as broker:
         assert broker.ring("x") == live.ring("x")
+
+
+def test_a_user_without_the_permission_declares_and_is_told(vhost: RunningBroker) -> None:
+    management, name = Management(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url).vhost
+    with canary_user(management, name) as user:
+        rights = "^(q.*|x|y)$"
+        management.request("PUT", "users", user, body={"password": CANARY, "tags": "management"})
+        body = {"configure": rights, "write": rights, "read": rights}
+        management.request("PUT", "permissions", name, user, body=body)
+        urls = (with_login(url, user, CANARY) for url in (vhost.url, str(vhost.management_url)))
+        with Broker(*urls) as broker:
+            done = broker.declare("x", BINDINGS)
+            assert (done.ring.provenance, len(done.bound)) == ("replayed", 3)
+            assert "may not declare queue rabbit-chx.apply" in done.unrecorded[0]
+
+            with Broker(vhost.url, vhost.management_url) as admin:
+                admin.declare("y", BINDINGS)
+            with pytest.raises(AccessRefusedError, match=r"rabbit-chx\.apply"):
+                broker.declare("y", [*BINDINGS, ("q4", 1)])
+            assert broker.declare("y", BINDINGS).bound == ()
