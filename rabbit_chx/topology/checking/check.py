@@ -50,7 +50,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
-from rabbit_chx.topology.policies import policy_in_the_way
+from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.slots import numbered_slots
 
@@ -63,6 +63,8 @@ CHECK_KINDS = (
     "second-binding",  # bound more than once
     "silent-binding",  # bound, without keys
     "transient-destination",  # it is deleted automatically, which moves keys
+    "transient-exchange",  # a restart, or its last unbind, deletes the exchange
+    "sharding-policy",  # shards of an exchange that does not hash
     "missing",
     "unexpected",
     "different",  # from the topology, or from the weights of the bindings
@@ -74,6 +76,8 @@ CHECK_KINDS = (
     "ignored-argument",  # an argument that has no effect on this release
 )
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
+#: The types of exchanges that send a message to each queue that matches.
+_COPYING = ("direct", "fanout", "topic", "headers")
 _WITHOUT_IT = {
     "exchange": "a channel that publishes to it is closed",
     "queue": "no messages are stored for its consumers",
@@ -196,6 +200,8 @@ def check(
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, live, transient)),
+        *(finding for name in (*names, *moduli) for finding in _transience(name, live, wanted)),
+        *(_copies_in_shards(live, wanted) if exchange is None else ()),
     )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
@@ -270,6 +276,46 @@ def _checked_exchange(
         return CheckedExchange(exchange, ring, live, reach, transient)
     layout, is_assumed = compared.layouts.get(name), compared.wanted.is_assumed(name)
     return CheckedExchange(exchange, ring, live, reach, transient, listed, layout, file, is_assumed)
+
+
+def _transience(name: str, live: Topology, wanted: Topology | None) -> Iterator[Finding]:
+    """Yield a finding if the broker deletes an exchange that hashes by itself. A topology that contains it compares that."""
+    exchange = live.exchange(name)
+    if exchange is None or (wanted is not None and wanted.exchange(name) is not None):
+        return
+    whats, ends = [], []
+    if not exchange.durable:
+        whats.append("not durable")
+        ends.append("a restart of the broker")
+    if exchange.auto_delete:
+        whats.append("auto-delete")
+        ends.append("the unbind of its last member")
+    if whats:
+        message = (
+            f"{name} is {' and '.join(whats)}: {' or '.join(ends)} deletes it with its bindings, and then a publish to it closes the "
+            "channel"
+        )
+        fix = "declare a durable exchange without auto-delete under another name, bind its members in order, and publish to it"
+        yield Finding("transient-exchange", message, fix, exchange=name, share=1.0)
+
+
+def _copies_in_shards(live: Topology, wanted: Topology | None) -> Iterator[Finding]:
+    """Yield the exchanges that a policy shards although they do not hash: each of their shards gets a copy of a message.
+
+    The plugin binds all shards with the routing key of the policy (``rabbit_sharding_shard.erl``, ``bind_queues/1``, v4.3.6).
+    """
+    for exchange in live.exchanges:
+        is_ours = wanted is None or wanted.exchange(exchange.name) is not None
+        if exchange.type not in _COPYING or not is_ours or not is_sharded(exchange, live):
+            continue
+        policy = applying_policy(exchange, live.policies)
+        by = "its argument" if policy is None else f"the policy {policy.name}"
+        message = (
+            f"{by} shards {exchange.name}, which is of type {exchange.type} and does not hash: all its shards get a copy of each message "
+            "that matches their binding"
+        )
+        fix = f"let the policy match exchanges of type {MODULUS_EXCHANGE} only, and delete the shards of {exchange.name}"
+        yield Finding("sharding-policy", message, fix, exchange=exchange.name)
 
 
 def _unreadable(name: str) -> Finding:
@@ -481,6 +527,13 @@ def _object_findings(
             owned = "owned and " if unwanted == "owned" else ""
             message = f"the binding {live.name} is {owned}not in the topology: {live.destination!s} gets its messages"
             fix = _allow_delete(file) if unwanted == "owned" else apply_fix(file)
+            yield _binding_finding("unexpected", live, message, fix, misplaced)
+        elif live is not None and unwanted == "unmanaged" and compared.wanted.owned(live.source):
+            message = (
+                f"the binding {live.name} is not in the topology, and {live.source} is owned: {live.destination!s} gets its messages, and "
+                "is not owned, so that a plan leaves it"
+            )
+            fix = f"add it to the topology, add {live.destination!s} to `owns`, or unbind it"
             yield _binding_finding("unexpected", live, message, fix, misplaced)
 
 

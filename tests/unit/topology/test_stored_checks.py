@@ -139,6 +139,20 @@ name = "p"
 pattern = "none"
 definition = { max-length = 1 }
 """
+SHORT_LIVED = ORDERS.replace('hash"\n', 'hash"\ndurable = false\nauto_delete = true\n')
+COPIED = """
+[[exchanges]]
+name = "images"
+type = "fanout"
+[[policies]]
+name = "shards"
+pattern = "^images$"
+apply_to = "exchanges"
+definition = { shards-per-node = 4, routing-key = "1" }
+"""
+TO_OTHERS = (
+    '[[queues]]\nname = "theirs"\n[[bindings]]\nsource = "x.topic"\nqueue = "theirs"\nrouting_key = "b"\n'
+)
 OTHER_OBJECTS = (
     OBJECTS.replace("= 5", "= 6").replace('key = "a"', 'key = "b"').replace('name = "p"', 'name = "o"')
 )
@@ -203,6 +217,14 @@ RINGS: dict[str, Scenario] = {
     "an exclusive queue of 3.10.8": Scenario(orders(text=fleeting("exclusive = true"), release=Release("3.10.8"))),
     "an exclusive queue of 4.3.0": Scenario(orders(text=fleeting("exclusive = true"), release=Release("4.3.0"))),
     "an exclusive queue of a transient exchange": Scenario(orders(text=fleeting("exclusive = true", "false"))),
+    "an auto-delete exchange": Scenario(orders(text=SHORT_LIVED)),
+    "an auto-delete exchange, as in the file": Scenario(orders(text=SHORT_LIVED), Topology.from_toml(SHORT_LIVED)),
+    "an auto-delete exchange, which is durable in the file": Scenario(orders(text=SHORT_LIVED), WANTED),
+    "a sharded exchange that does not hash": Scenario(orders(text=ORDERS + COPIED)),
+    "a sharded exchange that does not hash, and is not in the file": Scenario(orders(text=ORDERS + COPIED), WANTED),
+    "a binding of an owned exchange to a queue that is not owned": Scenario(
+        orders(text=ORDERS + OBJECTS + TO_OTHERS), Topology.from_toml(f'owns = ["x.*"]\n{ORDERS}{OBJECTS}')
+    ),
     "a queue whose name the broker made": Scenario(
         replace(
             orders("q1", "q1", "amq.gen-x", "q3"),
