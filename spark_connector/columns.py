@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     BinaryType,
     ByteType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     MapType,
@@ -127,6 +128,7 @@ COLUMNS: tuple[KnownColumn, ...] = (
     KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),
     _whole("delivery_mode", "1 or 2; null means that of `persistent`"),
 )
+_ORDERED = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType, StringType, BinaryType)
 _BY_NAME = {column.name: column for column in COLUMNS}
 _ALIASES = {"routing_key": "key"}
 _NO_PROPERTIES = ("value", "key", "exchange", "headers")
@@ -142,6 +144,7 @@ class MessageColumns:
     headers: int | None
     properties: Mapping[str, int]
     filter_value: int | None = None
+    order: int | None = None
 
     @property
     def positions(self) -> dict[str, int]:
@@ -153,15 +156,12 @@ class MessageColumns:
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
         positions: dict[str, int] = {}
-        filter_value = None
+        named = _named_columns(schema, options)
         for position, field in enumerate(schema.fields):
             name = field.name.lower()
             role = _ALIASES.get(name, name)
-            if name == (options.filter_value_column or "").lower():
-                _check_type(field, _BY_NAME["key"])
-                filter_value = position
-                if role not in ("key", "value"):
-                    continue
+            if position in named.values() and role not in ("key", "value"):
+                continue
             if role not in _BY_NAME:
                 if options.ignore_unknown_columns:
                     continue
@@ -175,10 +175,6 @@ class MessageColumns:
             positions[role] = position
         keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
-        if options.filter_value_column is not None and filter_value is None:
-            raise InputError(
-                f"column {options.filter_value_column!r} is missing, which filterValueColumn names: add it, or leave the option out"
-            )
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
             if role not in positions and not (role == "key" and keyless):
                 names = ", ".join(repr(field.name) for field in schema.fields) or "none"
@@ -192,7 +188,38 @@ class MessageColumns:
             exchange=positions.get("exchange"),
             headers=positions.get("headers"),
             properties={name: at for name, at in positions.items() if name not in _NO_PROPERTIES},
-            filter_value=filter_value,
+            filter_value=named.get("filterValueColumn"),
+            order=named.get("orderBy"),
+        )
+
+
+def _named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:
+    """Return the positions of the columns that options name, by option; an InputError if one is missing, or of the wrong type."""
+    positions = {}
+    for option, name in (("filterValueColumn", options.filter_value_column), ("orderBy", options.order_by)):
+        if name is None:
+            continue
+        found = [at for at, field in enumerate(schema.fields) if field.name.lower() == name.lower()]
+        if not found:
+            raise InputError(
+                f"column {name!r} is missing, which {option} names: add it, or leave the option out"
+            )
+        field = schema.fields[found[-1]]
+        if option == "orderBy":
+            check_order_type(field)
+        else:
+            _check_type(field, _BY_NAME["key"])
+        positions[option] = found[-1]
+    return positions
+
+
+def check_order_type(field: StructField) -> None:
+    """Raise an InputError for a column whose values Spark and Arrow may order differently."""
+    if not isinstance(field.dataType, _ORDERED):
+        kind = field.dataType.simpleString()
+        raise InputError(
+            f"rows are ordered by column {field.name!r}, which is {kind}: order by a whole number, a date, a timestamp, a string or binary; "
+            f"`cast({field.name} as ...)` makes one"
         )
 
 

@@ -287,6 +287,11 @@ class WriteOptions:
         "with `exactly-once`: [verification](streams.md#spark-write) of stored rows",
         default="tail", only="exactly-once",
     )
+    order_by: str | None = option(
+        "orderBy", TEXT,
+        "column by which the rows of each stream are ordered, before key and value; as `order_by` of `place_for_streams`",
+        only="exactly-once",
+    )
     skip_stale: bool = option(
         "onStaleVersion", either("fail", "skip"),
         "with `exactly-once`: reaction to a stream that has rows of a later version",

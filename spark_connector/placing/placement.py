@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
 _HELPER = "_rabbit_chx_partition"
 _SPARK_SEED = 42
@@ -76,8 +77,10 @@ def place(
     return _moved(df, column, ring, placement, () if order_by is None else columns)
 
 
-def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") -> DataFrame:
-    """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value.
+def place_for_streams(
+    df: DataFrame, streams: KeyMap | str, key: str = "key", *, order_by: str | None = None
+) -> DataFrame:
+    """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value, or by a column before them.
 
     The number of a row in its stream is its id there, so each attempt of a task must produce the same rows in the same order. Call it last:
     later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write sorts the rows of
@@ -89,6 +92,8 @@ def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") ->
             its binding keys and ``routing="key"``); or the ring of a hash exchange, the
             table of its slots, or an ``x-modulus-hash`` exchange (`Broker.exchange`), whose queues are streams, or the JSON of one of them.
         key: name of the column with the routing key, string or binary.
+        order_by: name of a column that orders the rows of each stream, such as the time of an event: a whole number, a date, a timestamp,
+            a string or binary, without nulls. Give the write the same name as its option ``orderBy``.
 
     Raises:
         InputError: a column is missing or of another type, or the ring has no buckets.
@@ -100,6 +105,9 @@ def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") ->
         rows.write.format("rabbitmq").options(url=url, **once).mode("append").save()
     """
     from pyspark.sql import functions
+    from pyspark.sql.types import StringType
+
+    from spark_connector.columns import check_order_type
 
     placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
@@ -108,6 +116,11 @@ def place_for_streams(df: DataFrame, streams: KeyMap | str, key: str = "key") ->
     placement = Placement((1,) * len(placing.destinations), spare=nullable or _has_holes(placing))
     # By bytes, with any collation of a column.
     order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
+    if order_by is not None:
+        first = _field(df, order_by, "the order with order_by=")
+        check_order_type(first)
+        by = functions.col(f"`{first.name}`")
+        order.insert(0, by.cast("binary") if isinstance(first.dataType, StringType) else by)
     return _moved(df, column, placing, placement, () if df.isStreaming else order)
 
 
@@ -137,12 +150,8 @@ def _moved(
     return rows.drop(helper)
 
 
-def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
-    """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
-    from pyspark.sql.types import BinaryType, StringType
-
-    from spark_connector.columns import for_text
-
+def _field(df: DataFrame, name: str, what: str) -> StructField:
+    """Return the column of a frame by its name in any case; InputError if it is missing, or exists twice."""
     fields = [field for field in df.schema.fields if field.name.lower() == name.lower()]
     if len(fields) != 1:
         problem = "exists twice" if fields else "is missing"
@@ -150,7 +159,16 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
             f"column {name!r} {problem}: name the column of {what} (columns are: "
             f"{', '.join(map(repr, df.columns)) or 'none'})"
         )
-    (field,) = fields
+    return fields[0]
+
+
+def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
+    """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
+    from pyspark.sql.types import BinaryType, StringType
+
+    from spark_connector.columns import for_text
+
+    field = _field(df, name, what)
     if not isinstance(field.dataType, (StringType, BinaryType)):
         raise InputError(
             f"column {field.name!r} is {field.dataType.simpleString()}, not string or binary: "

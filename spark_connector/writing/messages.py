@@ -109,6 +109,8 @@ def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Chec
     if columns.key is not None:
         yield Check.null("key", columns.key)
         yield Check.short("key", columns.key)
+    if columns.order is not None:
+        yield Check.null(options.order_by or "", columns.order)
     if columns.exchange is not None:
         yield Check.short("exchange", columns.exchange)
         if not options.exchange:
@@ -258,6 +260,7 @@ class Messages:
         skipped: number of bad rows, which are omitted.
         samples: the first few bad rows.
         filter_values: the filter value of each row, empty for none; None without the option.
+        order: the value by which each row is ordered, a whole number or bytes; None without the option.
     """
 
     keys: Any
@@ -267,6 +270,7 @@ class Messages:
     skipped: int = 0
     samples: tuple[RowSample, ...] = ()
     filter_values: Any = None
+    order: Any = None
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -315,6 +319,7 @@ def build_messages(
     filter_values = None
     if columns.filter_value is not None:
         filter_values = as_binary(batch.column(columns.filter_value)).fill_null(b"")
+    order = None if columns.order is None else _orderable(batch.column(columns.order))
     return Messages(
         keys=keys,
         bodies=as_binary(batch.column(columns.value)),
@@ -323,7 +328,16 @@ def build_messages(
         skipped=skipped,
         samples=shown,
         filter_values=filter_values,
+        order=order,
     )
+
+
+def _orderable(column: Any) -> Any:  # Arrow has no types
+    """Return values as whole numbers or bytes in the same order."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    is_number = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
+    return column.cast(pa.int64()) if is_number else as_binary(column)
 
 
 def _reason(faults: Sequence[Fault], at: int) -> str:

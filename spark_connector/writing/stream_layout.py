@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 #: Bits of an id for the number of the row in its stream. The version is in those above.
 ROW_BITS = 32
 _PAUSE_S = 0.5
-#: The sort columns of `place_for_streams`; another order would be another layout.
+#: The last sort columns of `place_for_streams`; another order would be another layout.
 _SORT = ("key", "value")
 _WRITTEN = ("key", "routing_key", "value")
 
@@ -53,19 +53,17 @@ class StreamLayout:
     digest: str
 
     @classmethod
-    def of(cls, placing: KeyMap, schema: StructType) -> StreamLayout:
+    def of(cls, placing: KeyMap, schema: StructType, order_by: str | None = None) -> StreamLayout:
         """Return the layout of rows of a schema; InputError if a destination is not a queue, or the ring was not read from a broker."""
         if placing.kind != "super-stream":
             _check_ring(placing)
+        kinds = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+        first = [] if order_by is None else [(order_by.lower(), kinds.get(order_by.lower()))]
         facts = [
             tuple(map(str, placing.destinations)),
             _rule(placing),
-            sorted(
-                (field.name.lower(), field.dataType.simpleString())
-                for field in schema.fields
-                if field.name.lower() in _WRITTEN
-            ),
-            _SORT,
+            sorted((name, kind) for name, kind in kinds.items() if name in _WRITTEN),
+            [*first, *_SORT],
         ]
         return cls(placing, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12])
 
@@ -129,7 +127,7 @@ def plan_layout(
             else:
                 assert options.ring is not None  # the options were checked
                 placing = options.ring
-            layout = StreamLayout.of(placing, schema)
+            layout = StreamLayout.of(placing, schema, options.order_by)
             if look:
                 _look_at(connection, layout, options)
             return layout

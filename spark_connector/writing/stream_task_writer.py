@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ class StreamTaskWriter:
         self._sorts = plan.streaming
         self._total = StreamReport()
         self._counts = StreamCounts()
-        self._last_row: tuple[bytes, bytes] | None = None
+        self._last_row: tuple[Any, ...] | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without rows opens no connection for publishing.
@@ -103,8 +103,8 @@ class StreamTaskWriter:
             compression=options.compression,
             **ring,
         ) as publisher:
-            for keys, bodies, filter_values in chain((first,), pieces):
-                self._add(publisher.publish_many(keys, bodies, filter_values=filter_values))
+            for piece in chain((first,), pieces):
+                self._add(publisher.publish_many(piece.keys, piece.bodies, filter_values=piece.filter_values))
 
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
         partition, streams = self._task.partition, self._layout.streams
@@ -132,16 +132,15 @@ class StreamTaskWriter:
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
-                for (keys, bodies, filter_values), publisher.compares_known in _with_last(
-                    chain((piece,), pieces)
-                ):
-                    self._check_rows(keys, bodies, rows)
+                for some, publisher.compares_known in _with_last(chain((piece,), pieces)):
+                    keys, bodies = some.keys, some.bodies
+                    self._check_rows(some, rows)
                     if rows + len(keys) >= 1 << ROW_BITS:
                         raise InputError(
                             f"stream {stream!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
                         )
                     ids = np.arange(first + rows, first + rows + len(keys))
-                    self._add(publisher.publish_many(keys, bodies, ids=ids, filter_values=filter_values))
+                    self._add(publisher.publish_many(keys, bodies, ids=ids, filter_values=some.filter_values))
                     rows += len(keys)
                     if is_full:
                         hashes.frombytes(row_hashes(keys, bodies).tobytes())
@@ -185,10 +184,10 @@ class StreamTaskWriter:
     def _last_id(self, stream: str, name: str) -> int:
         return self._retry(lambda: last_id(self._addresses(), stream, name))
 
-    def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # Arrow has no types
+    def _check_rows(self, piece: _Piece, before: int) -> None:
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
         partition, streams = self._task.partition, self._layout.streams
-        indices = destination_indices(self._layout.placing, keys)
+        indices = destination_indices(self._layout.placing, piece.keys)
         if (indices != partition).any():
             row = int(np.argmax(indices != partition))
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
@@ -196,17 +195,22 @@ class StreamTaskWriter:
                 f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
                 f"{streams[partition]!r}: {_PLACE}{_stored(before)}"
             )
-        unsorted = _first_unsorted(keys, bodies)
-        if self._last_row is not None and (keys[0].as_py(), bodies[0].as_py()) < self._last_row:
+        columns = piece.sort_columns
+        unsorted = _first_unsorted(columns)
+        if self._last_row is not None and tuple(column[0].as_py() for column in columns) < self._last_row:
             unsorted = 0
         if unsorted is not None:
+            by, place = "key and value", _PLACE
+            if self._options.order_by is not None:
+                by = f"{self._options.order_by}, {by}"
+                place += f", with order_by={self._options.order_by!r}"
             raise InputError(
-                f"row {before + unsorted} is before the row in front of it by key and value, and each attempt must give the rows in the same "
-                f"order: {_PLACE}{_stored(before)}"
+                f"row {before + unsorted} is before the row in front of it by {by}, and each attempt must give the rows in the same order: "
+                f"{place}{_stored(before)}"
             )
-        self._last_row = keys[-1].as_py(), bodies[-1].as_py()
+        self._last_row = tuple(column[-1].as_py() for column in columns)
 
-    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any, Any]]:
+    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
         """Yield all rows of a task of a micro-batch at once, sorted."""
         held: list[Messages] = []
         size = 0
@@ -219,11 +223,11 @@ class StreamTaskWriter:
                 )
             held.append(messages)
         if held:
-            keys, bodies, filter_values = _joined(held)
-            table = pa.table([keys, bodies], names=["key", "value"])
-            order = pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")])
-            table = table.take(order)
-            yield table["key"], table["value"], None if filter_values is None else filter_values.take(order)
+            piece = _Piece.of(held)
+            names = [str(number) for number, _ in enumerate(piece.sort_columns)]
+            table = pa.table(piece.sort_columns, names=names)
+            places = pc.sort_indices(table, [(name, "ascending") for name in names])
+            yield _Piece(*(None if column is None else column.take(places) for column in piece))
 
     def _open(self, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
@@ -269,16 +273,32 @@ def _stored(rows: int) -> str:
     )
 
 
-def _joined(held: Sequence[Messages]) -> tuple[Any, Any, Any]:
-    """Return the keys, the bodies and the filter values of messages; None without filter values."""
-    filter_values = None
-    if held[0].filter_values is not None:
-        filter_values = pa.chunked_array([some.filter_values for some in held])
-    keys = pa.chunked_array([some.keys for some in held])
-    return keys, pa.chunked_array([some.bodies for some in held]), filter_values
+class _Piece(NamedTuple):
+    """Rows of a task, as chunked arrays of Arrow, which has no types; None for a column that the write does not have."""
+
+    keys: Any
+    bodies: Any
+    filter_values: Any
+    order: Any
+
+    @classmethod
+    def of(cls, held: Sequence[Messages]) -> _Piece:
+        """Return the rows of messages."""
+        columns = [(each.keys, each.bodies, each.filter_values, each.order) for each in held]
+        return cls(
+            *(
+                None if column[0] is None else pa.chunked_array(column)
+                for column in zip(*columns, strict=True)
+            )
+        )
+
+    @property
+    def sort_columns(self) -> list[Any]:
+        """The columns that order the rows, the first one first."""
+        return [*([] if self.order is None else [self.order]), self.keys, self.bodies]
 
 
-def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any, Any]]:
+def _pieces(messages: Iterator[Messages]) -> Iterator[_Piece]:
     held: list[Messages] = []
     rows = size = 0
     for some in messages:
@@ -286,18 +306,18 @@ def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any, Any]]:
         rows += len(some)
         size += some.keys.nbytes + some.bodies.nbytes
         if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
-            yield _joined(held)
+            yield _Piece.of(held)
             held, rows, size = [], 0, 0
     if rows:
-        yield _joined(held)
+        yield _Piece.of(held)
 
 
-def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # Arrow has no types
+def _first_unsorted(columns: Sequence[Any]) -> int | None:  # Arrow has no types
     """Return the index of the first row that sorts before its predecessor; None if the rows are in order."""
-    less = pc.or_(
-        pc.less(keys[1:], keys[:-1]),
-        pc.and_(pc.equal(keys[1:], keys[:-1]), pc.less(bodies[1:], bodies[:-1])),
-    )
+    *earlier, last = columns
+    less = pc.less(last[1:], last[:-1])
+    for column in reversed(earlier):
+        less = pc.or_(pc.less(column[1:], column[:-1]), pc.and_(pc.equal(column[1:], column[:-1]), less))
     flags: NDArray[np.bool_] = less.to_numpy()
     return int(flags.argmax()) + 1 if flags.any() else None
 

@@ -115,6 +115,23 @@ def test_versions(spark: SparkSession, url: str, options: dict[str, object]) -> 
     assert Counter(found(url)) == Counter(expected(ROWS) * 2)
 
 
+def test_rows_are_ordered_by_a_column(spark: SparkSession, url: str, options: dict[str, object]) -> None:
+    """The bodies are numbers: each stream has them in ascending order, and a repeat stores nothing again."""
+    rows = frame(spark, 3_000).withColumn("at", F.regexp_extract("value", "[0-9]+", 0).cast("int"))
+    ordered, options = place_for_streams(rows, PLACING, order_by="at"), {**options, "orderBy": "at"}
+    for known in (0, 3_000):
+        report = publish(ordered, options)
+        assert report.streams is not None
+        assert report.streams.known == known
+    rows_found = found(url)
+    assert sorted(rows_found) == expected(3_000)
+    for stream in STREAMS:
+        numbers = [int(value.rstrip(b".")) for where, _, value in rows_found if where == stream]
+        assert numbers == sorted(numbers)
+    with pytest.raises(InputError, match=r"by at, key and value, .* with order_by='at'"):
+        publish(place_for_streams(rows, PLACING), {**options, "version": 2})
+
+
 def test_rows_that_are_not_placed_are_refused(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:
