@@ -61,7 +61,8 @@ def test_rows_are_ordered_by_a_column_first() -> None:
     checked._check_rows(piece([later, earlier, earlier], ["a", "b", "c"], [1, 2, 2]), 0)
     checked._check_rows(piece([earlier], ["a"], [3]), 3)
     with pytest.raises(
-        InputError, match=r"row 4 is before the row in front of it by AT, key and value, .* with order_by='AT'"
+        InputError,
+        match=r"row 4 is before the row in front of it by AT, key and value, .* with order_by='AT'",
     ):
         checked._check_rows(piece([earlier], ["z"], [2]), 4)
     with pytest.raises(InputError, match="row 6 is before"):
