@@ -69,7 +69,7 @@ class ObservedOptions:
         return names
 
     def read(self, exchange: str, hashing: Hashing, since: float | None = None) -> list[Observation]:
-        """Read the file: each distinct pair of a key and its queue, the first time.
+        """Read the file: each distinct pair of a key and its queue, with the first time, and the number of rows.
 
         Messages of other exchanges are left out, if the file has a column with the exchange.
 
@@ -92,6 +92,7 @@ class ObservedOptions:
             return list(chosen.values())
 
         found: dict[tuple[str, str], Observation] = {}
+        counts: Counter[tuple[str, str]] = Counter()
         others: Counter[str] = Counter()
         early, first = 0, 1
         for batch in file.rows(choose):
@@ -104,12 +105,14 @@ class ObservedOptions:
                     others[of] += 1
                 elif since is not None and time and _is_before(time, since):
                     early += 1
-                elif (key, queue) not in found:
-                    found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
+                else:
+                    counts[key, queue] += 1
+                    if (key, queue) not in found:
+                        found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
             first += batch.num_rows
         _say_left_out(file.name, exchange, others, early)
         _check_left(file.name, exchange, len(found), early)
-        return list(found.values())
+        return [pair._replace(messages=counts[at]) for at, pair in found.items()]
 
     def _chosen(self, names: Sequence[str]) -> dict[str, str]:
         """Return the column of each content, of all columns of the file."""

@@ -37,7 +37,7 @@ from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNSORTED_ENDS
 
 _MOST_SHOWN = 8
-_PAIR_SIZES = (2, 3)
+_PAIR_SIZES = (2, 3, 4)
 
 
 class Observation(NamedTuple):
@@ -47,11 +47,13 @@ class Observation(NamedTuple):
         key: the hashed value, such as the routing key.
         queue: the destination.
         time: the time of the observation, as text; None if it is not known.
+        messages: the number of messages with this key that were seen there.
     """
 
     key: Term
     queue: Destination
     time: str | None = None
+    messages: int = 1
 
     def __str__(self) -> str:
         when = "" if self.time is None else f" ({self.time})"

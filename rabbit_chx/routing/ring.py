@@ -134,7 +134,9 @@ class HashRing:
     def from_observations(
         cls,
         bindings: GivenBindings,
-        pairs: Iterable[tuple[Term, Place] | tuple[Term, Place, str | None]],
+        pairs: Iterable[
+            tuple[Term, Place] | tuple[Term, Place, str | None] | tuple[Term, Place, str | None, int]
+        ],
         release: Release | None = None,
     ) -> HashRing:
         """Return the ring of these bindings whose order shows in keys and their queues, as from the logs of consumers.

@@ -31,6 +31,7 @@ from rabbit_chx.topology.checking.check_rings import (
     differing_fields,
     live_ring_findings,
     misplaced_share,
+    one_key_finding,
     own_order_findings,
     wanted_member_findings,
     wanted_ring_findings,
@@ -60,6 +61,7 @@ CHECK_KINDS = (
     "hole",  # buckets without a destination, or a ring without buckets
     "order",  # the order of the ring differs from the topology
     "contradicted",  # keys that reached other queues than those of the ring
+    "one-key",  # most observed messages have one key
     "second-binding",  # bound more than once
     "silent-binding",  # bound, without keys
     "transient-destination",  # it is deleted automatically, which moves keys
@@ -197,6 +199,11 @@ def check(
         *(() if wanted is None else _wrong_place(wanted, live)),
         *map(_unreadable, unreadable),
         *contradicted,
+        *(
+            found
+            for name, pairs in (observed or {}).items()
+            if (found := one_key_finding(name, pairs)) is not None
+        ),
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, live, transient)),

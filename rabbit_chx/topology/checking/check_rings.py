@@ -12,6 +12,7 @@ from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.observations import Contradiction, comparable
 from rabbit_chx.analysis.wording import percent
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
@@ -33,6 +34,8 @@ from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slot
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
+#: Of fewer messages the share of one key says little.
+_FEWEST_MESSAGES = 100
 #: The remedy for a ring that observed keys contradict.
 LATER_KEYS = (
     "if the ring changed after these messages were published, observe later ones, or read the ring with --ring-via PREFIX; otherwise check "
@@ -509,3 +512,20 @@ def compare_observed(
         "queue a key reaches is not determined"
     )
     return len(compared), Finding("contradicted", message, LATER_KEYS, exchange=exchange.name)
+
+
+def one_key_finding(exchange: str, observed: Iterable[Observation]) -> Finding | None:
+    """Return a finding if most of the observed messages have one key: its queue gets all of them, whatever the ring."""
+    counts: Counter[Term] = Counter()
+    for each in observed:
+        counts[each.key] += each.messages
+    total = counts.total()
+    if total < _FEWEST_MESSAGES:
+        return None
+    ((key, count),) = counts.most_common(1)
+    share = count / total
+    if share <= 0.5:
+        return None
+    message = f"the key {key!r:.80} has {percent(share)} of {total:,} observed messages, and its queue gets all of them"
+    fix = "publish with keys that differ, or hash a header or a property that does: no ring divides the messages of one key"
+    return Finding("one-key", message, fix, exchange=exchange, share=share)

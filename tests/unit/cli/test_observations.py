@@ -24,7 +24,7 @@ d,q2,,audit
 ,q3,,orders
 """
 PAIRS = [
-    Observation("a", "q1", "2026-11-26T03:02:00Z"),
+    Observation("a", "q1", "2026-11-26T03:02:00Z", messages=2),
     Observation("b, c", "q2"),
     Observation("a", "q2", "2026-11-26T03:02:02Z"),
     Observation("", "q3"),

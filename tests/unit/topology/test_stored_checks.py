@@ -45,13 +45,17 @@ class Scenario(NamedTuple):
     wanted: Topology | None = None
     exchange: str | None = None
     file: str = "t.toml"
-    observed: tuple[tuple[str, Place], ...] = ()
+    observed: tuple[tuple[Any, ...], ...] = ()  # key, queue, number of messages
 
 
 def stored_text(scenario: Scenario) -> str:
     """Return what is found, and the shares that metrics have."""
     live, wanted, exchange, file, pairs = scenario
-    observed = {str(exchange): [Observation(key, str(queue)) for key, queue in pairs]} if pairs else None
+    observed = (
+        {str(exchange): [Observation(key, str(queue), None, *counts) for key, queue, *counts in pairs]}
+        if pairs
+        else None
+    )
     found = check(live, wanted, exchange=exchange, file=file if wanted else None, observed=observed)
     lines = []
     for finding in found.findings:
@@ -191,6 +195,15 @@ RINGS: dict[str, Scenario] = {
     ),
     "observed keys that contradict the ring": Scenario(
         orders(), exchange="orders", observed=(("a", "q1"), ("b", "q2"), ("c", "q9"))
+    ),
+    "observed messages of one key": Scenario(
+        orders(), exchange="orders", observed=(("", "q1", 700), ("a", "q1", 300))
+    ),
+    "observed messages of many keys": Scenario(
+        orders(), exchange="orders", observed=(("a", "q1", 500), ("b", "q1", 500))
+    ),
+    "observed messages of one key, which are few": Scenario(
+        orders(), exchange="orders", observed=(("a", "q1", 99),)
     ),
     "observed keys of a header that contradict the ring": Scenario(
         orders(text=HEADER), exchange="orders", observed=(("b", "q2"),)
