@@ -170,7 +170,9 @@ OBJECTS_THERE = replace(orders(text=ORDERS + OTHER_OBJECTS + EXTRA), cluster="ra
 FANOUT = orders(ExchangeRef("slot"), text=LEADS_ON.replace('{ queue = "q1" }, ', ""))
 
 LINK = ExchangeRef("federation: orders -> rabbit@b A")
-LINKED = ORDERS.replace("ring = [", f'ring = [{{ exchange = "{LINK.name}" }}, ') + f"""
+LINKED = (
+    ORDERS.replace("ring = [", f'ring = [{{ exchange = "{LINK.name}" }}, ')
+    + f"""
 [[exchanges]]
 name = "{LINK.name}"
 type = "x-federation-upstream"
@@ -181,6 +183,7 @@ arguments = {{ x-internal-purpose = "federation" }}
 source = "{LINK.name}"
 queue = "{LINK.name.removesuffix(" A")}"
 """
+)
 RINGS: dict[str, Scenario] = {
     "sound": Scenario(orders(), WANTED),
     "sound without a file": Scenario(orders()),
