@@ -392,6 +392,7 @@ class Broker:
         allow_delete: bool = False,
         allow_loss: bool = False,
         allow_vhost: bool = False,
+        allow_unlink: bool = False,
         hand_over: HandOverLevel = "parked",
         records: bool = True,
         progress: Callable[[int, int], None] = _ignore_progress,
@@ -410,6 +411,7 @@ class Broker:
             allow_delete: permits deleting and replacing objects.
             allow_loss: permits deleting queues that have messages or consumers.
             allow_vhost: permits another vhost than the wanted topology names.
+            allow_unlink: permits cutting federation links.
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
@@ -431,7 +433,9 @@ class Broker:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
-        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost)
+        permission = Permission(
+            allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink
+        )
         return apply_plan(plan, self._live, permission, progress)
 
     def record(self, rings: Mapping[str, HashRing], *, keep: bool = False) -> dict[str, RingRecord]:

@@ -142,6 +142,7 @@ class ApplyOptions:
     allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
     allow_loss: bool = option(is_flag=True, help="Also delete queues that contain messages.")
     allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
+    allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",
@@ -220,6 +221,7 @@ def apply(
                 allow_moved=given.allow_moved,
                 allow_delete=given.allow_delete,
                 allow_vhost=given.allow_vhost,
+                allow_unlink=given.allow_unlink,
             ),
             *_exclusive(plan),
         )
@@ -257,6 +259,7 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
             allow_delete=given.allow_delete,
             allow_loss=given.allow_loss,
             allow_vhost=given.allow_vhost,
+            allow_unlink=given.allow_unlink,
             hand_over=given.hand_over,
             records=not given.no_record,
         )

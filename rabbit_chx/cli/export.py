@@ -21,6 +21,7 @@ from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.live.shards import without_shards
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.plugin_objects import without_plugin_objects
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.slots import collapsed, not_collapsed
 
@@ -64,7 +65,7 @@ def export(
     """Write the live topology as a topology file, whose plan is empty.
 
     --ring-via reads the true rings. Without it their order is that of the records on the broker, or assumed. stderr reports objects that a file
-    cannot contain, such as users, queues named by the broker, and shards of a policy.
+    cannot contain, such as users, queues named by the broker, and what plugins make, such as shards and federation links.
 
     The exit code is 3 if a file cannot express an object, which is left out and named, or if the order of a
     ring of a definitions file is a guess.
@@ -77,7 +78,7 @@ def export(
         topology = read_topology(str(source), broker.vhost or "/", variables=variables).topology
     if exchanges:
         topology = _reached(topology, exchanges, live=live is not None)
-    topology = without_shards(topology)
+    topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)
     for exchange, why in not_collapsed(topology).items():

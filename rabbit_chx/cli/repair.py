@@ -154,6 +154,7 @@ class RepairOptions:
         help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
     allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
+    allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
     allow_delete: bool = option(
         is_flag=True,
         help="Delete and recreate the exchange if unbinding cannot remove its holes.",
@@ -198,6 +199,7 @@ def repair(
                     allow_moved=given.allow_moved,
                     allow_delete=given.allow_delete,
                     allow_vhost=given.allow_vhost,
+                    allow_unlink=given.allow_unlink,
                 )
             ),
             *_locked(made, live),
@@ -263,6 +265,7 @@ def _applied(
             allow_moved=given.allow_moved,
             allow_delete=given.allow_delete,
             allow_vhost=given.allow_vhost,
+            allow_unlink=given.allow_unlink,
         )
     except ApplyError as error:
         say(str(error))

@@ -52,6 +52,11 @@ BROKERS_EXCHANGES = {
     "amq.rabbitmq.trace": "topic",
 }
 OBJECT_LISTS = ("exchanges", "queues", "bindings", "policies")
+#: The argument of the exchanges and queues of a federation link.
+FEDERATION_PURPOSE = {"x-internal-purpose": "federation"}
+#: The exchange of a federation link, which is bound to the federated exchange (rabbitmq-server ``rabbit_federation_exchange_link.erl``,
+#: ``upstream_queue_name/3`` and ``upstream_exchange_name/2``).
+LINK_NAME = re.compile(r"federation: .+ -> .+ [AB]", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+)")
 _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
@@ -658,9 +663,11 @@ def is_slot(
     """Return True if an exchange in a ring is a slot, from its definition (`listed`, if it is listed) and its bindings.
 
     Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not listed is a slot
-    by its name, or if it is bound like a slot: with an empty key.
+    by its name, or if it is bound like a slot: with an empty key. The exchange of a federation link is none.
     """
-    if any(isinstance(binding.destination, ExchangeRef) for binding in bindings):
+    if any(isinstance(binding.destination, ExchangeRef) for binding in bindings) or LINK_NAME.fullmatch(
+        place.name
+    ):
         return False
     if listed is None:
         is_bound_alike = bool(bindings) and all(not binding.routing_key for binding in bindings)

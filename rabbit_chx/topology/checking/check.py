@@ -29,6 +29,7 @@ from rabbit_chx.topology.checking.check_rings import (
     apply_fix,
     compare_observed,
     differing_fields,
+    link_findings,
     live_ring_findings,
     misplaced_share,
     one_key_finding,
@@ -51,6 +52,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
+from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.slots import numbered_slots
@@ -75,6 +77,7 @@ CHECK_KINDS = (
     "dropping-destination",  # a queue with a limit that drops its oldest messages
     "order-breaking",  # a queue that returns or delivers messages out of order
     "odd-member",  # a queue whose type or arguments differ from the others
+    "federation-link",  # a federation link that takes a share of the keys
     "ignored-argument",  # an argument that has no effect on this release
 )
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
@@ -439,9 +442,10 @@ def _misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
     shares, live, release = {}, compared.live, compared.release
     for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
         if live.exchange(name) is not None and name not in live.sources_left_out:
+            kept = [pair.live for pair in compared.bindings if pair.live and pair.unwanted == "plugin"]
             sides = [
-                [binding for binding in side.bindings if binding.source == name]
-                for side in (live, compared.wanted)
+                [binding for binding in bindings if binding.source == name]
+                for bindings in (live.bindings, (*compared.wanted.bindings, *kept))
             ]
             moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
             identities = [{binding.identity for binding in side} for side in sides]
@@ -461,10 +465,10 @@ def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination,
     def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
         return {place: moved(places, [other for other in places if other != place]) for place in gone}
 
-    exchange = live.exchange(name)
+    exchange, links = live.exchange(name), federation_links(live)
     if exchange is not None and exchange.durable:
         for place, share in moved_without(
-            place for place in dict.fromkeys(places) if place in transient
+            place for place in dict.fromkeys(places) if place in transient and place not in links
         ).items():
             message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
             fix = f"let a durable queue take the place of {place!s}"
@@ -472,6 +476,7 @@ def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination,
                 "transient-destination", message, fix, exchange=name, destination=place, share=share
             )
     shares = ModulusHashExchange(name, ascending_bindings(places), release, "read").shares()
+    yield from link_findings(name, {place: share for place, share in shares.items() if place in links})
     queues = {place: share for place, share in shares.items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, moved_without))
     yield from ignored_argument_findings(name, queues, live)

@@ -29,6 +29,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
+from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
 
@@ -41,6 +42,7 @@ LATER_KEYS = (
     "if the ring changed after these messages were published, observe later ones, or read the ring with --ring-via PREFIX; otherwise check "
     "that the keys are those that the exchange hashes, and came to their queues by no other way"
 )
+FEDERATION_LINK = "federation-link"
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
 GHOSTS_SINCE = (4, 3, 0)
 
@@ -121,6 +123,11 @@ class CheckedExchange:
     def slots(self) -> LiveSlots:
         """The slots in the ring, with their bindings."""
         return live_slots(self.name, self.ring, self.live.exchanges, self.live.bindings)
+
+    @cached_property
+    def links(self) -> frozenset[Destination]:
+        """The exchanges and queues of federation links."""
+        return federation_links(self.live)
 
     @cached_property
     def parks(self) -> dict[str, list[ExchangeRef]]:
@@ -222,6 +229,23 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
+    yield from link_findings(
+        checked.name, {place: share for place, share in checked.shares.items() if place in checked.links}
+    )
+
+
+def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Finding]:
+    """Yield the federation links among the destinations of an exchange that hashes, each with its share of the keys."""
+    for place, share in links.items():
+        message = (
+            f"a federation link takes {percent(share)} of the keys: {place!s} sends them to its downstream, so that no queue here gets "
+            "them, and the downstream gets no others"
+        )
+        fix = (
+            f"for all messages on both sides, publish to a fanout exchange that is bound to {exchange}, federate that one, and take {exchange} "
+            f"out of the federation policy of the downstream; if this share is intended, --ignore {FEDERATION_LINK}"
+        )
+        yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)
 
 
 def _unroutable(checked: CheckedExchange) -> Finding:
@@ -278,7 +302,9 @@ def _filtered(checked: CheckedExchange) -> Iterator[Finding]:
 
 def _transient(checked: CheckedExchange) -> Iterator[Finding]:
     ring = checked.ring
-    transient = [place for place in ring.destinations if place in checked.transient]
+    transient = [
+        place for place in ring.destinations if place in checked.transient and place not in checked.links
+    ]
     for place, share in checked.moved_without(transient).items():
         why = checked.transient[place]
         message = f"{place!s} {why}; {percent(share)} of all keys move then"
@@ -298,7 +324,7 @@ def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> 
     if checked.layout is None:
         return share_elsewhere(checked, wanted)
     owners = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
-    return SlotTable(wanted, owners).share_moved(_by_queue(checked.ring, _live_owners(checked)))
+    return _by_queue(wanted, owners).share_moved(_by_queue(checked.ring, _live_owners(checked)))
 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:

@@ -107,6 +107,7 @@ class Permission:
         hand_over: the method of moving slots.
         records: False: the order of the rings is not stored on the broker.
         vhost: permits another vhost than the topology names.
+        unlink: permits cutting federation links.
     """
 
     moved: float | None = None
@@ -115,6 +116,7 @@ class Permission:
     hand_over: HandOverLevel = "parked"
     records: bool = True
     vhost: bool = False
+    unlink: bool = False
 
 
 def apply_plan(
@@ -165,7 +167,10 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
         )
     refusals = list(
         current.refused(
-            allow_moved=permission.moved, allow_delete=permission.delete, allow_vhost=permission.vhost
+            allow_moved=permission.moved,
+            allow_delete=permission.delete,
+            allow_vhost=permission.vhost,
+            allow_unlink=permission.unlink,
         )
     )
     consumed: dict[str, int] = {}

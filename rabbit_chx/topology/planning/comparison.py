@@ -27,11 +27,12 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     RingMember,
 )
+from rabbit_chx.topology.plugin_objects import is_of, plugin_objects, with_links
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
-#: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; the binding of a shard, which stays; not in the
+#: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
 #: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
-Unwanted: TypeAlias = Literal["ring", "shard", "unlisted", "owned", "unmanaged"]
+Unwanted: TypeAlias = Literal["ring", "plugin", "unlisted", "owned", "unmanaged"]
 _BROKERS_OWN = "amq."
 
 
@@ -133,10 +134,15 @@ class Comparison:
         return kept_shards(self.live, self.wanted)
 
     @cached_property
+    def of_plugins(self) -> frozenset[Destination]:
+        """The exchanges and queues that plugins make and own, without shards."""
+        return plugin_objects(self.live)
+
+    @cached_property
     def _unwanted(self) -> tuple[NamedObject, ...]:
         """The live objects that the topology neither contains nor refers to, as a member of a ring or as an alternate exchange."""
         wanted = by_name(self.wanted)
-        named = {*self.wanted.unlisted, *_named_by_arguments(self.wanted), *self.shards}
+        named = {*self.wanted.unlisted, *_named_by_arguments(self.wanted), *self.shards, *self.of_plugins}
         return tuple(
             live
             for key, live in by_name(self.live).items()
@@ -188,8 +194,8 @@ class Comparison:
         def unwanted(binding: BindingDefinition) -> Unwanted:
             if binding.source in hashing:
                 return "ring"
-            if shard_binding(binding, self.shards):
-                return "shard"
+            if shard_binding(binding, self.shards) or is_of(binding, self.of_plugins):
+                return "plugin"
             if binding.source in listing:
                 return "unlisted"
             return "owned" if self._owns(binding) else "unmanaged"
@@ -232,7 +238,8 @@ def compare(wanted: Topology, live: Topology) -> Comparison:
     Raises:
         InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once.
     """
-    return Comparison(*expand_slots(completed(wanted, live), live))
+    plain, live, layouts = expand_slots(completed(wanted, live), live)
+    return Comparison(with_links(plain, live), live, layouts)
 
 
 def completed(wanted: Topology, live: Topology) -> Topology:

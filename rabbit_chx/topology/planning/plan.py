@@ -55,6 +55,7 @@ from rabbit_chx.topology.planning.refusals import (
     vhost_refusals,
 )
 from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
+from rabbit_chx.topology.plugin_objects import unlinking
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
 
@@ -97,7 +98,12 @@ class Plan:
         return text_of_plan(self)
 
     def refused(
-        self, *, allow_moved: float | None = None, allow_delete: bool = False, allow_vhost: bool = False
+        self,
+        *,
+        allow_moved: float | None = None,
+        allow_delete: bool = False,
+        allow_vhost: bool = False,
+        allow_unlink: bool = False,
     ) -> tuple[Finding, ...]:
         """Return the refusals that remain.
 
@@ -105,6 +111,7 @@ class Plan:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
             allow_vhost: permits another vhost than the wanted topology names.
+            allow_unlink: permits cutting federation links.
 
         Raises:
             InputError: `allow_moved` is not a share.
@@ -114,7 +121,13 @@ class Plan:
         return tuple(
             refusal
             for refusal in self.refusals
-            if not is_allowed(refusal, allow_moved, allow_delete=allow_delete, allow_vhost=allow_vhost)
+            if not is_allowed(
+                refusal,
+                allow_moved,
+                allow_delete=allow_delete,
+                allow_vhost=allow_vhost,
+                allow_unlink=allow_unlink,
+            )
         )
 
     def to_json(self) -> str:
@@ -158,6 +171,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
         ),
         *deletions(compared.deleted, compared.uses),
+        *unlinking(live, changes),
         *bindings.refusals,
         *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
@@ -270,7 +284,7 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
     ):
         ends = {ExchangeRef(binding.source), binding.destination}
         unbind = PlannedChange("unbind", binding, None)
-        if unwanted and binding.source in slots:
+        if unwanted not in (None, "plugin") and binding.source in slots:
             (first_unbinds if ends & replaced else binds).append(unbind)
             continue
         if ends & replaced:

@@ -35,6 +35,7 @@ from rabbit_chx.topology.objects import (
     plain,
     unsendable,
 )
+from rabbit_chx.topology.plugin_objects import ALLOW_UNLINK
 from rabbit_chx.topology.policies import policy_in_the_way
 
 ALLOW_DELETE = "--allow-delete"
@@ -61,7 +62,12 @@ _POLICY_KEYS = {
 
 
 def is_allowed(
-    refusal: Finding, allow_moved: float | None, *, allow_delete: bool, allow_vhost: bool = False
+    refusal: Finding,
+    allow_moved: float | None,
+    *,
+    allow_delete: bool,
+    allow_vhost: bool = False,
+    allow_unlink: bool = False,
 ) -> bool:
     """Return True if the caller's permissions cover a refusal.
 
@@ -69,7 +75,7 @@ def is_allowed(
     """
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
-    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost}
+    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, ALLOW_UNLINK: allow_unlink}
     return allowed.get(refusal.allow_with or "", False)
 
 

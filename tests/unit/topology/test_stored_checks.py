@@ -187,6 +187,21 @@ def with_members(*members: RingMember) -> Topology:
 OBJECTS_THERE = replace(orders(text=ORDERS + OTHER_OBJECTS + EXTRA), cluster="rabbit@test")
 FANOUT = orders(ExchangeRef("slot"), text=LEADS_ON.replace('{ queue = "q1" }, ', ""))
 
+LINK = ExchangeRef("federation: orders -> rabbit@b A")
+LINKED = (
+    ORDERS.replace("ring = [", f'ring = [{{ exchange = "{LINK.name}" }}, ')
+    + f"""
+[[exchanges]]
+name = "{LINK.name}"
+type = "x-federation-upstream"
+auto_delete = true
+internal = true
+arguments = {{ x-internal-purpose = "federation" }}
+[[bindings]]
+source = "{LINK.name}"
+queue = "{LINK.name.removesuffix(" A")}"
+"""
+)
 RINGS: dict[str, Scenario] = {
     "sound": Scenario(orders(), WANTED),
     "sound without a file": Scenario(orders()),
@@ -208,6 +223,7 @@ RINGS: dict[str, Scenario] = {
     "observed keys of a header that contradict the ring": Scenario(
         orders(text=HEADER), exchange="orders", observed=(("b", "q2"),)
     ),
+    "a federation link": Scenario(orders(text=LINKED), WANTED),
     "a file of a cluster, and its name is not known": Scenario(orders(), OF_PROD),
     "a file of another cluster": Scenario(orders(cluster="rabbit@test"), OF_PROD),
     "a file of this cluster": Scenario(orders(cluster="rabbit@prod"), OF_PROD),
