@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import FEW, listed
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
@@ -181,6 +181,7 @@ def without_plugin_objects(topology: Topology) -> Topology:
         ),
         queues=tuple(queue for queue in topology.queues if queue.name not in made),
         bindings=tuple(binding for binding in topology.bindings if not is_of(binding, made)),
+        rings={name: _ring_without(ring, made) for name, ring in topology.rings.items()},
         left_out=(
             *topology.left_out,
             *(
@@ -188,6 +189,17 @@ def without_plugin_objects(topology: Topology) -> Topology:
                 for (what, plugin), of_plugin in names.items()
             ),
         ),
+    )
+
+
+def _ring_without(ring: HashRing, made: Mapping[Destination, object]) -> HashRing:
+    if not any(place in made for place in ring.destinations):
+        return ring
+    bindings = ring.bindings
+    return replace(
+        ring,
+        buckets=tuple(place for place in ring.buckets if place not in made),
+        bindings=None if bindings is None else tuple(one for one in bindings if one[0] not in made),
     )
 
 

@@ -21,6 +21,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.plugin_objects import plugin_objects, unlinking, without_plugin_objects
+from rabbit_chx.topology.slots import collapsed, expanded
 
 UP = "federation: h -> rabbit@a:down:h"
 LINK = ExchangeRef(f"{UP} A")
@@ -156,6 +157,30 @@ def test_a_link_of_another_exchange_and_of_a_modulus_exchange_stays() -> None:
     found = check(live, wanted)
     assert [(finding.kind, finding.share) for finding in found.findings] == [("federation-link", 0.25)]
     assert found.misplaced == {"m": 0.0}
+
+
+def test_a_link_next_to_slots_stays_and_an_export_has_the_slots() -> None:
+    text = """
+[[exchanges]]
+name = "h"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "u.{1..2}", weight = 1 }]
+[[queues]]
+name = "u.{1..2}"
+"""
+    wanted = Topology.from_toml(text)
+    live = Federated(ModelBroker.holding(expanded(wanted, Topology()), RELEASE)).live()
+    members = next(exchange.ring for exchange in live.exchanges if exchange.name == "h") or ()
+    ring = HashRing.from_bindings([member.binding for member in members], RELEASE)
+    live = live.with_rings({"h": HashRing.from_buckets(ring.buckets, RELEASE)})
+    assert LINK in ring.destinations
+    assert plan(wanted, live).changes == ()
+    found = check(live, wanted)
+    assert [finding.kind for finding in found.findings] == ["federation-link"]
+    assert found.misplaced == {"h": 0.0}
+    (exported,) = collapsed(without_plugin_objects(live)).exchanges
+    assert exported.slots == 8
 
 
 @pytest.mark.parametrize(
