@@ -3,8 +3,7 @@
 `_TABLE` has one row for each kind of object. Not in it:
 
 - the shards of rabbitmq_sharding, which depend on its policies: `live.shards`;
-- queues with names of the broker (``amq.gen-...``), which no file contains. Such are the queues of a shovel whose source is an exchange, of
-  rabbitmq_tracing, and of STOMP's ``/temp-queue/``;
+- queues with names of the broker (``amq.gen-...``), which no file contains. Such is the queue of STOMP's ``/temp-queue/``;
 - exchanges with names that begin with ``amq.``, which no plan deletes, such as ``amq.rabbitmq.event`` of rabbitmq_event_exchange;
 - what belongs to the user although a plugin may declare it: super streams, and the queues and exchanges that a shovel's definition or a STOMP
   client names. rabbitmq_queue_federation consumes from a queue of the user, and makes none.
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import FEW, listed
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
@@ -33,6 +32,7 @@ from rabbit_chx.topology.objects import (
 
 ALLOW_UNLINK = "--allow-unlink"
 _FEDERATION = "rabbitmq_federation"
+_FEDERATED = re.compile("federation: .+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ _TABLE = (
         "exchanges of federation links",  # a fanout exchange if the upstream does not have the plugin
         "exchange",
         f"{_LINK}, ensure_internal_exchange/2",
+        name=_FEDERATED,
         arguments=FEDERATION_PURPOSE,
     ),
     _MadeByPlugin(
@@ -91,6 +92,7 @@ _TABLE = (
         "queues of federation links",
         "queue",
         f"{_LINK}, consume_from_upstream_queue/1",
+        name=_FEDERATED,
         arguments=FEDERATION_PURPOSE,
     ),
     _MadeByPlugin(
@@ -181,6 +183,7 @@ def without_plugin_objects(topology: Topology) -> Topology:
         ),
         queues=tuple(queue for queue in topology.queues if queue.name not in made),
         bindings=tuple(binding for binding in topology.bindings if not is_of(binding, made)),
+        rings={name: _ring_without(ring, made) for name, ring in topology.rings.items()},
         left_out=(
             *topology.left_out,
             *(
@@ -188,6 +191,17 @@ def without_plugin_objects(topology: Topology) -> Topology:
                 for (what, plugin), of_plugin in names.items()
             ),
         ),
+    )
+
+
+def _ring_without(ring: HashRing, made: Mapping[Destination, object]) -> HashRing:
+    if not any(place in made for place in ring.destinations):
+        return ring
+    bindings = ring.bindings
+    return replace(
+        ring,
+        buckets=tuple(place for place in ring.buckets if place not in made),
+        bindings=None if bindings is None else tuple(one for one in bindings if one[0] not in made),
     )
 
 

@@ -41,13 +41,13 @@ class Federated:
     down: RunningBroker
     link: ExchangeRef
 
-    def counted(self) -> list[int]:
+    def counted(self, exchange: str = "h", expected: int = ROWS) -> list[int]:
         """Publish rows upstream, and return how many stayed there and how many came downstream."""
-        with Publisher(self.up.url, exchange="h") as publisher:
+        with Publisher(self.up.url, exchange=exchange) as publisher:
             publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"m"] * ROWS)
         counts = [0, 0]
         deadline = time.monotonic() + 30
-        while sum(counts) < ROWS and time.monotonic() < deadline:
+        while sum(counts) < expected and time.monotonic() < deadline:
             counts = [count + purged(side) for count, side in zip(counts, (self.up, self.down), strict=True)]
             time.sleep(0.2)
         return counts
@@ -75,6 +75,12 @@ def await_link(broker: RunningBroker) -> ExchangeRef:
     pytest.fail("the federation link did not start")
 
 
+def federate(broker: RunningBroker, exchange: str) -> None:
+    name, definition = pika_parameters(broker.url).virtual_host, '{"federation-upstream-set": "all"}'
+    policy = ("f", f"^{exchange}$", definition)
+    broker.run("rabbitmqctl", "set_policy", "-p", name, "--apply-to", "exchanges", *policy)
+
+
 @pytest.fixture
 def federated(broker: RunningBroker, vhost: RunningBroker) -> Iterator[Federated]:
     broker.run("rabbitmq-plugins", "enable", "-q", "rabbitmq_federation")
@@ -88,8 +94,7 @@ def federated(broker: RunningBroker, vhost: RunningBroker) -> Iterator[Federated
         broker.run(
             "rabbitmqctl", "set_parameter", "-p", name, "federation-upstream", "up", f'{{"uri": "{uri}"}}'
         )
-        definition = '{"federation-upstream-set": "all"}'
-        broker.run("rabbitmqctl", "set_policy", "-p", name, "--apply-to", "exchanges", "f", "^h$", definition)
+        federate(down, "h")
         yield Federated(vhost, down, await_link(vhost))
         broker.run("rabbitmqctl", "clear_policy", "-p", name, "f")
     broker.run("rabbitmq-plugins", "disable", "-q", "rabbitmq_federation")
@@ -127,7 +132,8 @@ def test_a_link_is_left_alone_and_loses_nothing(
 def test_a_plan_that_cuts_a_link_needs_permission(federated: Federated) -> None:
     up = federated.up
     with opened(up) as live:
-        wanted = Topology.from_toml(TEXT.replace("x.{1..3}", "x.{3..1}", 1))
+        entries = ", ".join(f'{{ queue = "x.{n}", weight = 10 }}' for n in (3, 2, 1))
+        wanted = Topology.from_toml(TEXT.replace('{ queue = "x.{1..3}", weight = 10 }', entries))
         made = plan(wanted, live.topology())
         with pytest.raises(PlanRefusedError, match="allow_unlink=True") as refused:
             live.apply(made, allow_moved=1.0, allow_delete=True)
@@ -139,3 +145,34 @@ def test_a_plan_that_cuts_a_link_needs_permission(federated: Federated) -> None:
         assert [finding.kind for finding in check(now, wanted).findings] == ["federation-link"]
     stayed, came = federated.counted()
     assert (stayed + came, came > 0) == (ROWS, True)
+
+
+FRONT = """
+[[exchanges]]
+name = "front"
+type = "fanout"
+[[bindings]]
+source = "front"
+exchange = "h"
+"""
+
+
+def test_the_fix_of_the_finding_gives_both_sides_all_messages(federated: Federated) -> None:
+    wanted = Topology.from_toml(TEXT + FRONT)
+    for side in (federated.up, federated.down):
+        with opened(side) as live:
+            live.apply(plan(wanted, live.topology()))
+    federate(federated.down, "front")
+    with opened(federated.up) as live:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            now = live.topology()
+            bound = [binding.destination for binding in now.bindings if binding.source == "front"]
+            if len(bound) == 2 and now.rings["h"].destinations == QUEUES:
+                break
+            time.sleep(1)
+        assert check(now, wanted).findings == ()
+        assert plan(wanted, now).changes == ()
+        gone = plan(Topology(owns=("front",)), now)
+        assert [refusal.kind for refusal in gone.refused(allow_delete=True)] == ["unlink"]
+    assert federated.counted("front", 2 * ROWS) == [ROWS, ROWS]

@@ -174,9 +174,10 @@ def check(
     compared = None if wanted is None else compare(wanted, live)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
-    reach, transient = Reach(live), transient_destinations(live)
+    reach, links = Reach(live), federation_links(live)
+    transient = transient_destinations(live)
     rings = [
-        _checked_exchange(name, live, compared, file=file, reach=reach, transient=transient)
+        _checked_exchange(name, live, compared, file=file, reach=reach, transient=transient, links=links)
         for name in names
         if name not in unreadable
     ]
@@ -209,7 +210,7 @@ def check(
         ),
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
-        *(finding for name in moduli for finding in _modulus_findings(name, live, transient)),
+        *(finding for name in moduli for finding in _modulus_findings(name, live, transient, links)),
         *(finding for name in (*names, *moduli) for finding in _transience(name, live, wanted)),
         *(_copies_in_shards(live, wanted) if exchange is None else ()),
     )
@@ -279,13 +280,14 @@ def _checked_exchange(
     file: str | None,
     reach: Reach,
     transient: Mapping[Destination, str],
+    links: Collection[Destination],
 ) -> CheckedExchange:
     exchange, ring = live_hash_exchange(live, name), certain_ring(live, name)
     listed = None if compared is None else compared.wanted.exchange(name)
     if compared is None or listed is None:
-        return CheckedExchange(exchange, ring, live, reach, transient)
+        return CheckedExchange(exchange, ring, live, reach, transient, links)
     layout, is_assumed = compared.layouts.get(name), compared.wanted.is_assumed(name)
-    return CheckedExchange(exchange, ring, live, reach, transient, listed, layout, file, is_assumed)
+    return CheckedExchange(exchange, ring, live, reach, transient, links, listed, layout, file, is_assumed)
 
 
 def _transience(name: str, live: Topology, wanted: Topology | None) -> Iterator[Finding]:
@@ -454,7 +456,9 @@ def _misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
     return shares
 
 
-def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination, str]) -> Iterator[Finding]:
+def _modulus_findings(
+    name: str, live: Topology, transient: Mapping[Destination, str], links: Collection[Destination]
+) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
     release = live.release or NEWEST
     bound = [binding for binding in live.bindings if binding.source == name]
@@ -465,7 +469,7 @@ def _modulus_findings(name: str, live: Topology, transient: Mapping[Destination,
     def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
         return {place: moved(places, [other for other in places if other != place]) for place in gone}
 
-    exchange, links = live.exchange(name), federation_links(live)
+    exchange = live.exchange(name)
     if exchange is not None and exchange.durable:
         for place, share in moved_without(
             place for place in dict.fromkeys(places) if place in transient and place not in links

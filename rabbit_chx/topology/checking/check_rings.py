@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,7 +29,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
-from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
 
@@ -69,6 +68,7 @@ class CheckedExchange:
 
     Attributes:
         transient: the destinations that the broker deletes automatically, with the reason.
+        links: the exchanges and queues of federation links.
         listed: the exchange in the topology, with plain objects instead of slots; None if the topology does not contain it.
         layout: its slots in the topology; None without slots.
         file: the name of the topology's file; None if the topology does not contain the exchange.
@@ -80,6 +80,7 @@ class CheckedExchange:
     live: Topology
     reach: Reach
     transient: Mapping[Destination, str]
+    links: Collection[Destination]
     listed: ExchangeDefinition | None = None
     layout: SlotLayout | None = None
     file: str | None = None
@@ -123,11 +124,6 @@ class CheckedExchange:
     def slots(self) -> LiveSlots:
         """The slots in the ring, with their bindings."""
         return live_slots(self.name, self.ring, self.live.exchanges, self.live.bindings)
-
-    @cached_property
-    def links(self) -> frozenset[Destination]:
-        """The exchanges and queues of federation links."""
-        return federation_links(self.live)
 
     @cached_property
     def parks(self) -> dict[str, list[ExchangeRef]]:

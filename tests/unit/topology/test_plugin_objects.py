@@ -21,11 +21,12 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.plugin_objects import plugin_objects, unlinking, without_plugin_objects
+from rabbit_chx.topology.slots import collapsed, expanded
 
 UP = "federation: h -> rabbit@a:down:h"
 LINK = ExchangeRef(f"{UP} A")
 RELEASE = Release("4.3.6")
-#: As the management API of 4.3.6 lists the objects of a link, in the vhost of the upstream.
+#: The objects of a link, as the sources of 4.3.6 declare them, in the vhost of the upstream.
 EXCHANGES = json.loads("""[{"arguments": {"x-downstream-name": "rabbit@a", "x-downstream-vhost": "down", "x-internal-purpose": "federation",
  "x-max-hops": 1}, "auto_delete": true, "durable": true, "internal": true, "name": "federation: h -> rabbit@a:down:h A",
  "type": "x-federation-upstream", "user_who_performed_action": "guest", "vhost": "up"}]""")
@@ -158,6 +159,30 @@ def test_a_link_of_another_exchange_and_of_a_modulus_exchange_stays() -> None:
     assert found.misplaced == {"m": 0.0}
 
 
+def test_a_link_next_to_slots_stays_and_an_export_has_the_slots() -> None:
+    text = """
+[[exchanges]]
+name = "h"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "u.{1..2}", weight = 1 }]
+[[queues]]
+name = "u.{1..2}"
+"""
+    wanted = Topology.from_toml(text)
+    live = Federated(ModelBroker.holding(expanded(wanted, Topology()), RELEASE)).live()
+    members = next(exchange.ring for exchange in live.exchanges if exchange.name == "h") or ()
+    ring = HashRing.from_bindings([member.binding for member in members], RELEASE)
+    live = live.with_rings({"h": HashRing.from_buckets(ring.buckets, RELEASE)})
+    assert LINK in ring.destinations
+    assert plan(wanted, live).changes == ()
+    found = check(live, wanted)
+    assert [finding.kind for finding in found.findings] == ["federation-link"]
+    assert found.misplaced == {"h": 0.0}
+    (exported,) = collapsed(without_plugin_objects(live)).exchanges
+    assert exported.slots == 8
+
+
 @pytest.mark.parametrize(
     ("queue", "is_of_plugin"),
     [
@@ -169,8 +194,8 @@ def test_a_link_of_another_exchange_and_of_a_modulus_exchange_stays() -> None:
         (QueueDefinition("aliveness-test"), False),
         (QueueDefinition("mqtt-subscriptions"), False),
         (QueueDefinition("federation: h"), False),
-        (QueueDefinition("f", arguments={"x-internal-purpose": "other"}), False),
-        (QueueDefinition("f", arguments={"x-internal-purpose": "federation"}), True),
+        (QueueDefinition("federation: h", arguments={"x-internal-purpose": "other"}), False),
+        (QueueDefinition("federation: h", arguments={"x-internal-purpose": "federation"}), True),
     ],
     ids=str,
 )
