@@ -5,6 +5,7 @@ Short strings are names, routing keys, binding keys and message ids of at most 2
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Final, TypeGuard
 
@@ -13,6 +14,7 @@ from rabbit_chx.errors import InputError
 #: Bytes of the longest short string.
 MAX_SHORTSTR: Final = 255
 _ENDLESS = float("inf")
+_LARGEST = sys.float_info.max
 
 
 def is_whole(value: object, least: float = -_ENDLESS, most: float = _ENDLESS) -> TypeGuard[int]:
@@ -26,8 +28,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number other than infinity and NaN."""
-    return is_number(value) and -_ENDLESS < value < _ENDLESS
+    """Return whether a value is a number that a float holds, other than infinity and NaN."""
+    return is_number(value) and -_LARGEST <= value <= _LARGEST
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

@@ -463,7 +463,9 @@ def check_ring(
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
-        topology = _topology(live, exchanges=exchanges, is_recorded=not no_record and observed.observed is None)
+        topology = _topology(
+            live, exchanges=exchanges, is_recorded=not no_record and observed.observed is None
+        )
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
         return check(topology, exchange=exchanges or None)

@@ -292,7 +292,7 @@ def test_the_shape_of_a_list(api: ScriptedApi, answer: object, fits: bool) -> No
     if fits:
         assert management.get_list("queues", "/", fields={"name": str}) == answer
         return
-    says = "the answer to GET queues// is not a list of objects with name: check that the URL"
+    says = "the answer to GET queues// is not a list of objects with name: .*, not .*: check that the URL"
     with pytest.raises(BrokerRefusedError, match=says):
         management.get_list("queues", "/", fields={"name": str})
 
@@ -315,7 +315,7 @@ def test_the_shape_of_an_object(api: ScriptedApi, answer: object, fits: bool) ->
     if fits:
         assert management.get("overview", fields={"rabbitmq_version": str}) == answer
         return
-    says = "the answer to GET overview is not an object with rabbitmq_version: check that the URL"
+    says = "the answer to GET overview is not an object with rabbitmq_version: .*, not .*: check that the URL"
     with pytest.raises(BrokerRefusedError, match=says):
         management.get("overview", fields={"rabbitmq_version": str})
 
