@@ -5,7 +5,6 @@ Short strings are names, routing keys, binding keys and message ids of at most 2
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Final, TypeGuard
 
@@ -14,7 +13,6 @@ from rabbit_chx.errors import InputError
 #: Bytes of the longest short string.
 MAX_SHORTSTR: Final = 255
 _ENDLESS = float("inf")
-_LARGEST = sys.float_info.max
 
 
 def is_whole(value: object, least: float = -_ENDLESS, most: float = _ENDLESS) -> TypeGuard[int]:
@@ -28,8 +26,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number that a float holds, other than infinity and NaN."""
-    return is_number(value) and -_LARGEST <= value <= _LARGEST
+    """Return whether a value is a number other than infinity and NaN."""
+    return is_number(value) and -_ENDLESS < value < _ENDLESS
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -65,11 +63,11 @@ def shown(value: object) -> str:
 def bytes_of(text: object, what: str) -> bytes:
     """Return the bytes of a str (UTF-8) or of bytes; raise an InputError for anything else."""
     if isinstance(text, bytes):
-        return bytes(text)
+        return b"".join((text,))  # a subclass may have its own __bytes__
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r:.60}: give str or bytes")
     try:
-        return text.encode()
+        return str.encode(text)
     except UnicodeEncodeError:
         raise InputError(
             f"{what} {text!r:.60} holds half of a surrogate pair: give whole text, or bytes where bytes are possible"

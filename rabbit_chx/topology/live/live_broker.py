@@ -6,6 +6,7 @@ Every call blocks.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -157,7 +158,9 @@ def _is_of(value: object, type_: type) -> bool:
         return isinstance(value, dict) or value == []  # older releases write an empty table as a list
     if type_ is str:
         return isinstance(value, str) and not _HALF_PAIR.search(value)
-    return is_finite(value) if type_ is float else type(value) is type_
+    if type_ is float:
+        return is_finite(value) and abs(value) <= sys.float_info.max
+    return type(value) is type_
 
 
 def _inside(value: Any, shape: Mapping[str, Shape] | list[Shape]) -> Iterator[tuple[str, Any, Shape]]:

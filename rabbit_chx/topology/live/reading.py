@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import is_finite, is_number, is_whole
+from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -44,6 +44,7 @@ from rabbit_chx.topology.live.live_broker import (
     ManagementApi,
     Shape,
     check_declared_name,
+    shape_fault,
     try_count,
 )
 from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
@@ -667,7 +668,7 @@ def _rate(entry: Mapping[str, Any], name: str) -> float | None:
     statistics = entry.get("message_stats")
     details = statistics.get(name) if isinstance(statistics, Mapping) else None
     rate = details.get("rate") if isinstance(details, Mapping) else None
-    return float(rate) if is_finite(rate) else None
+    return None if rate is None or shape_fault(rate, float) else float(rate)
 
 
 def modulo_map_of(
