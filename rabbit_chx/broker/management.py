@@ -37,12 +37,12 @@ _NOT_ALLOWED = (
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
-_PLUGIN_FAILED = 500
+_PLUGIN_FAILED, _NOT_FOUND = 500, 404
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
     401: (AccessRefusedError, _NOT_ALLOWED),
     403: (AccessRefusedError, "check the user's permissions"),
-    404: (
+    _NOT_FOUND: (
         NotFoundError,
         "check the name and the vhost, and that the user has permissions on the vhost: RabbitMQ 4.3 answers so without",
     ),
@@ -163,6 +163,15 @@ class Management:
             for words, tag in _TAGS.items():
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+            if status == _NOT_FOUND and b'"reason"' not in content:
+                # A release without this path answers without content. Another server answers with a page or an object of its own.
+                if content:
+                    refusal, remedy = (
+                        BrokerRefusedError,
+                        f"the management API does not answer so: {_CHECK_URL}",
+                    )
+                else:
+                    remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
             raise refusal(
                 f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}",
                 reply_code=status,
