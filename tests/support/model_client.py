@@ -207,6 +207,7 @@ class ModelClient:
             if model.release.numbers >= _WITH_KHEPRI
             else [],
             "nodes": [{"name": "rabbit@model", "running": True, "uptime": 1000}],
+            "vhosts": {"name": "/"},
         }
         if kind in of_broker:
             return of_broker[kind]
