@@ -63,11 +63,11 @@ def shown(value: object) -> str:
 def bytes_of(text: object, what: str) -> bytes:
     """Return the bytes of a str (UTF-8) or of bytes; raise an InputError for anything else."""
     if isinstance(text, bytes):
-        return bytes(text)
+        return b"".join((text,))  # a subclass may have its own __bytes__
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r:.60}: give str or bytes")
     try:
-        return text.encode()
+        return str.encode(text)
     except UnicodeEncodeError:
         raise InputError(
             f"{what} {text!r:.60} holds half of a surrogate pair: give whole text, or bytes where bytes are possible"

@@ -161,10 +161,15 @@ def _table(value: dict[Any, Any], client: Client) -> AmqpField:
 
 
 def _datetime(value: datetime, client: Client) -> AmqpField:
-    if client == "pika":
-        return _seconds(calendar.timegm(value.utctimetuple()), value, client)
-    aware = value if value.utcoffset() is not None else value.replace(tzinfo=UTC)
-    return _seconds(int(aware.timestamp()), value, client)
+    try:
+        if client == "pika":
+            seconds = calendar.timegm(value.utctimetuple())
+        else:
+            aware = value if value.utcoffset() is not None else value.replace(tzinfo=UTC)
+            seconds = int(aware.timestamp())
+    except (ValueError, OverflowError):  # pandas' NaT is a datetime, too
+        raise _refusal(value, client, "it is no time between the years 1 and 9999") from None
+    return _seconds(seconds, value, client)
 
 
 def _struct_time(value: struct_time, client: Client) -> AmqpField:

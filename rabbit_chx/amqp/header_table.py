@@ -7,10 +7,11 @@ and 4.2.6.1.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from rabbit_chx.amqp.client_fields import Headers, HeaderTable, table_for
-from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
+from rabbit_chx.amqp.fields import AmqpField, FieldType, pairs_of, too_deep
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 
@@ -58,12 +59,14 @@ _FIXED_BY_TAG = {tag: (type_, form) for type_, (tag, form) in _FIXED.items()}
 _FIXED_BY_TAG[b"L"] = _FIXED_BY_TAG[b"l"]  # the server reads both
 _SIZED_BY_TAG = {tag: type_ for type_, tag in _SIZED.items()}
 
+#: The kinds of NumPy's booleans, integers and floats.
+_NUMBERS = ("b", "i", "u", "f")
 _LENGTH = struct.Struct(">I")
 _TIMESTAMP = struct.Struct(">Q")
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return a table as pika encodes it, including its length."""
+    """Return a table as pika encodes it, including its length. A NumPy scalar is the number that it holds."""
     if type(headers) is dict and len(headers) < 64:  # names and values that are text need no fields
         parts: list[bytes] = []
         for name, value in headers.items():
@@ -74,7 +77,28 @@ def encode_headers(headers: Headers) -> bytes:
             parts += (bytes((len(name),)), name.encode(), b"S", _LENGTH.pack(len(value)), value.encode())
         else:
             return _counted(b"".join(parts))
-    return encode_table(table_for(headers))
+    if not isinstance(headers, Mapping):
+        headers = pairs_of(headers)
+    try:
+        return encode_table(table_for(headers))
+    except InputError:
+        return encode_table(table_for(_with_plain_numbers(headers)))
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    """Return a value whose NumPy scalars, also inside it, are numbers and booleans of Python. NumPy is not imported."""
+    try:
+        if isinstance(value, Mapping):
+            return {name: _with_plain_numbers(inner) for name, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(_with_plain_numbers, value))
+    except RecursionError:
+        raise too_deep() from None
+    kind, shape = getattr(getattr(value, "dtype", None), "kind", None), getattr(value, "shape", None)
+    if kind in _NUMBERS and shape == ():
+        number = value.item()
+        return number if type(number) in (bool, int, float) else value
+    return value
 
 
 def encode_table(table: HeaderTable) -> bytes:

@@ -14,6 +14,7 @@ from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.checks import check_share
+from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
@@ -105,7 +106,7 @@ def _ignore_progress(_done: int, _total: int) -> None:
 
 
 class Broker:
-    """A live broker: declare exchanges, read rings, and apply plans. Two threads must not use it at once.
+    """A live broker: declare exchanges, read rings, and apply plans. Two threads must not use it at once, nor a forked process.
 
     Use it in a ``with`` block, or call `open` and `close`. With asyncio, call it in a thread:
     ``await asyncio.to_thread(broker.apply, plan)``.
@@ -127,6 +128,7 @@ class Broker:
     """
 
     _connected: _Connected | None = None
+    _owner: Owner  # while it is connected
     _release: Release | None = None
 
     def __init__(
@@ -162,17 +164,20 @@ class Broker:
         """Connect, unless the broker is connected, and return it.
 
         Raises:
+            InputError: this is a forked process, and the broker is connected.
             BrokerRefusedError: the broker refuses the login or the vhost.
             UnreachableError: the address does not answer.
         """
         if self._connected is None:
+            self._owner = Owner(f"the Broker of {self._settings.masked_url}")
             self._connected = _Connected(self._settings, self._management, self._ring_source)
+        self._owner.check()
         return self
 
     def close(self) -> None:
-        """Close the connection, if it is open; `open` connects again."""
+        """Close the connection, if it is open; `open` connects again. In a forked process that of the parent stays open."""
         connected, self._connected, self._release = self._connected, None, None
-        if connected is not None:
+        if connected is not None and self._owner.is_this_process:
             connected.close()
 
     def __enter__(self) -> Self:
@@ -461,6 +466,7 @@ class Broker:
             raise InputError(
                 "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
             )
+        self._owner.check()
         return self._connected
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
+from rabbit_chx.checks import shown
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import refused_certificate
 from rabbit_chx.connection.tokens import log_in_to_api
@@ -24,6 +25,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
+from rabbit_chx.topology.live.live_broker import Shape, shape_fault
 
 if TYPE_CHECKING:
     import socket
@@ -35,12 +37,12 @@ _NOT_ALLOWED = (
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
-_PLUGIN_FAILED = 500
+_PLUGIN_FAILED, _NOT_FOUND = 500, 404
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
     401: (AccessRefusedError, _NOT_ALLOWED),
     403: (AccessRefusedError, "check the user's permissions"),
-    404: (
+    _NOT_FOUND: (
         NotFoundError,
         "check the name and the vhost, and that the user has permissions on the vhost: RabbitMQ 4.3 answers so without",
     ),
@@ -56,6 +58,7 @@ _PIECE = 1 << 16
 _ANSWER_TIMES = 6
 _LARGEST = 256 << 20  # bytes; the bindings of a million queues are fewer
 _LONGEST_REASON = 300
+_CHECK_URL = "check that the URL is that of the management API, and not of a proxy or another service"
 
 
 class Management:
@@ -100,12 +103,13 @@ class Management:
             target += f"?{urlencode(query)}"
         content = self._answer(method, target, request_line, body)
         try:
-            return json.loads(content) if content or method == "GET" else None
+            if not content and method != "GET":
+                return None
+            return json.loads(content, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             begin = " ".join(content[:60].decode(errors="replace").split())
             raise BrokerRefusedError(
-                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: check that the URL is that of "
-                "the management API, and not of a proxy or another service"
+                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: {_CHECK_URL}"
             ) from None
 
     def _answer(self, method: str, target: str, request_line: str, body: object) -> bytes:
@@ -159,6 +163,15 @@ class Management:
             for words, tag in _TAGS.items():
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+            if status == _NOT_FOUND and b'"reason"' not in content:
+                # A release without this path answers without content. Another server answers with a page or an object of its own.
+                if content:
+                    refusal, remedy = (
+                        BrokerRefusedError,
+                        f"the management API does not answer so: {_CHECK_URL}",
+                    )
+                else:
+                    remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
             raise refusal(
                 f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}",
                 reply_code=status,
@@ -166,28 +179,28 @@ class Management:
         return content
 
     def get(
-        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape] | None = None
     ) -> Any:  # JSON
-        """Return the object at a path. `fields` are its required fields and their types; None: any answer is accepted.
+        """Return the object at a path. `fields` are its fields and their shapes (see `Shape`); None: any answer is accepted.
 
         Raises:
             RabbitChxError: as in `request`, and for an answer of another shape.
         """
         answer = self.request("GET", *path, query=query)
         if fields is not None:
-            self._check_fields([answer], fields, "an object", path)
+            self._check_shape(answer, fields, path)
         return answer
 
     def get_list(
-        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]
     ) -> list[dict[str, Any]]:
-        """Return the list of objects at a path. `fields` are the required fields of each object, and their types.
+        """Return the list of objects at a path. `fields` are the fields of each object, and their shapes (see `Shape`).
 
         Raises:
             RabbitChxError: as in `request`, and for an answer of another shape.
         """
         answer: list[dict[str, Any]] = self.request("GET", *path, query=query)
-        self._check_fields(answer, fields, "a list of objects", path)
+        self._check_shape(answer, [fields], path)
         return answer
 
     def put(self, *path: str, body: object) -> None:
@@ -198,19 +211,18 @@ class Management:
         """Delete the object at a path; errors as in `request`."""
         self.request("DELETE", *path)
 
-    def _check_fields(
-        self, entries: object, fields: Mapping[str, type], shape: str, path: tuple[str, ...]
-    ) -> None:
-        if isinstance(entries, list) and all(
-            isinstance(entry, dict)
-            and all(isinstance(entry.get(name), kind) for name, kind in fields.items())
-            for entry in entries
-        ):
+    def _check_shape(self, answer: object, shape: Shape, path: tuple[str, ...]) -> None:
+        fault = shape_fault(answer, shape)
+        if fault is None:
             return
-        wanted = f"{shape} with {', '.join(fields)}" if fields else shape
+        place, value, kind = fault
+        fields = shape[0] if isinstance(shape, list) else shape
+        needed = [name for name in fields if not name.endswith("?")] if isinstance(fields, Mapping) else []
+        wanted = "a list of objects" if isinstance(shape, list) else "an object"
+        wanted += f" with {', '.join(needed)}" if needed else ""
         raise BrokerRefusedError(
-            f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: check that the URL is that of the management "
-            "API, and not of a proxy or another service"
+            f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: {place.lstrip('.') or 'it'} is {shown(value)}, not {kind}: "
+            f"{_CHECK_URL}"
         )
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -248,12 +260,15 @@ class Management:
             content += piece
             if len(content) > _LARGEST:
                 raise BrokerRefusedError(
-                    f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: check that the URL is that of "
-                    "the management API, and not of a proxy or another service"
+                    f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: {_CHECK_URL}"
                 )
         if answer.length:  # read1 does not notice that the answer is cut off
             raise http.client.IncompleteRead(b"", answer.length)
         return bytes(content)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _headers(login: Secret) -> dict[str, str]:

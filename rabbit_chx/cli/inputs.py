@@ -76,16 +76,19 @@ class VariableOptions:
 def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
     """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
     from rabbit_chx.topology.file.fields import file_finding, toml_key
-    from rabbit_chx.topology.file.toml_file import line_of
+    from rabbit_chx.topology.file.toml_file import FileLines
 
-    lines, message = text.split("\n"), "the value of a variable is a text, a number, true or false, or a list"
+    lines, message = (
+        FileLines(text.split("\n"), values),
+        "the value of a variable is a text, a number, true or false, or a list",
+    )
     wrong = [
         file_finding(
             toml_key(variable),
             value,
             message,
             "write name = value, and no [table]",
-            line_of(toml_key(variable), lines, values),
+            lines.line_of(toml_key(variable)),
         )
         for variable, value in values.items()
         if not isinstance(value, str | int | float | list)

@@ -170,6 +170,16 @@ def failed_tls(
     return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): is it a TLS port?")
 
 
+#: The remedy by OpenSSL's code (x509_vfy.h): not yet valid, expired, and valid for another host name or address.
+_VERIFY_REMEDIES = {
+    9: "it is valid from a later time on: check the clocks of the broker and of this machine",
+    10: "it has expired: renew it on the broker, or check the clock of this machine",
+    62: "it is for other names: connect to one of these, or give one with server_name_indication",
+    64: "it is for other addresses: connect to a name that it has, or give one with server_name_indication",
+}
+_UNTRUSTED = "give its CA with cacertfile, or its name with server_name_indication"
+
+
 def refused_certificate(
     where: str, cause: BaseException, words: str | None = None
 ) -> UnreachableError | None:
@@ -177,7 +187,7 @@ def refused_certificate(
     if isinstance(cause, ssl.SSLCertVerificationError):
         return UnreachableError(
             f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
-            "give its CA with cacertfile, or its name with server_name_indication"
+            f"{_VERIFY_REMEDIES.get(getattr(cause, 'verify_code', 0), _UNTRUSTED)}"
         )
     alert = _OUR_CERTIFICATE.search(words or str(cause))
     return None if alert is None else UnreachableError(_our_certificate(where, alert))
@@ -186,7 +196,7 @@ def refused_certificate(
 def _our_certificate(where: str, alert: re.Match[str]) -> str:
     return (
         f"{where}: the broker does not accept our certificate, or that there is none ({alert[0]}): "
-        "give one of an authority that it trusts with certfile and keyfile"
+        f"{'renew it' if 'expired' in alert[0] else 'give one of an authority that it trusts with certfile and keyfile'}"
     )
 
 

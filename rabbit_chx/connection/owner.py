@@ -50,6 +50,12 @@ class Owner:
                 f"{self.name} belongs to another event loop: open and close it within one event loop, such as one asyncio.run()"
             )
 
+    def check_in_loop(self) -> None:
+        """Raise as `check`, for the running event loop. After a fork none runs, also within a coroutine."""
+        from asyncio import get_running_loop  # an executor of Spark does not need it
+
+        self.check(get_running_loop() if self.is_this_process else None)
+
 
 class Owned:
     """Base of objects that cannot be pickled and whose calls an `Owner` guards."""

@@ -57,7 +57,7 @@ class AsyncPublisher(PublisherBase):
         self._aside: list[Tally] = []  # reports for the next `flush`
 
     def _check_loop(self) -> None:
-        self._owner.check(asyncio.get_running_loop())
+        self._owner.check_in_loop()
 
     async def __aenter__(self) -> Self:
         self._check_loop()

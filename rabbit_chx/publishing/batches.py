@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
-from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, with_headers
+from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows, with_headers
 
 #: A column of keys or bodies, and columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
@@ -91,12 +91,11 @@ class RowDefaults:
                     "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
-            check_for_copies(columns.get("headers", ()), first_row)
+            of_rows(_checked_for_copies, columns.get("headers", ()), "headers", first_row)
             keys = self.routing.queues(keys)
         if self.trace and "headers" in columns:
             # None is the constant, which has them.
-            headers = [own if own is None else with_headers(own, self.trace) for own in columns["headers"]]
-            columns = {**columns, "headers": headers}
+            columns = {**columns, "headers": of_rows(self._traced, columns["headers"], "headers", first_row)}
         constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
             return Rows(keys, bodies, constant)
@@ -107,6 +106,14 @@ class RowDefaults:
         properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
         encoded = self.properties.of_rows(properties, first_row) if properties else constant
         return Rows(keys, bodies, encoded, exchanges)
+
+    def _traced(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
+        return [own if own is None else with_headers(own, self.trace) for own in headers]
+
+
+def _checked_for_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:
+    check_for_copies(headers, first_row)
+    return headers
 
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
@@ -275,9 +282,12 @@ def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:
 def _total_size(bodies: Sequence[Any]) -> int:
     try:
         return sum(map(len, bodies))
-    except TypeError:
+    except Exception:  # noqa: BLE001  # a body may be of any class
         return sum(map(_size, bodies))
 
 
 def _size(body: Any) -> int:
-    return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder rejects all others
+    for type_ in (bytes, str, bytearray):
+        if issubclass(type(body), type_):
+            return type_.__len__(body)
+    return 0  # the encoder rejects all others

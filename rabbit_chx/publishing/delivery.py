@@ -39,6 +39,7 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     ChannelClosedError,
     ConnectionLostError,
+    MismatchError,
     RabbitChxError,
     UnreachableError,
 )
@@ -204,8 +205,14 @@ def _row(batch: RowBatch) -> str:
 
 
 def closing_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
-    """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more."""
-    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) is not BrokerRefusedError
+    """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
+
+    A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.
+    """
+    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) not in (
+        BrokerRefusedError,
+        MismatchError,
+    )
     kind = type(cause) if is_telling else ChannelClosedError
     message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from operator import add, index
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import (
     FRAME_END,
@@ -31,6 +31,7 @@ from rabbit_chx.errors import InputError, RowError
 
 _SHOWN_BYTES = 24
 _LENGTHS = tuple(bytes((n,)) for n in range(256))
+_T = TypeVar("_T")
 _Encode: TypeAlias = Callable[[Sequence[Any], str, int], list[bytes]]
 #: The number of cached pieces, one for each length; about 2 MB.
 _KEPT_LENGTHS = 16_384
@@ -69,10 +70,41 @@ def as_bytes(
     values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
 ) -> Sequence[bytes]:
     """Return a column of text as bytes, with str as UTF-8; `what` and `first_row` are for the error, `longest` is in bytes."""
-    data = _as_bytes(values, what, first_row)
+    data = of_rows(_as_bytes, values, what, first_row)
     if longest is not None and max(map(len, data), default=0) > longest:
         _refuse_long(data, what, first_row, longest)
     return data
+
+
+def of_rows(
+    encode: Callable[[Sequence[Any], str, int], Sequence[_T]],
+    values: Sequence[Any],
+    what: str,
+    first_row: int,
+) -> Sequence[_T]:
+    """Return what `encode` makes of a column. An error that the methods of a value raise is a RowError with the value's row."""
+    try:
+        return encode(values, what, first_row)
+    except (InputError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  # a value may be of any class
+        return [
+            piece for i, value in enumerate(values) for piece in _of_row(encode, value, what, first_row + i)
+        ]
+
+
+def _of_row(
+    encode: Callable[[Sequence[Any], str, int], Sequence[_T]], value: object, what: str, row: int
+) -> Sequence[_T]:
+    try:
+        return encode((value,), what, row)
+    except (InputError, MemoryError):
+        raise
+    except Exception as cause:
+        raise RowError(
+            f"row {row}: the {what} is of type {type(value).__name__}, and reading it raises {type(cause).__name__}; give a value "
+            "of a built-in type"
+        ) from cause
 
 
 def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
@@ -87,14 +119,14 @@ def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Seque
 def _check_bytes(value: object, what: str, row: int) -> bytes:
     if isinstance(value, str):
         try:
-            return value.encode()
+            return str.encode(value)
         except UnicodeEncodeError as cause:
             raise RowError(
                 f"row {row}: the {what} is not valid Unicode text ({cause.reason} at character {cause.start}); "
                 "give the bytes that are meant"
             ) from None
     if isinstance(value, (bytes, bytearray)):
-        return bytes(value)
+        return b"".join((value,))  # a subclass may have its own __bytes__
     if value is None:
         raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the row out")
     raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; give a str or bytes")
@@ -224,7 +256,8 @@ def _shortstrs(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
 def _expirations(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
     for i, value in enumerate(values):
         # For any other value the broker would close the channel.
-        if not (isinstance(value, (str, bytes)) and value.isascii() and value.isdigit()):
+        text = _check_bytes(value, name, first_row + i) if isinstance(value, (str, bytes)) else b""
+        if not text.isdigit():
             raise RowError(
                 f"row {first_row + i}: the {name} is {value!r:.40}; give milliseconds as text, such as '60000'"
             )
@@ -252,7 +285,7 @@ def _as_int(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     try:
-        return index(value)  # type: ignore[arg-type]  # a TypeError is the answer
+        return int.__int__(index(value))  # type: ignore[arg-type]  # a TypeError is the answer
     except TypeError:
         return None
 
@@ -287,6 +320,10 @@ class _Kind(NamedTuple):
     encode: _Encode
 
 
+def _with_rows(encode: _Encode) -> _Encode:
+    return lambda values, name, first_row: list(of_rows(encode, values, name, first_row))
+
+
 _ENCODERS: dict[str, _Encode] = {
     "content_type": _shortstrs,
     "content_encoding": _shortstrs,
@@ -303,7 +340,11 @@ _ENCODERS: dict[str, _Encode] = {
     "app_id": _shortstrs,
 }
 #: In the order of the wire.
-_KINDS = {name: _Kind(flag, _ENCODERS[name]) for name, flag in PROPERTY_FLAGS.items() if name in _ENCODERS}
+_KINDS = {
+    name: _Kind(flag, _with_rows(_ENCODERS[name]))
+    for name, flag in PROPERTY_FLAGS.items()
+    if name in _ENCODERS
+}
 #: The properties that a message may have.
 PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)
 

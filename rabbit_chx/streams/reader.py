@@ -33,6 +33,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import check_seconds, check_whole, shown
 from rabbit_chx.connection.failures import interruption
+from rabbit_chx.connection.owner import Owner
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     DamagedChunkError,
@@ -88,7 +89,7 @@ class StreamReader(Batches):
 
     The constructor connects and fixes the end; rows that are written later are not read, unless `end` is ``"never"``. The rows are in the
     order of the stream, each once, also after lost connections and leader changes. At most some megabytes are read ahead. The loop may be
-    slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`.
+    slow: heartbeats are sent meanwhile. A reader is not thread-safe, except for `stop`. In a forked process reading raises InputError.
 
     ``async for`` also returns the batches, each awaited in a thread: a batch has thousands of rows, so that costs little. A cancelled wait
     loses no batch. ``async with`` closes the reader in a thread, too. The other methods and the constructor block: call them by
@@ -195,6 +196,7 @@ class StreamReader(Batches):
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
+        self._owner = Owner(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
         self._include = tuple(include)
         self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
@@ -267,8 +269,10 @@ class StreamReader(Batches):
         Raises:
             MissingRowsError: rows before the end were removed, or the log was rewritten.
             UnreachableError: no chunk arrived within the timeout.
+            InputError: this is a forked process.
             RabbitChxError: reading failed. Each later call raises it again.
         """
+        self._owner.check()
         if self._failure is not None:
             raise self._failure
         try:
@@ -298,6 +302,7 @@ class StreamReader(Batches):
         Raises:
             InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
+        self._owner.check()
         if self._stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
         self._stored.note(batch)
@@ -315,7 +320,9 @@ class StreamReader(Batches):
             self._following.is_stopped = True
 
     def close(self) -> None:
-        """Store the offset, and close the connection; may be called again."""
+        """Store the offset, and close the connection; may be called again. In a forked process it does nothing."""
+        if not self._owner.is_this_process:
+            return
         self.stop()
         self._disconnect()
         stored, self._stored = self._stored, None

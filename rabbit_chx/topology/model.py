@@ -18,7 +18,7 @@ from rabbit_chx.routing.release import NEWEST, check_release
 from rabbit_chx.topology.file.definitions import definitions_content
 from rabbit_chx.topology.file.fields import Problems, read_document
 from rabbit_chx.topology.file.file_rules import check_rules, ignored_sentences, misspellings
-from rabbit_chx.topology.file.toml_file import BYTE_ORDER_MARK, line_of, parse, toml_text
+from rabbit_chx.topology.file.toml_file import BYTE_ORDER_MARK, FileLines, parse, toml_text
 from rabbit_chx.topology.file.variables import Value, resolve, with_variables
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
@@ -342,8 +342,8 @@ def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDe
 
 
 def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:
-    lines = text.split("\n")
-    placed = [replace(problem, line=line_of(problem.subject, lines, document)) for problem in problems]
+    lines = FileLines(text.split("\n"), document)
+    placed = [replace(problem, line=lines.line_of(problem.subject)) for problem in problems]
     return sorted(
         placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.subject))
     )

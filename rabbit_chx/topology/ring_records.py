@@ -461,7 +461,7 @@ def read_record(arguments: Mapping[str, Any]) -> RingRecord:
             f"it has the format version {arguments.get('format_version')!r:.40}, and this program reads {_FORMAT_VERSION}: update rabbit-chx"
         )
     text = _text_in(arguments)
-    if text is None or hashlib.sha256(text.encode()).hexdigest() != arguments.get("digest"):
+    if text is None or hashlib.sha256(text.encode(errors="replace")).hexdigest() != arguments.get("digest"):
         raise InputError("its digest is not that of its contents: somebody changed it")
     try:
         return _record_of(json.loads(text))

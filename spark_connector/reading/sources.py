@@ -154,9 +154,10 @@ def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> di
     from rabbit_chx.broker.management import Management  # loads pika, which an executor may lack
 
     management = Management(management_url)
-    management.request("GET", "exchanges", vhost, exchange)  # raises if it does not exist
+    management.get("exchanges", vhost, exchange)  # raises if it does not exist
     targets = defaultdict(set)
-    for binding in management.request("GET", "bindings", vhost):
+    ends = {"source": str, "destination_type": str, "destination": str}
+    for binding in management.get_list("bindings", vhost, fields=ends):
         targets[binding["source"]].add((binding["destination_type"], binding["destination"]))
     queues, seen, left = set(), {exchange}, [exchange]
     while left:
@@ -166,5 +167,7 @@ def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> di
             elif name not in seen:
                 seen.add(name)
                 left.append(name)
-    listed = management.request("GET", "queues", vhost, query={"columns": "name,type"})
+    listed = management.get_list(
+        "queues", vhost, query={"columns": "name,type"}, fields={"name": str, "type": str}
+    )
     return {queue["name"]: queue["type"] for queue in listed if queue["name"] in queues}

@@ -20,7 +20,7 @@ from publishing_support import Consumed
 
 from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.errors import ChannelClosedError, MismatchError, NotFoundError, PublishError
+from rabbit_chx.errors import ChannelClosedError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher, PublishReport, limits
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
@@ -132,7 +132,7 @@ def test_what_is_refused_for_good(
     [
         ("missing exchange", 404, NotFoundError),
         ("too large", 406, ChannelClosedError),
-        ("user id", 406, MismatchError),
+        ("user id", 406, ChannelClosedError),
         pytest.param(
             "decimal into a stream", 541, ChannelClosedError, marks=pytest.mark.chx_broker(">=3.9", "streams")
         ),

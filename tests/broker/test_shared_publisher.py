@@ -25,7 +25,6 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import (
     AccessRefusedError,
     ChannelClosedError,
-    MismatchError,
     NackedError,
     NotFoundError,
     UnknownOutcomeError,
@@ -87,7 +86,7 @@ def test_threads_and_tasks_share_it(consumed: Consumed, vhost_url: str) -> None:
     [
         ("missing exchange", 404, NotFoundError),
         ("too large", 406, ChannelClosedError),
-        ("user id", 406, MismatchError),
+        ("user id", 406, ChannelClosedError),
         pytest.param(
             "decimal into a stream", 541, ChannelClosedError, marks=pytest.mark.chx_broker(">=4.3")
         ),  # older releases store it

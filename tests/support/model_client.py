@@ -13,7 +13,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.hand_over import HandOverMarker
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, Shape, shape_fault
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
 from rabbit_chx.topology.objects import plain
 
@@ -187,17 +187,17 @@ class ModelClient:
         self,
         *path: str,
         query: Mapping[str, str] | None = None,  # noqa: ARG002
-        fields: Mapping[str, type] | None = None,  # noqa: ARG002
+        fields: Mapping[str, Shape] | None = None,  # noqa: ARG002
     ) -> Any:
         """Return what is listed."""
         return self._listed(*path)
 
     def get_list(
-        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]
     ) -> list[dict[str, Any]]:
         """Return what is listed, each entry with the fields that are asked for."""
         listed: list[dict[str, Any]] = self.get(*path, query=query, fields=fields)
-        assert all(isinstance(entry[name], kind) for entry in listed for name, kind in fields.items())
+        assert shape_fault(listed, [fields]) is None
         return listed
 
     def _listed(self, kind: str, *path: str) -> Any:
@@ -207,6 +207,7 @@ class ModelClient:
             if model.release.numbers >= _WITH_KHEPRI
             else [],
             "nodes": [{"name": "rabbit@model", "running": True, "uptime": 1000}],
+            "vhosts": {"name": "/"},
         }
         if kind in of_broker:
             return of_broker[kind]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import FEW, listed, percent
+from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
@@ -29,6 +30,8 @@ _PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
 _DEFAULT_TIMEOUT_MS = 1_800_000
 _DEFAULT_OF_BROKER = "broker's default"
 _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
+#: The settings that are whole numbers.
+_WHOLE = {_TTL, _EXPIRES, *_LIMITS}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
 _QUORUM_TTL_SINCE = (3, 10, 0)
@@ -72,7 +75,9 @@ class CheckedQueues:
             policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
         else:
             policy = applying_policy(queue, policies)
-        return queue_setting(queue, argument, policy, applying_policy(queue, self.live.operator_policies))
+        found = queue_setting(queue, argument, policy, applying_policy(queue, self.live.operator_policies))
+        # The broker refuses other values of these, so the effect of one is not known.
+        return None if found and argument in _WHOLE and not is_whole(found.value) else found
 
     def finding(
         self, kind: str, message: str, fix: str, queue: str | None = None, share: float = 0.0

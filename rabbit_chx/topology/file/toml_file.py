@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -37,6 +39,8 @@ _TOO_DEEP = file_finding(
 )
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")
 _HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
+_TABLE = re.compile(r"\s*\[+\s*(\w+)")
+_INNER_HEADING = re.compile(r"""\s*\[\[\s*\w+\s*\.\s*["']?([\w-]+)["']?\s*\]\]""")
 _KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""")
 _PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
 _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -90,60 +94,89 @@ def _deeper_than(value: object, levels: int) -> bool:
     return bool(level)
 
 
-def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | None:
-    """Return the number of a field's line, counted from 1; None if it cannot be found.
+class FileLines:
+    """The lines of a file, in which `line_of` finds fields. Each line is read a few times, whatever the number of fields.
 
     Args:
-        path: the field's path, such as ``exchanges[2].ring[0].weight``.
         lines: the lines of the file.
         document: the parsed file.
     """
-    match = _PATH.match(path)
-    if match is None:
-        return None
-    table, index, key, member = match.groups()
-    headings = [
-        n for n, line in enumerate(lines) if (heading := _HEADING.match(line)) and heading[1] == table
-    ]
-    end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    if index is None:
-        first = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
-        of_table = next((n + 1 for n, line in enumerate(lines) if first.match(line)), None)
-        of_variable = _key_line(key, lines, of_table, len(lines)) if key and of_table else None
-        return of_variable or _key_line(table, lines, 0, end) or of_table
-    entries = document.get(table)
-    if not isinstance(entries, list) or len(headings) != len(entries):
-        at = _key_line(table, lines, 0, end)  # an array on one line or several
-        return None if at is None else _line_of_member(int(index), entries, lines, at, end)
-    start = headings[int(index)] + 1
-    end = next((n for n in range(start, len(lines)) if _HEADING.match(lines[n])), len(lines))
-    if key is None:
-        return start
-    return _line_of_key(key, member, entries[int(index)].get(key), lines, range(start, end))
 
+    def __init__(self, lines: list[str], document: Mapping[str, Any]) -> None:
+        self._lines, self._document = lines, document
+        self._starts: list[int] = []
+        self._headings: dict[str, list[int]] = {}
+        self._tables: dict[str, int] = {}
+        for n, line in enumerate(lines):
+            if heading := _HEADING.match(line):
+                self._starts.append(n)
+                self._headings.setdefault(heading[1], []).append(n)
+            if table := _TABLE.match(line):
+                self._tables.setdefault(table[1], n + 1)
+        self._top_end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+        # By the first line and the end of an entry or a list.
+        self._keys = cache(self._find_keys)
+        self._inner = cache(self._find_inner)
+        self._members = cache(self._find_members)
 
-def _line_of_key(key: str, member: str | None, members: object, lines: list[str], entry: range) -> int:
-    """Return the line of a field, or of a member in its list, of the entry in some lines."""
-    inner = re.compile(rf"\s*\[\[\s*\w+\s*\.\s*[\"']?{re.escape(key)}[\"']?\s*\]\]")
-    of_members = [n + 1 for n in entry if inner.match(lines[n])]
-    if of_members and isinstance(members, list):
-        return of_members[int(member or 0) if len(of_members) == len(members) else 0]
-    at = _key_line(key, lines, entry.start, entry.stop)
-    if at is None or member is None:
-        return at or entry.start
-    return _line_of_member(int(member), members, lines, at, entry.stop)
+    def line_of(self, path: str) -> int | None:
+        """Return the number of a field's line, counted from 1; None if it cannot be found.
 
+        Args:
+            path: the field's path, such as ``exchanges[2].ring[0].weight``.
+        """
+        match = _PATH.match(path)
+        if match is None:
+            return None
+        table, index, key, member = match.groups()
+        at = self._keys(0, self._top_end).get(table)
+        if index is None:
+            of_table = self._tables.get(table)
+            of_variable = self._keys(of_table, len(self._lines)).get(key) if key and of_table else None
+            return of_variable or at or of_table
+        headings, entries = self._headings.get(table, []), self._document.get(table)
+        if not isinstance(entries, list) or len(headings) != len(entries):
+            # An array on one line or several.
+            return None if at is None else self._line_of_member(int(index), entries, at, self._top_end)
+        start = headings[int(index)] + 1
+        following = bisect_left(self._starts, start)
+        end = self._starts[following] if following < len(self._starts) else len(self._lines)
+        if key is None:
+            return start
+        return self._line_of_key(key, member, entries[int(index)].get(key), start, end)
 
-def _line_of_member(member: int, members: object, lines: list[str], at: int, end: int) -> int:
-    """Return the line of a table in a list that begins in line `at`, if each table is on a separate line; else `at`."""
-    end = next((n for n in range(at, end) if _KEY.match(lines[n])), end)
-    numbers = [n + 1 for n in range(at, end) if lines[n].lstrip().startswith("{")]
-    return numbers[member] if isinstance(members, list) and len(numbers) == len(members) else at
+    def _line_of_key(self, key: str, member: str | None, members: object, start: int, end: int) -> int:
+        """Return the line of a field, or of a member in its list, of the entry in some lines."""
+        of_members = self._inner(start, end).get(key)
+        if of_members and isinstance(members, list):
+            return of_members[int(member or 0) if len(of_members) == len(members) else 0]
+        at = self._keys(start, end).get(key)
+        if at is None or member is None:
+            return at or start
+        return self._line_of_member(int(member), members, at, end)
 
+    def _line_of_member(self, member: int, members: object, at: int, end: int) -> int:
+        """Return the line of a table in a list that begins in line `at`, if each table is on a separate line; else `at`."""
+        numbers = self._members(at, end)
+        return numbers[member] if isinstance(members, list) and len(numbers) == len(members) else at
 
-def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
-    keys = ((n + 1, _KEY.match(lines[n])) for n in range(start, end))
-    return next((line for line, written in keys if written and written[1] == key), None)
+    def _find_keys(self, start: int, end: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for n in range(start, end):
+            if key := _KEY.match(self._lines[n]):
+                found.setdefault(key[1], n + 1)
+        return found
+
+    def _find_inner(self, start: int, end: int) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for n in range(start, end):
+            if heading := _INNER_HEADING.match(self._lines[n]):
+                found.setdefault(heading[1], []).append(n + 1)
+        return found
+
+    def _find_members(self, at: int, end: int) -> list[int]:
+        end = next((n for n in range(at, end) if _KEY.match(self._lines[n])), end)
+        return [n + 1 for n in range(at, end) if self._lines[n].lstrip().startswith("{")]
 
 
 def toml_text(topology: ObjectSet) -> str:

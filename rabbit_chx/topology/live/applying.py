@@ -41,6 +41,7 @@ from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     Operation,
     QueueCounts,
+    Shape,
     check_declared_name,
     is_repeatable,
     operations_of,
@@ -66,6 +67,8 @@ _BATCH_SIZE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 _NOT_FOUND = 404
+_BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
+_CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
 
@@ -248,7 +251,8 @@ def _wait_for_api_counts(broker: LiveBroker) -> None:
 
 
 def _count_by_api(queue: str, broker: LiveBroker) -> int:
-    return broker.api.get("queues", broker.vhost, queue).get("messages") or 0
+    answer = broker.api.get("queues", broker.vhost, queue, fields={"messages?": int})
+    return int(answer.get("messages") or 0)
 
 
 def _apply_checked(
@@ -520,10 +524,10 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
         return
     path = ("bindings", broker.vhost, "e", binding.source, *end)
     with contextlib.suppress(NotFoundError):  # it was deleted meanwhile, or with one of its ends
-        for entry in broker.api.get(*path):
+        for entry in broker.api.get_list(*path, fields=_BOUND):
             if (
                 entry["routing_key"] == binding.routing_key
-                and ArgumentTable(entry["arguments"]) == binding.arguments
+                and ArgumentTable(entry.get("arguments") or {}) == binding.arguments
             ):
                 broker.api.delete(*path, entry["properties_key"])
 
@@ -560,8 +564,8 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
 def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
     """Return the consumer tags of each queue from the management API, which lists a new consumer after some seconds."""
     tags: dict[str, list[str]] = {queue: [] for queue in queues}
-    for entry in broker.api.get_list("consumers", broker.vhost, fields={"consumer_tag": str}):
-        queue = entry.get("queue", {}).get("name")
+    for entry in broker.api.get_list("consumers", broker.vhost, fields=_CONSUMER):
+        queue = (entry.get("queue") or {}).get("name")
         if queue in tags:
             tags[queue].append(entry["consumer_tag"])
     return tags

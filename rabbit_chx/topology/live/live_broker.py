@@ -5,12 +5,14 @@ Every call blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.checks import check_name
+from rabbit_chx.checks import check_name, is_finite
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.changes import PlannedChange
@@ -27,7 +29,20 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_records import RingRecord
 
 _ACCESS_REFUSED = 403
+#: JSON can write half of a surrogate pair, which no text has.
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_KINDS = {
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
 
+#: The shape of a JSON value: a type, the fields of an object, or a list with the shape of its entries. A field whose name ends with ``?`` may
+#: be missing or null; ``dict`` is any object; ``float`` is any number.
+Shape: TypeAlias = "type | Mapping[str, Shape] | list[Shape]"
 #: The objects that AMQP handles. Policies need the management API.
 AmqpObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition
 
@@ -125,18 +140,54 @@ def _permissions(subject: AmqpObject) -> str:
     return f"{needed}, read on it, and write on exchange {publishes_to}" if publishes_to else needed
 
 
+def shape_fault(value: Any, shape: Shape) -> tuple[str, object, str] | None:
+    """Return the place of the first value that has another shape, such as ``[3].arguments``, the value, and what it should be."""
+    if isinstance(shape, type):
+        return None if _is_of(value, shape) else ("", value, _KINDS[shape])
+    container = list if isinstance(shape, list) else dict
+    if not isinstance(value, container):
+        return "", value, _KINDS[container]
+    for place, there, inner in _inside(value, shape):
+        if fault := shape_fault(there, inner):
+            return f"{place}{fault[0]}", *fault[1:]
+    return None
+
+
+def _is_of(value: object, type_: type) -> bool:
+    if type_ is dict:
+        return isinstance(value, dict) or value == []  # older releases write an empty table as a list
+    if type_ is str:
+        return isinstance(value, str) and not _HALF_PAIR.search(value)
+    if type_ is float:
+        return is_finite(value) and abs(value) <= sys.float_info.max
+    return type(value) is type_
+
+
+def _inside(value: Any, shape: Mapping[str, Shape] | list[Shape]) -> Iterator[tuple[str, Any, Shape]]:
+    """Yield the place, the value and the shape of each value inside; a field that may be missing, and is, is left out."""
+    if isinstance(shape, list):
+        for number, entry in enumerate(value):
+            yield f"[{number}]", entry, shape[0]
+        return
+    for name, inner in shape.items():
+        key = name.removesuffix("?")
+        there = value.get(key)
+        if there is not None or key == name:
+            yield f".{key}", there, inner
+
+
 class ManagementApi(Protocol):
     """Requests below ``/api`` of the management plugin. A path is a sequence of unquoted segments."""
 
     def get(
-        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type] | None = None
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape] | None = None
     ) -> Any:  # JSON
-        """Return an object that has these fields with these types; None: any answer is accepted."""
+        """Return an object that has these fields with these shapes; None: any answer is accepted. Other shapes are refused."""
 
     def get_list(
-        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, type]
+        self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]
     ) -> list[dict[str, Any]]:
-        """Return a list of objects, each of which has these fields with these types."""
+        """Return a list of objects, each of which has these fields with these shapes."""
 
     def put(self, *path: str, body: object) -> None:
         """Create or update an object."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -38,7 +39,14 @@ from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.file.definitions import topology_content
 from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
-from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, check_declared_name, try_count
+from rabbit_chx.topology.live.live_broker import (
+    LiveBroker,
+    ManagementApi,
+    Shape,
+    check_declared_name,
+    shape_fault,
+    try_count,
+)
 from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
@@ -73,16 +81,30 @@ from rabbit_chx.topology.slots import queues_behind_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
-#: The required fields of the overview. Usually it also has the name of the cluster.
-OVERVIEW = {"rabbitmq_version": str}
+#: The fields of the overview. Usually it also has the name of the cluster.
+OVERVIEW: Mapping[str, Shape] = {
+    "rabbitmq_version": str,
+    "cluster_name?": str,
+    "exchange_types?": [{"name": str}],
+}
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 _PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
-# The required fields of the entries of a list.
-_NAMED = {"name": str}
-_EXCHANGE = {"name": str, "type": str}
-_BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
+# The fields of the entries of each list, and of the lists in which a definitions file can put odd names those that do not name (`_FIELDS`).
+_NAMED: Mapping[str, Shape] = {"name": str}
+_EXCHANGE: Mapping[str, Shape] = {"name": str, "type": str, "arguments?": dict, "policy?": str}
+_QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
+_BINDING: Mapping[str, Shape] = {
+    "source": str,
+    "destination": str,
+    "destination_type": str,
+    "routing_key": str,
+    "arguments?": dict,
+}
+_POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
+_NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
+_FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 #: The fields of the entries of a vhost that must be texts that AMQP carries.
 _FIELDS: dict[str, dict[str, Kind]] = {
     "exchange": {"name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG},
@@ -118,22 +140,24 @@ def read_topology(broker: LiveBroker) -> Topology:
     exchanges = objects.read(
         "exchange", _exchange, [entry for entry in entries if not is_own_exchange(entry["name"])]
     )
-    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields={})
+    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_QUEUE)
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
-    bindings = api.get_list("bindings", vhost, fields={})
+    bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
     content = topology_content(
         exchanges,
         objects.read("queue", _queue, queues),
         objects.read("binding", _binding, bindings),
-        objects.read("policy", _policy, api.get_list("policies", vhost, fields={})),
+        objects.read("policy", _policy, api.get_list("policies", vhost, fields=_POLICY)),
         release=release,
     )
     denied, unclear = _read_denied_features(api)
-    operators = objects.read("operator policy", _policy, api.get_list("operator-policies", vhost, fields={}))
+    operators = objects.read(
+        "operator policy", _policy, api.get_list("operator-policies", vhost, fields=_POLICY)
+    )
     sound = {queue.name for queue in content["queues"]}
-    named = {entry["name"]: entry for entry in queues if entry.get("name") in sound}
+    named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
     content["left_out"] = (*(finding.message for finding in objects.oddities), *content["left_out"])
     content["sources_left_out"] |= objects.sources_left_out
     topology = Topology(
@@ -142,11 +166,7 @@ def read_topology(broker: LiveBroker) -> Topology:
         operator_policies=tuple(operators),
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
-        exchange_types=frozenset(
-            str(type_.get("name"))
-            for type_ in overview.get("exchange_types") or ()
-            if isinstance(type_, dict)
-        ),
+        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
         denied_features=denied,
         unclear_features=unclear,
         oddities=tuple(objects.oddities),
@@ -157,7 +177,7 @@ def read_topology(broker: LiveBroker) -> Topology:
         messages={
             name: entry["messages"]
             for name, entry in named.items()
-            if isinstance(entry.get("messages"), int)  # not of a queue whose node is down
+            if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
     )
     topology = replace(
@@ -178,6 +198,7 @@ def read_topology(broker: LiveBroker) -> Topology:
 def _rings_by_records(topology: Topology, names: Iterable[str], broker: LiveBroker) -> dict[str, HashRing]:
     """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
     rings, records = {}, {**topology.records}
+    names = [name for name in names if name in topology.rings]  # a member may have a key that is no weight
     if any(name in records for exchange in names for name in record_names(exchange)):
         # An apply may have replaced records between the lists of exchanges and of bindings.
         again = records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
@@ -201,15 +222,13 @@ def _start_by(
 def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
     try:
-        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NAMED)
+        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     now = time.time()
     # A node without these columns has just started.
     return {
-        node["name"]: now - (uptime if isinstance(uptime := node.get("uptime"), int) else 0) / 1000
-        for node in nodes
-        if node.get("running", True)
+        node["name"]: now - (node.get("uptime") or 0) / 1000 for node in nodes if node.get("running", True)
     }
 
 
@@ -263,10 +282,11 @@ def _entry_fault(kind: str, entry: Mapping[str, Any]) -> str | None:
 def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
     """Read the default queue type of a vhost; None if the release has none, or if the user may not read it."""
     try:
-        answer = api.get("vhosts", vhost)
+        answer = api.get("vhosts", vhost, fields={"default_queue_type?": str})
     except (AccessRefusedError, NotFoundError):
         return None
-    return answer.get("default_queue_type") if isinstance(answer, dict) else None
+    default_type: str | None = answer.get("default_queue_type")
+    return default_type
 
 
 def _without_rings(topology: Topology, names: Collection[str]) -> Topology:
@@ -333,9 +353,10 @@ def _read_priorities(topology: Topology, api: ManagementApi, vhost: str) -> Mapp
     if not hashes or (topology.release or NEWEST).numbers < QUORUM_V8_SINCE:
         return {}
     query = {"columns": "name,messages_by_priority"}
+    fields: Mapping[str, Shape] = {"name": str, "messages_by_priority?": dict}
     return {
-        entry["name"]: tuple(sorted(map(int, entry["messages_by_priority"])))
-        for entry in api.get_list("queues", vhost, query=query, fields=_NAMED)
+        entry["name"]: tuple(sorted(int(name) for name in entry["messages_by_priority"] if name.isdecimal()))
+        for entry in api.get_list("queues", vhost, query=query, fields=fields)
         if entry.get("messages_by_priority")
     }
 
@@ -346,12 +367,12 @@ def _read_denied_features(api: ManagementApi) -> tuple[frozenset[str], frozenset
     Releases before 3.13 do not list them. 4.3 lists a state; before that, the phase is the default, which the configuration may change.
     """
     try:
-        listed = api.get_list("deprecated-features", fields={"name": str, "deprecation_phase": str})
+        listed = api.get_list("deprecated-features", fields=_FEATURE)
     except NotFoundError:
         return frozenset(), frozenset()
     except AccessRefusedError:
         return frozenset(), frozenset(DEPRECATED_FEATURES)
-    states = {feature["name"]: feature.get("state", feature["deprecation_phase"]) for feature in listed}
+    states = {feature["name"]: feature.get("state") or feature["deprecation_phase"] for feature in listed}
     unclear = frozenset(name for name, state in states.items() if state == "denied_by_default")
     allowed = ("permitted", "permitted_by_default")
     return frozenset(name for name, state in states.items() if state not in allowed) - unclear, unclear
@@ -419,7 +440,7 @@ class LiveExchange:
         self._file_record = file_record
         try:
             self._entry: dict[str, Any] = api.get(
-                "exchanges", vhost, name, fields={"type": str, "arguments": dict}
+                "exchanges", vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
             )
         except NotFoundError:
             raise NotFoundError(
@@ -443,9 +464,13 @@ class LiveExchange:
         return self._release or read_release(self._api)
 
     @property
+    def _arguments(self) -> Mapping[str, Any]:
+        return _table(self._entry, "arguments")
+
+    @property
     def hash_arguments(self) -> dict[str, str]:
         """The arguments that determine the hashed value: ``hash-header`` or ``hash-property``."""
-        return {name: value for name, value in self._entry["arguments"].items() if name in HASH_ARGUMENTS}
+        return {name: value for name, value in self._arguments.items() if name in HASH_ARGUMENTS}
 
     @cached_property
     def _binding_definitions(self) -> list[BindingDefinition]:
@@ -468,16 +493,13 @@ class LiveExchange:
         if self.policy_name is None:
             return {}
         policy = self._api.get("policies", self.vhost, self.policy_name, fields={"definition": dict})
-        definition: dict[str, Any] = policy["definition"]
-        return definition
+        return _table(policy, "definition")
 
     @property
     def alternate(self) -> str | None:
         """The alternate exchange, by argument or policy; None if it has none."""
-        name: str | None = self._entry["arguments"].get(ALTERNATE_EXCHANGE) or self.policy_definition.get(
-            ALTERNATE_EXCHANGE
-        )
-        return name
+        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
+        return name if isinstance(name, str) else None
 
     def check_type(self) -> None:
         """Refuse an exchange that is not of type ``x-consistent-hash``.
@@ -527,7 +549,7 @@ class LiveExchange:
             "name": f"^({'|'.join(map(re.escape, names))})$",
             "use_regex": "true",
         }
-        answer = self._api.get("exchanges", self.vhost, query=query, fields={"items": list})
+        answer = self._api.get("exchanges", self.vhost, query=query, fields={"items": [_EXCHANGE]})
         entries: list[dict[str, Any]] = answer["items"]
         return [entry for entry in entries if entry["name"] in names]
 
@@ -580,7 +602,7 @@ class LiveExchange:
         """
         if self.type == HASH_EXCHANGE:
             return self.slots.key_map()
-        definition = ExchangeDefinition(self.name, self.type, arguments=self._entry["arguments"])
+        definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)
         found = modulo_map_of(definition, self._binding_definitions, self.release, "read")
         if found is None:
             self._refuse_type(", or a super stream")
@@ -646,7 +668,7 @@ def _rate(entry: Mapping[str, Any], name: str) -> float | None:
     statistics = entry.get("message_stats")
     details = statistics.get(name) if isinstance(statistics, Mapping) else None
     rate = details.get("rate") if isinstance(details, Mapping) else None
-    return float(rate) if isinstance(rate, int | float) else None
+    return None if rate is None or shape_fault(rate, float) else float(rate)
 
 
 def modulo_map_of(
@@ -676,8 +698,10 @@ def is_super_stream(exchange: ExchangeDefinition) -> bool:
     return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
 
 
-def _partition_order(binding: BindingDefinition) -> tuple[bool, Any]:
-    return PARTITION_ORDER not in binding.arguments, binding.arguments.get(PARTITION_ORDER, 0)
+def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
+    order = binding.arguments.get(PARTITION_ORDER)
+    # The broker sorts terms, in which a number precedes any other.
+    return (0, order) if is_number(order) else (1, 0)
 
 
 def read_sharded_exchange(
@@ -735,15 +759,18 @@ def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dic
     while page <= pages:
         query = {"page": str(page), "page_size": str(_PAGE), "name": pattern, "use_regex": "true"}
         query |= _WITHOUT_STATISTICS
-        answer = api.get("queues", vhost, query=query, fields={"items": list, "page_count": int})
+        answer = api.get(
+            "queues", vhost, query=query, fields={"items": [{**_NAMED, **_QUEUE}], "page_count": int}
+        )
         queues += answer["items"]
-        page, pages = page + 1, answer["page_count"]
+        # A page that is not full is the last one, whatever number is given.
+        page, pages = page + 1, answer["page_count"] if len(answer["items"]) == _PAGE else 0
     return queues
 
 
 def _read_running_nodes(api: ManagementApi) -> tuple[str, ...] | None:
     try:
-        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=_NAMED)
+        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=_NODE)
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     return tuple(sorted(node["name"] for node in nodes if node.get("running")))

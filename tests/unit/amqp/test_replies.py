@@ -38,6 +38,8 @@ _JOURNAL = "'rabbit-chx.groups' in vhost '/'"
         (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'.", BrokerRefusedError, False),
         (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.", BrokerRefusedError, False),
         (406, "PRECONDITION_FAILED - cannot declare queue 'q': queue limit in vhost '/' (1) is reached", BrokerRefusedError, False),
+        (406, "PRECONDITION_FAILED - user_id property set to 'nobody' but authenticated user was 'guest'", BrokerRefusedError, False),
+        (406, "PRECONDITION_FAILED - invalid expiration 'soon': {leftover_string,\"soon\"}", BrokerRefusedError, False),
         (406, f"PRECONDITION_FAILED - stream queue {_JOURNAL} does not have a running replica on the local node", UnreachableError, True),
         (406, f"PRECONDITION_FAILED - queue {_JOURNAL} does not have a replica on the local node", UnreachableError, True),
         (530, f"{_NOT_ALLOWED}: connection limit (1) is reached", ConnectionLimitError, True),

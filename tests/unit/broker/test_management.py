@@ -86,6 +86,10 @@ STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
 @pytest.mark.parametrize("content", [b"", b"<html>", {"error": "e", "reason": "so\nit is"}, ["reason"], 5])
 def test_a_refusal(api: ScriptedApi, status: str, content: object) -> None:
     kind, remedy = STATUSES[status]
+    if status.startswith("404") and content in (b"<html>", 5):
+        kind, remedy = BrokerRefusedError, "the management API does not answer so"
+    elif status.startswith("404") and not content:
+        remedy = "check the path of the URL, or the name and the vhost"
     refused = error(api, page(status, content))
     assert type(refused) is kind
     assert refused.reply_code == int(status[:3])
@@ -292,7 +296,7 @@ def test_the_shape_of_a_list(api: ScriptedApi, answer: object, fits: bool) -> No
     if fits:
         assert management.get_list("queues", "/", fields={"name": str}) == answer
         return
-    says = "the answer to GET queues// is not a list of objects with name: check that the URL"
+    says = "the answer to GET queues// is not a list of objects with name: .*, not .*: check that the URL"
     with pytest.raises(BrokerRefusedError, match=says):
         management.get_list("queues", "/", fields={"name": str})
 
@@ -315,9 +319,32 @@ def test_the_shape_of_an_object(api: ScriptedApi, answer: object, fits: bool) ->
     if fits:
         assert management.get("overview", fields={"rabbitmq_version": str}) == answer
         return
-    says = "the answer to GET overview is not an object with rabbitmq_version: check that the URL"
+    says = "the answer to GET overview is not an object with rabbitmq_version: .*, not .*: check that the URL"
     with pytest.raises(BrokerRefusedError, match=says):
         management.get("overview", fields={"rabbitmq_version": str})
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "says"),
+    [
+        ({"error": "Object Not Found", "reason": "Not Found"}, NotFoundError, "check the name and the vhost"),
+        (b"", NotFoundError, "check the path of the URL, or the name and the vhost"),
+        (
+            b"<html><title>404 Not Found</title></html>",
+            BrokerRefusedError,
+            "the management API does not answer so",
+        ),
+        ({"detail": "Not Found"}, BrokerRefusedError, "the management API does not answer so"),
+    ],
+)
+def test_what_another_server_does_not_find_is_not_a_missing_object(
+    api: ScriptedApi, content: object, kind: type[Exception], says: str
+) -> None:
+    api.scripts[""] = page("404 Not Found", content)
+    with pytest.raises(kind, match=says) as caught:
+        Management(api.url).get("overview")
+    assert type(caught.value) is kind
+    assert ("permissions" in str(caught.value)) is (kind is NotFoundError)
 
 
 def test_changes(api: ScriptedApi) -> None:

@@ -71,6 +71,29 @@ def test_a_refused_certificate_has_the_same_message_before_and_after_the_handsha
     assert failures.refused_certificate("", ConnectionResetError("reset")) is None
 
 
+@pytest.mark.parametrize(
+    ("code", "words", "remedy"),
+    [
+        (9, "certificate is not yet valid", "check the clocks"),
+        (10, "certificate has expired", "it has expired: renew it on the broker"),
+        (20, "unable to get local issuer certificate", "give its CA with cacertfile"),
+        (62, "Hostname mismatch, certificate is not valid for 'h'.", "give one with server_name_indication"),
+    ],
+)
+def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str, remedy: str) -> None:
+    cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    cause.verify_code, cause.verify_message = code, words
+    said = str(failures.refused_certificate("amqps://h", cause))
+    assert f"the broker's certificate is not accepted ({words}): " in said
+    assert remedy in said
+    assert ("cacertfile" in said) is (code == 20)
+
+
+def test_our_certificate_that_has_expired_is_renewed() -> None:
+    said = failures.refused_certificate("amqps://h", ssl.SSLError(1, "tlsv1 alert certificate expired"))
+    assert "renew it" in str(said)
+
+
 def test_an_address_in_memory_is_not_shown() -> None:
     said = str(
         failures.invalid_bytes(

@@ -32,3 +32,16 @@ def test_each_pin_has_hashes_and_no_address() -> None:
     assert len(parts) == len(PINS)
     assert all("--hash=sha256:" in part for part in parts)
     assert "://" not in TEXT
+
+
+def test_a_page_installs_the_pandas_that_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = (Requirement(one) for one in project["optional-dependencies"]["spark"] if "pandas" in one)
+    lines = [line for page in ROOT.glob("docs/**/*.md") for line in page.read_text().splitlines()]
+    installs = [line for line in lines if "pip install" in line and "pandas" in line]
+    assert installs
+    for line in installs:
+        named = re.search(r"'(pandas[^']*)'", line)
+        assert named is not None, f"{line}: pandas 3 is installed, which PySpark 4.3 does not support"
+        assert not Requirement(named[1]).specifier.contains("3.0.0")
+        assert not wanted.specifier.contains("3.0.0")

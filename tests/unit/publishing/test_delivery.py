@@ -37,7 +37,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Open, Sleep, Step, drive
+from rabbit_chx.publishing.delivery import Open, Sleep, Step, closing_error, drive
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
@@ -284,6 +284,15 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
     assert (report.confirmed, report.nacked, report.republished) == (2, 1, 2)
     assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"], ["b", "c"]]
     assert broker.slept == [0.0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["user_id property set to 'nobody' but authenticated user was 'guest'", "a text of a later release"],
+)
+def test_a_406_of_a_publish_is_about_the_message(text: str) -> None:
+    cause = error_for(406, f"PRECONDITION_FAILED - {text}", where="amqp://broker")
+    assert type(closing_error(cause, "row 5", "x")) is ChannelClosedError
 
 
 def test_an_expired_token_is_no_fault_of_a_row() -> None:
