@@ -52,6 +52,10 @@ class Store:
         found = self._db.execute("select generation, next from counts where stream = ?", (stream,)).fetchone()
         return found or (-1, 0)
 
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
     @property
     def rows(self) -> int:
         """The number of all rows."""
@@ -82,9 +86,8 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def shared(url: str, rows: int) -> int:
+async def shared(url: str, rows: int, store: Store) -> int:
     """Publish rows twice, before and after a member leaves; return the number of counted rows."""
-    store = Store()
 
     def publish() -> None:
         for stream in STREAMS:
@@ -118,7 +121,8 @@ def run(broker: RunningBroker, rows: int) -> int:
     with closing(open_any(settings_of(broker.stream_url))) as connection:
         for stream in STREAMS:
             connection.create_stream(stream)
-    return asyncio.run(shared(broker.stream_url, rows))
+    with closing(Store()) as store:
+        return asyncio.run(shared(broker.stream_url, rows, store))
 
 
 def main() -> int:
