@@ -105,7 +105,7 @@ def test_a_spark_row_changes_file_92_times_at_most() -> None:
     assert len(set(files)) <= 30
 
 
-def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
+def test_a_stream_row_to_spark_changes_file_84_times_at_most() -> None:
     """The driver's part and a task's, each with a connection. Of each function the first call counts."""
     types = {"key": BinaryType(), "value": BinaryType(), "stream": StringType(), "offset": LongType()}
     schema = StructType([StructField(name, kind) for name, kind in types.items()])
@@ -122,7 +122,7 @@ def test_a_stream_row_to_spark_changes_file_80_times_at_most() -> None:
     with ListeningNode(chunks_of(2)) as node:
         read()
         files = min((files_of(read, once=True) for _ in range(5)), key=len)
-    assert len(files) - 1 <= 80
+    assert len(files) - 1 <= 84  # three for the check of the process that reads
 
 
 def test_a_plan_of_one_added_queue_changes_file_220_times_at_most() -> None:

@@ -142,7 +142,7 @@ def test_the_tool_is_run_if_the_api_does_not_tell(status: str, tool: str, tmp_pa
     ran = tmp_path / "ran"
     ran.touch()
     with ScriptedApi() as api:
-        api.scripts["health"] = page(status, {})
+        api.scripts["health"] = page(status, {"error": "Object Not Found", "reason": "Not Found"})
         await_startup(api.url, ("sh", "-c", 'echo "$@" >"$0"', str(ran)), 5)
     assert api.requests[0][0] == "GET /api/health/checks/is-in-service HTTP/1.1"
     assert ran.read_text() == tool

@@ -33,7 +33,7 @@ class Script:
         self.asked: list[tuple[str, ...]] = []
         self.api = self
 
-    def get(self, *path: str) -> Any:
+    def get_list(self, *path: str, fields: object) -> Any:  # noqa: ARG002
         self.asked.append(("get", *path))
         if self._listed is None:
             raise NotFoundError("no queue")

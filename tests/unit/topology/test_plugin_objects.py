@@ -67,7 +67,8 @@ class Federated(ModelClient):
 
     def _listed(self, kind: str, *path: str) -> Any:
         listed = super()._listed(kind, *path)
-        return [*listed, *{"exchanges": EXCHANGES, "queues": QUEUES, "bindings": BINDINGS}.get(kind, [])]
+        of_link = {"exchanges": EXCHANGES, "queues": QUEUES, "bindings": BINDINGS}
+        return [*listed, *of_link[kind]] if kind in of_link else listed
 
 
 def linked(ring: HashRing | None = None) -> Topology:
