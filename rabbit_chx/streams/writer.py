@@ -45,14 +45,16 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import (
     AccessRefusedError,
+    BrokerRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     MismatchError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
+from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
@@ -342,7 +344,7 @@ class StreamWriter:
         )
         self._connection = connection
         connection.request_timeout_s = min(self._confirm_timeout_s, remaining_s)
-        connection.declare_publisher(0, self.stream, self._name)
+        self._declare(connection, 0, self._name)
         if self._name is not None:
             self._claimed_id = connection.publisher_sequence(self._name, self.stream)
             if self._claimed_id < self._confirmed_id:
@@ -361,6 +363,24 @@ class StreamWriter:
         self._connection_count += 1
         self._next_note_at = 0.0
         connection.request_timeout_s = self._confirm_timeout_s
+
+    def _declare(self, connection: StreamConnection, publisher_id: int, reference: str | None) -> None:
+        """Declare a publisher whose id and name are new on this connection; an alarm of the broker counts as an outage.
+
+        With a new id and name, code 17 means a resource alarm (rabbitmq-server, rabbit_stream_reader.erl, ``handle_frame_post_auth``,
+        declare_publisher). Other commands answer it to wrong arguments.
+        """
+        try:
+            connection.declare_publisher(publisher_id, self.stream, reference)
+        except BrokerRefusedError as cause:
+            if cause.reply_code != Code.PRECONDITION_FAILED:
+                raise
+            raise UnreachableError(
+                f"{connection.where}: the broker takes no publisher of stream {self.stream!r} ({code_in_words(Code.PRECONDITION_FAILED)}): "
+                "probably a disk or memory alarm is on: look at rabbitmq-diagnostics alarms, and free disk or memory there",
+                queue=self.stream,
+                reply_code=cause.reply_code,
+            ) from cause
 
     def _lose_connection(self, cause: RabbitChxError) -> None:
         """Close the connection after an error, and schedule the next attempt; raise the error if it is permanent or too late."""
@@ -514,7 +534,7 @@ class StreamWriter:
             "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
             self.stream, stop - start, self._rows.ids[start], reference, extra={"queue": self.stream},
         )  # fmt: skip
-        self._connection.declare_publisher(level, self.stream, reference)
+        self._declare(self._connection, level, reference)
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
         self._store(level, start, stop, claimed_id)
         self._connection.delete_publisher(level)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pika
 import pytest
+from broker_alarms import disk_alarm
 from exchange_types import CHX
 from super_streams import create_super_stream
 from tcp_proxy import Proxy
@@ -317,3 +318,26 @@ def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
 
 
 # -- rows that an AMQP client has copied into the stream, with their message ids
+
+
+@pytest.mark.restarts
+@pytest.mark.chx_broker(restartable=True)
+@pytest.mark.usefixtures("connection")
+def test_a_publisher_that_opens_during_a_disk_alarm_waits(vhost: RunningBroker) -> None:
+    def publish(timeout_s: float) -> None:
+        with StreamPublisher(
+            vhost.stream_url, stream="s", name="load", reconnect_timeout_s=timeout_s
+        ) as publisher:
+            publisher.publish_many(*texts(rows=100)[:2], ids=texts(rows=100)[2])
+
+    with disk_alarm(vhost):
+        time.sleep(2)
+        with pytest.raises(PublishError, match=r"disk or memory alarm.*gave up after"):
+            publish(1.0)
+        waiting = threading.Thread(target=publish, args=(60.0,))
+        waiting.start()
+        waiting.join(5)
+        assert waiting.is_alive()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    check_once(vhost, 100)
