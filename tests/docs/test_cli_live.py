@@ -141,5 +141,7 @@ def test_the_example_prints_the_output_of_the_page(
         "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1, of 16 rows that were read; rows that were written before",
         "replay user-7 --": "rabbit-chx: 4 rows in trips-1, of 16 rows that were read; rows that were written before",
         "arrange": "rabbit-chx: orders: 30.772% of the keys move",
+        "ring list": "rabbit-chx: stored on the broker: the order of orders, in exchange rabbit-chx.ring.NAME",
+        "ring check": "rabbit-chx: stored on the broker: the order of orders, in exchange rabbit-chx.ring.NAME",
     }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())
