@@ -101,8 +101,9 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring; if it has no record, its order is stored on the broker (from 4.3 on). Without
-    it the ring is that of its record, or assumed from the bindings. If the ring has slots, --management-url adds the queue of each slot and the share of each queue.
+    --ring-via reads the true ring, and stores its order on the broker if there is no record (from 4.3 on). Without
+    --ring-via the ring comes from its record, or is assumed from the bindings. If the ring has slots,
+    --management-url adds the queue of each slot and the share of each queue.
 
     stderr reports holes, and with --management-url differences from the bindings.
     """
@@ -215,8 +216,9 @@ def list_rings(
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
     Without --ring-via the rings are those of the records on the broker, or assumed from the bindings. Assumed
-    rings are not checked. The order of rings that are read and have no record is stored (from 4.3 on). Without such an exchange the exit code is 2, and stderr says whether the plugin, the
-    vhost or a permission is missing.
+    rings are not checked. --ring-via stores the order of rings without a record on the broker (from 4.3 on).
+    Without such an exchange the exit code is 2, and stderr says whether the plugin, the vhost or a permission is
+    missing.
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]

@@ -158,6 +158,7 @@ def _apply_recorded(
 
     Raises:
         PlanOutdatedError: another program changes the vhost.
+        MismatchError: another program has bound other members meanwhile.
         AccessRefusedError: a record exists, and the user may not replace it.
     """
     name = declaration.exchange.name
@@ -171,7 +172,10 @@ def _apply_recorded(
     )
     planned = plan(wanted, live, propose=False)
     if not {change.action for change in planned.changes} <= {"create", "bind"}:
-        raise PlanOutdatedError(f"exchange {name!r} has changed meanwhile: declare it again")
+        raise MismatchError(
+            f"exchange {name!r} has changed meanwhile, and is not the beginning of what is wanted: {_REMEDY}",
+            exchange=name,
+        )
     try:
         return apply_plan(planned, broker, Permission(moved=1.0), lambda *_: None)
     except ApplyError as error:
