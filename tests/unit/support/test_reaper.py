@@ -20,7 +20,8 @@ import subprocess, sys, time
 sys.path.insert(0, sys.argv[2])
 from reaper import Reaper
 reaper = Reaper("server", sys.argv[1])
-server = subprocess.Popen(["sh", "-c", "echo $$ >server.pid; exec sleep 1000"], cwd=sys.argv[1], start_new_session=True)
+program = f"{sys.argv[3]}; echo $$ >server.pid || exit 1; exec sleep 1000"  # as the program of a local server
+server = subprocess.Popen(["sh", "-c", program], cwd=sys.argv[1], start_new_session=True)
 print(server.pid, flush=True)
 time.sleep(1000)
 """
@@ -41,6 +42,13 @@ def runs(pid: int) -> bool:
     return False
 
 
+def wait_until_written(file: Path) -> None:
+    deadline = time.monotonic() + 15
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < deadline, f"{file} was not written"
+        time.sleep(0.05)
+
+
 def wait_until_gone(pid: int, folder: Path) -> None:
     deadline = time.monotonic() + 15
     while runs(pid) or folder.exists():
@@ -48,12 +56,15 @@ def wait_until_gone(pid: int, folder: Path) -> None:
         time.sleep(0.05)
 
 
-def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path) -> None:
+@pytest.mark.parametrize("before", [":", "sleep 1"], ids=["running", "not yet begun"])
+def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path, before: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(folder), SUPPORT], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER, str(folder), SUPPORT, before], stdout=subprocess.PIPE, text=True
     ) as owner:
         assert owner.stdout is not None
         server = int(owner.stdout.readline())
         assert runs(server)
+        if before == ":":
+            wait_until_written(folder / "server.pid")
         owner.kill()
     wait_until_gone(server, folder)
