@@ -356,15 +356,17 @@ def check_topology(
         help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
     ),
     ignored: tuple[str, ...] = _ignore(),
+    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
-    """Compare the rings with their bindings, and the live topology with FILE. Nothing is changed.
+    """Compare the rings with their bindings, and the live topology with FILE. Nothing of it is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
     requires their rings: by --ring-via, because only the buckets show the order of a ring, or by the records on
-    the broker. A definitions file has no order.
+    the broker. A definitions file has no order. The order of rings that --ring-via reads and that have no record is
+    stored on the broker.
 
     The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
@@ -379,7 +381,7 @@ def check_topology(
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        return check(_topology(live), wanted, file=file)
+        return check(_topology(live, is_recorded=not no_record), wanted, file=file)
 
     live = broker.live()
     return _outcome(live, output, checked, file=file, ignored=ignored)
@@ -444,7 +446,7 @@ def check_ring(
     messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
     fix. Only `topology check` checks the order of a ring. An x-modulus-hash exchange has no ring: its
     bindings and queues are checked, without --ring-via. The order of rings that --ring-via reads and that have no
-    record is stored on the broker (from 4.3 on), for everybody who reads the management API.
+    record is stored on the broker, for everybody who reads the management API.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.

@@ -9,7 +9,6 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.command import option, say
 from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.ring_records import records_of
 
@@ -30,15 +29,8 @@ def unrecorded_rings(live: Topology) -> dict[str, HashRing]:
 
 
 def store_read_rings(rings: Mapping[str, HashRing], broker: Broker) -> None:
-    """Store the order of rings that a ring source has read, unless the broker has a record, and say so.
-
-    On Mnesia nothing is stored: a restart may have changed the order before it was read, and a record would hide that.
-    """
-    read = {
-        name: ring
-        for name, ring in rings.items()
-        if ring.provenance == "read" and ring.release.follows(RESTART_KEEPS)
-    }
+    """Store the order of rings that a ring source has read, unless the broker has a record, and say so."""
+    read = {name: ring for name, ring in rings.items() if ring.provenance == "read"}
     if not read:
         return
     try:

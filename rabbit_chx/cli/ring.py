@@ -101,7 +101,7 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
 
-    --ring-via reads the true ring, and stores its order on the broker if there is no record (from 4.3 on). Without
+    --ring-via reads the true ring, and stores its order on the broker if there is no record. Without
     --ring-via the ring comes from its record, or is assumed from the bindings. If the ring has slots,
     --management-url adds the queue of each slot and the share of each queue.
 
@@ -216,7 +216,7 @@ def list_rings(
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
 
     Without --ring-via the rings are those of the records on the broker, or assumed from the bindings. Assumed
-    rings are not checked. --ring-via stores the order of rings without a record on the broker (from 4.3 on).
+    rings are not checked. --ring-via stores the order of rings without a record on the broker.
     Without such an exchange the exit code is 2, and stderr says whether the plugin, the vhost or a permission is
     missing.
     """
@@ -352,7 +352,11 @@ def record_rings(
         stored = {
             name: [r for r in records_of(name, live.records) if isinstance(r, RingRecord)] for name in rings
         }
-        new = {name: ring for name, ring in rings.items() if not has_record(live, made[name], live.start)}
+        new = {
+            name: ring
+            for name, ring in rings.items()
+            if any(record.adopted for record in stored[name]) or not has_record(live, made[name], live.start)
+        }
         for name in new:
             if any(_differs(record, made[name]) for record in stored[name]) and not _agreed(
                 name, stored[name][0], yes=yes

@@ -112,6 +112,8 @@ class RingRecord:
         writer: the user, the host and the program.
         start: the broker when the record was written.
         transient: the destinations that a restart deletes; from 4.3 on their buckets stay.
+        adopted: True: a command has read the order on Mnesia, where there was no record, so whether the start before that changed the
+            order is not known.
     """
 
     exchange: str
@@ -122,6 +124,7 @@ class RingRecord:
     writer: str = ""
     start: BrokerStart = BrokerStart()
     transient: tuple[Destination, ...] = ()
+    adopted: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -443,6 +446,7 @@ def _content(record: RingRecord) -> dict[str, Any]:
         if start.nodes is None
         else {name: round(time, 1) for name, time in start.nodes.items()},
         "transient": [place_to_json(place) for place in record.transient],
+        **({"adopted": True} if record.adopted else {}),
     }
 
 
@@ -508,6 +512,7 @@ def _record_of(content: Any) -> RingRecord:
             None if nodes is None else {str(n): float(t) for n, t in nodes.items()},
         ),
         tuple(destination_from_json(place) for place in content["transient"]),
+        adopted=content.get("adopted") is True,
     )
 
 

@@ -47,7 +47,9 @@ def why_order_unknown(live: Topology, name: str) -> str:
     """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     ring = live_ring.ring
-    if ring.provenance == "recorded" or recorded_ring(live, name) is not None:
+    found = recorded_ring(live, name)
+    adopted = found is not None and found[0].adopted and found[0].start.mark == live.start.mark
+    if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
         return "no file and no record to compare it with"
@@ -56,10 +58,10 @@ def why_order_unknown(live: Topology, name: str) -> str:
     time = _time_of(live.start)
     when = f" ({time})" if time else ""
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
-    return (
-        f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; "
-        "the command ring record keeps it from now on"
-    )
+    remedy = "the command ring record keeps it from now on"
+    if adopted and found is not None:
+        remedy = f"the order is that of {found[0].about}, and the command ring record accepts it"
+    return f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; {remedy}"
 
 
 def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:

@@ -98,6 +98,11 @@ class _Store:
         self._transient = [queue.name for queue in live.queues if not queue.durable or queue.exclusive]
         self._names: dict[str, list[str]] = {}
         self._live_names = {*live.records}
+        self._adopted = {
+            record.exchange
+            for record in live.records.values()
+            if isinstance(record, RingRecord) and record.adopted and record.start.mark == live.start.mark
+        }
 
     def names(self, exchange: str) -> list[str]:
         """Return the names of the exchanges that contain the record of an exchange."""
@@ -105,12 +110,13 @@ class _Store:
             self._names[exchange] = [name for name in record_names(exchange) if name in self._live_names]
         return self._names[exchange]
 
-    def signed(self, record: RingRecord) -> RingRecord:
-        """Return a record with the time, the writer and the start of the broker."""
+    def signed(self, record: RingRecord, *, adopted: bool | None = None) -> RingRecord:
+        """Return a record with the time, the writer and the start of the broker. By default it is adopted if the former one is."""
         bound = (*(record.state.bindings or ()), *(step.binding for step in record.steps))
         return replace(
             _signed(record, self.start),
             transient=tuple(transient_places((place for place, _ in bound), self._transient)),
+            adopted=record.exchange in self._adopted if adopted is None else adopted,
         )
 
     def declaration(self, record: RingRecord) -> Operation | None:
@@ -509,7 +515,7 @@ def record_rings(
     Args:
         expected: the rings by their exchanges, as `read_topology` returned them, or observed.
         broker: the broker.
-        keep: True: leave out exchanges that have a record.
+        keep: True: leave out exchanges that have a record; on Mnesia the new ones are adopted.
 
     Raises:
         PlanOutdatedError: a ring has changed, or another connection applies a plan.
@@ -521,7 +527,8 @@ def record_rings(
         live = read_topology(broker)
         if keep:
             expected = {name: ring for name, ring in expected.items() if not records_of(name, live.records)}
-        return _record(expected, live, broker)
+        sorts = live.release is not None and not live.release.follows(RESTART_KEEPS)
+        return _record(expected, live, broker, adopted=keep and sorts)
     finally:
         unlock(broker)
 
@@ -544,7 +551,9 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         unlock(broker)
 
 
-def _record(expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker) -> dict[str, RingRecord]:
+def _record(
+    expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker, *, adopted: bool
+) -> dict[str, RingRecord]:
     store, records = _Store(live, broker), {}
     for name, ring in expected.items():
         if not ring.ground.is_certain:
@@ -556,7 +565,7 @@ def _record(expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker
         if live.rings.get(name) != ring:
             raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
         store.mark_start()
-        record = store.signed(settled_of(live, name))
+        record = store.signed(settled_of(live, name), adopted=adopted)
         operations = store.settlement(record)
         if operations is None:
             raise InputError(
