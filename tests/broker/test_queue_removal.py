@@ -15,9 +15,10 @@ from changed_site import ChangedSite, changed_site
 from few_seeds import few_seeds
 from numbered_load import numbered_load
 
-from rabbit_chx import Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ApplyError
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.testing import RunningBroker
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
@@ -116,7 +117,10 @@ def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, typ
     for _ in range(2):
         with pytest.raises(ApplyError, match=says):
             site.apply(two, drain_s=1.0)
-    live = site.live()
+    with Broker(site.broker.url, site.broker.management_url) as broker:  # without a ring source
+        live = broker.topology()
+    assert live.rings["events"].ground == Ground("recorded")
+    assert live.rings["events"].buckets == site.live().rings["events"].buckets
     assert "events.3" in {queue.name for queue in live.queues}
     assert live.rings["events"].destinations == ("events.1", "events.2")
     site.channel.queue_purge("events.3")
