@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -13,7 +14,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
-from rabbit_chx.checks import check_share
+from rabbit_chx.checks import check_share, is_number, shown
 from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
@@ -103,6 +104,10 @@ class _Connected:
 
 def _ignore_progress(_done: int, _total: int) -> None:
     """Ignore the progress of `apply`."""
+
+
+def _ignore_wait(_sentence: str) -> None:
+    """Ignore what `apply` waits for."""
 
 
 class Broker:
@@ -400,7 +405,9 @@ class Broker:
         allow_unlink: bool = False,
         hand_over: HandOverLevel = "parked",
         records: bool = True,
+        drain_s: float = 60.0,
         progress: Callable[[int, int], None] = _ignore_progress,
+        waiting: Callable[[str], None] = _ignore_wait,
     ) -> Applied:
         """Perform the changes of a plan in order, and compare the rings afterwards.
 
@@ -410,17 +417,22 @@ class Broker:
         queue prevents others from applying a plan. After an interruption, make another plan and apply it: it contains the remaining
         changes. Messages in the parking queues of exchanges with slots are published again.
 
+        A queue is unbound before it is deleted. Its consumers then have `drain_s` seconds to empty it. A queue that is not empty then is left
+        unbound, with its messages and consumers, and the error is an ApplyError.
+
         Args:
             plan: the plan, of :func:`rabbit_chx.topology.plan`.
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
-            allow_loss: permits deleting queues that have messages or consumers.
+            allow_loss: permits deleting queues that have messages or consumers, without a wait.
             allow_vhost: permits another vhost than the wanted topology names.
             allow_unlink: permits cutting federation links.
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
+            drain_s: the time in seconds in which consumers must empty the queues that the plan deletes.
             progress: called with the number of completed changes, and of all.
+            waiting: called with a sentence that names the queues that are not empty yet, every five seconds.
 
         Returns:
             The completed changes, and the rings afterwards.
@@ -432,16 +444,19 @@ class Broker:
             ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the broker is not open, `plan` is not a plan, a share is not from 0 to 1, or `hand_over` is unknown.
+            InputError: the broker is not open, `plan` is not a plan, a share is not from 0 to 1, `drain_s` is negative or
+                infinite, or `hand_over` is unknown.
         """
         if allow_moved is not None:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
+        if not is_number(drain_s) or not 0 <= drain_s < math.inf:
+            raise InputError(f"drain_s is {shown(drain_s)}: give a number of seconds from 0")
         permission = Permission(
-            allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink
+            allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink, drain_s
         )
-        return apply_plan(plan, self._live, permission, progress)
+        return apply_plan(plan, self._live, permission, progress, waiting)
 
     def record(self, rings: Mapping[str, HashRing], *, keep: bool = False) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.

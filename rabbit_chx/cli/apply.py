@@ -42,6 +42,8 @@ _CODES: dict[ApplyState, int] = {
 }
 #: The versions of plan files; their checksum has the same meaning.
 _PLAN_VERSIONS = (1, 2)
+#: The largest --drain, in seconds: one day.
+MAX_DRAIN_S = 86_400
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
 
@@ -140,7 +142,16 @@ class ApplyOptions:
         help="The share of keys that may move in each ring, 0 to 1.",
     )
     allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
-    allow_loss: bool = option(is_flag=True, help="Also delete queues that contain messages.")
+    allow_loss: bool = option(
+        is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
+    )
+    drain: float = option(
+        type=Number(0, MAX_DRAIN_S),
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+        help="The time in which consumers must empty the queues that are deleted, after these are unbound.",
+    )
     allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
     allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
     hand_over: HandOverLevel = option(
@@ -200,6 +211,9 @@ def apply(
     The broker keeps a record of the order of each ring, in an exchange rabbit-chx.ring.NAME: later commands need
     neither rabbitmqctl nor a file.
 
+    A queue is unbound before it is deleted, and its consumers empty it. A queue that is not empty after --drain
+    seconds, or has messages and no consumers, is left unbound: the exit code is 3.
+
     After an interruption, apply the file again: the rest is planned from the live topology.
 
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
@@ -245,6 +259,12 @@ def apply(
         if asks and not agreed(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
+        if not given.allow_loss and any(
+            change.action == "delete" and change.kind == "queue" for change in plan.changes
+        ):
+            say(
+                f"queues are unbound before they are deleted; their consumers have {given.drain:g} s to empty them (--drain)"
+            )
         done = _applied(opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 
@@ -262,6 +282,7 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
             allow_unlink=given.allow_unlink,
             hand_over=given.hand_over,
             records=not given.no_record,
+            drain_s=given.drain,
         )
     except ApplyError as error:
         say(str(error))
@@ -295,7 +316,7 @@ def apply_shown(
             counting(count)
 
         try:
-            applied = opened.apply(plan, progress=progress, **permissions)
+            applied = opened.apply(plan, progress=progress, waiting=say, **permissions)
         except KeyboardInterrupt:
             say(
                 f"at least {done:,} of {plural(size, 'change')} were done: run the command again for the others"

@@ -110,6 +110,8 @@ class _Client(ModelClient):
             raise refused(self.where, Operation("declare", QueueDefinition(queue)), 403, text)
 
     def _listed(self, kind: str, *path: str) -> Any:
+        if kind == "queues" and len(path) > 1:
+            return {"messages": self._commands.messages.get(path[-1], 0)}
         listed = super()._listed(kind, *path)
         if kind == "queues":
             return [{**entry, "messages": self._commands.messages.get(entry["name"], 0)} for entry in listed]

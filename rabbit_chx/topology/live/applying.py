@@ -10,12 +10,14 @@ types. So a binding with arguments may remain after an unbind that reported no e
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -27,6 +29,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -66,6 +69,8 @@ from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 _BATCH_SIZE = 100
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
+#: While queues are drained, the wait is reported every five seconds.
+_LOOKS_PER_NOTE = 10
 _NOT_FOUND = 404
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
@@ -111,6 +116,7 @@ class Permission:
         records: False: the order of the rings is not stored on the broker.
         vhost: permits another vhost than the topology names.
         unlink: permits cutting federation links.
+        drain_s: the time in seconds in which consumers must empty the queues that the plan deletes.
     """
 
     moved: float | None = None
@@ -120,12 +126,39 @@ class Permission:
     records: bool = True
     vhost: bool = False
     unlink: bool = False
+    drain_s: float = 60.0
+
+
+class _QueueLeftError(BrokerRefusedError):
+    """A queue that is to be deleted is not empty. It is unbound, and keeps its messages and consumers."""
+
+    @classmethod
+    def of(cls, queue: str, counts: QueueCounts, when: str) -> _QueueLeftError:
+        messages = plural(counts.messages, "message")
+        if not counts.consumers:
+            return cls(
+                f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
+                "start a consumer, or allow the loss with --allow-loss, and run it again",
+                queue=queue,
+            )
+        return cls(
+            f"queue {queue} still has {messages} and {plural(counts.consumers, 'consumer')} {when}: it is unbound "
+            "and was not deleted; run it again",
+            queue=queue,
+        )
 
 
 def apply_plan(
-    plan: Plan, broker: LiveBroker, permission: Permission, progress: Callable[[int, int], None]
+    plan: Plan,
+    broker: LiveBroker,
+    permission: Permission,
+    progress: Callable[[int, int], None],
+    waiting: Callable[[str], None] = lambda _: None,
 ) -> Applied:
-    """Apply a plan. `progress` is called with the number of completed changes, first 0, and the number of all changes.
+    """Apply a plan.
+
+    `progress` is called with the number of completed changes, first 0, and the number of all changes; `waiting` with a sentence that says
+    which queues are drained, every five seconds.
 
     Raises:
         PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
@@ -140,9 +173,9 @@ def apply_plan(
         )
     lock(broker)
     try:
-        live, consumed = _check_plan(plan, broker, permission)
+        live, drained = _check_plan(plan, broker, permission)
         keeper = RingKeeper(plan, live, broker, records=permission.records)
-        applied = _apply_checked(plan, broker, permission, progress, keeper, consumed=consumed)
+        applied = _apply_checked(plan, broker, permission, progress, keeper, waiting=waiting, drained=drained)
     except RabbitChxError:
         _unlock(plan, broker)
         raise
@@ -159,7 +192,7 @@ def _unlock(plan: Plan, broker: LiveBroker) -> None:
 def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple[Topology, frozenset[str]]:
     """Refuse a plan that is outdated or exceeds the permissions.
 
-    Return the live topology, and the empty queues with consumers that the plan deletes.
+    Return the live topology, and the queues that are drained before the plan deletes them.
     """
     live = read_topology(broker)
     current = make_plan(plan.wanted, live, propose=False)
@@ -176,10 +209,10 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
             allow_unlink=permission.unlink,
         )
     )
-    consumed: dict[str, int] = {}
+    drained: list[str] = []
     if not permission.loss:
-        losses, consumed = _find_losses(plan, live, broker)
-        refusals += losses + _find_unacknowledged(consumed, broker)
+        losses, drained = _find_losses(plan, live, broker)
+        refusals += losses
     if permission.hand_over == "in-order":
         hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
         queues = (queue for hand_over in hand_overs for queue in (hand_over.old, hand_over.new))
@@ -192,7 +225,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
             refusals,
         )
     _check_sendable(plan.changes, broker)
-    return live, frozenset(consumed)
+    return live, frozenset(drained)
 
 
 def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
@@ -205,13 +238,14 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], dict[str, int]]:
-    """Return a refusal for each deleted or replaced queue that may lose messages, and the consumer count of each empty deleted queue.
+def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
+    """Return a refusal for each queue whose messages a plan would lose, and the deleted queues that are drained first.
 
+    A replaced queue is not drained: until it is declared again, its messages would be unroutable, or routed to other queues.
     AMQP counts ready messages only. The management API also counts unacknowledged messages, some seconds late.
     """
     refusals = []
-    consumed: dict[str, int] = {}
+    drained = []
     live_queues = {queue.name for queue in live.queues}
     for change in plan.changes:
         subject = change.live
@@ -220,7 +254,7 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
         if subject.name not in live_queues:
             continue  # a stand-in, which the plan declares to remove its buckets
         if subject.name in plan.parking_queues.values():
-            continue  # it is drained first
+            continue  # its messages are published again first
         if subject.type == "stream":
             refusals.append(uncounted_loss(subject.name))
             continue
@@ -230,29 +264,60 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
             if error.reply_code != _NOT_FOUND:
                 raise
             continue
-        listed = live.messages.get(subject.name)
-        if change.action == "delete" and not counts.messages and counts.consumers and listed == 0:
-            consumed[subject.name] = counts.consumers
+        messages = max(counts.messages, live.messages.get(subject.name) or 0)
+        if change.action == "delete" and (messages or counts.consumers):
+            drained.append(subject.name)
         elif counts.messages or counts.consumers:
-            refusals.append(loss(subject.name, max(counts.messages, listed or 0), counts.consumers))
-    return refusals, consumed
+            is_replaced = change.action == "replace"
+            refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=is_replaced))
+    return refusals, drained
 
 
-def _find_unacknowledged(consumed: Mapping[str, int], broker: LiveBroker) -> list[Finding]:
-    if consumed:
-        _wait_for_api_counts(broker)
-    counts = {name: _count_by_api(name, broker) for name in consumed}
-    return [loss(name, counts[name], consumers) for name, consumers in consumed.items() if counts[name]]
+def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: Callable[[str], None]) -> None:
+    """Wait until the consumers of unbound queues have emptied them: no ready and no unacknowledged messages.
 
+    A queue counts as empty, or as without consumers, when each look for the time of `_POLLS` has found it so. The wait ends `drain_s`
+    seconds after its begin; a queue that is empty then is looked at for that time.
 
-def _wait_for_api_counts(broker: LiveBroker) -> None:
-    for _ in range(_POLLS):
+    Raises:
+        _QueueLeftError: a queue is not empty in time, or has messages and no consumers.
+    """
+    begin, slept_s = time.monotonic(), 0.0
+    empty = dict.fromkeys(queues, 0)  # how many looks in a row
+    abandoned = dict.fromkeys(empty, 0)
+    left: list[_QueueLeftError] = []
+    for look in count(0):
+        elapsed_s = max(slept_s, time.monotonic() - begin)
+        for name in tuple(empty):
+            counts = _count_all(name, broker)
+            empty[name] = 0 if counts.messages else empty[name] + 1
+            abandoned[name] = abandoned[name] + 1 if counts.messages and not counts.consumers else 0
+            if counts.messages and (elapsed_s >= drain_s or abandoned[name] > _POLLS):
+                left.append(_QueueLeftError.of(name, counts, f"after {elapsed_s:.0f} s"))
+                del empty[name]
+            elif empty[name] > _POLLS:
+                del empty[name]
+        if not empty:
+            break
+        if look % _LOOKS_PER_NOTE == 0:
+            waiting(
+                f"waiting until {listed(sorted(empty))} {'is' if len(empty) == 1 else 'are'} empty: {elapsed_s:.0f} of {drain_s:g} s"
+            )
         broker.sleep(_POLL_INTERVAL_S)
+        slept_s += _POLL_INTERVAL_S
+    if left:
+        raise _QueueLeftError("; ".join(map(str, left)), queue=left[0].queue)
 
 
-def _count_by_api(queue: str, broker: LiveBroker) -> int:
-    answer = broker.api.get("queues", broker.vhost, queue, fields={"messages?": int})
-    return int(answer.get("messages") or 0)
+def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
+    """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more."""
+    counts = try_count(broker.amqp, queue) or QueueCounts(0, 0)
+    unsettled = 0
+    with contextlib.suppress(NotFoundError):
+        unsettled = (
+            broker.api.get("queues", broker.vhost, queue, fields={"messages?": int}).get("messages") or 0
+        )
+    return replace(counts, messages=max(counts.messages, unsettled))
 
 
 def _apply_checked(
@@ -262,12 +327,13 @@ def _apply_checked(
     progress: Callable[[int, int], None],
     keeper: RingKeeper,
     *,
-    consumed: frozenset[str],
+    waiting: Callable[[str], None],
+    drained: frozenset[str],
 ) -> Applied:
     done: list[PlannedChange] = []
     tally = HandOverTally()
 
-    def count(change: PlannedChange) -> None:
+    def add(change: PlannedChange) -> None:
         done.append(change)
         keeper.completed = len(done)
         progress(len(done), len(plan.changes))
@@ -275,7 +341,7 @@ def _apply_checked(
     progress(0, len(plan.changes))
     keeper.begin()
     try:
-        _apply_parts(plan, broker, permission, count, tally, keeper=keeper, consumed=consumed)
+        _apply_parts(plan, broker, permission, add, tally, waiting=waiting, keeper=keeper, drained=drained)
         rings = _verify_rings(plan, broker)
         recorded = keeper.end()
         if not broker.has_source:
@@ -288,7 +354,7 @@ def _apply_checked(
         if is_refused:
             keeper.settle_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if not done and not has_begun and is_refused:
+        if not done and not has_begun and is_refused and not isinstance(error, _QueueLeftError):
             raise  # the first operation was refused, so nothing has changed
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
@@ -326,10 +392,15 @@ def _apply_parts(
     count: Callable[[PlannedChange], None],
     tally: HandOverTally,
     *,
+    waiting: Callable[[str], None],
     keeper: RingKeeper,
-    consumed: frozenset[str],
+    drained: frozenset[str],
 ) -> None:
-    """Perform the changes. The parking queues are drained before the first deletion, and at the end."""
+    """Perform the changes.
+
+    The parking queues are drained before the first deletion, and at the end. The `drained` queues are drained before the first of them is
+    deleted: then all unbinds are done, which the deletion of a stand-in precedes.
+    """
     is_drained = False
     for part in _split_changes(plan):
         if isinstance(part, HandOver):
@@ -342,13 +413,25 @@ def _apply_parts(
         if first_deletion < len(part):
             _drain_parks(plan, broker, tally)
             is_drained = True
-            if consumed & {change.name for change in part[first_deletion:] if change.kind == "queue"}:
-                _wait_for_api_counts(broker)  # consumers may have taken messages before the unbinds
-            apply_changes(
-                part[first_deletion:], broker, count, keeper, allow_loss=permission.loss, consumed=consumed
+            first_drained = next(
+                (n for n, change in enumerate(part) if _is_deletion(change, drained)), len(part)
             )
+            rest = part[first_deletion:first_drained], part[first_drained:]
+            apply_changes(rest[0], broker, count, keeper, allow_loss=permission.loss)
+            if rest[1]:
+                _drain(
+                    [change.name for change in rest[1] if _is_deletion(change, drained)],
+                    broker,
+                    permission.drain_s,
+                    waiting,
+                )
+            apply_changes(rest[1], broker, count, keeper, allow_loss=permission.loss, drained=drained)
     if not is_drained:
         _drain_parks(plan, broker, tally)
+
+
+def _is_deletion(change: PlannedChange, queues: Collection[str]) -> bool:
+    return change.action == "delete" and change.kind == "queue" and change.name in queues
 
 
 def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
@@ -372,11 +455,11 @@ def apply_changes(
     keeper: RingKeeper | None = None,
     *,
     allow_loss: bool = False,
-    consumed: Collection[str] = (),
+    drained: Collection[str] = (),
 ) -> None:
     """Perform changes in order, store the records of rings between them, and call `count` with each completed change.
 
-    `consumed` are the queues that are deleted although they have consumers.
+    `drained` are the queues that are deleted although they have consumers.
 
     Raises:
         PlanRefusedError: a queue that is to be deleted has messages.
@@ -384,7 +467,7 @@ def apply_changes(
     """
     for group in group_changes(changes):
         for part in (group,) if keeper is None else keeper.split(group):
-            _apply_group(part, broker, count, keeper, allow_loss=allow_loss, consumed=consumed)
+            _apply_group(part, broker, count, keeper, allow_loss=allow_loss, drained=drained)
 
 
 def _apply_group(
@@ -394,7 +477,7 @@ def _apply_group(
     keeper: RingKeeper | None,
     *,
     allow_loss: bool,
-    consumed: Collection[str],
+    drained: Collection[str],
 ) -> None:
     records = [] if keeper is None else keeper.operations_before()
     operations = [
@@ -409,7 +492,7 @@ def _apply_group(
             broker.amqp.perform(operation)
     for change in group:
         if not together:
-            _apply_change(change, broker, allow_loss=allow_loss, consumed=consumed)
+            _apply_change(change, broker, allow_loss=allow_loss, drained=drained)
         if change.action == "unbind":
             remove_binding(change.binding, broker)
         for operation in () if keeper is None else keeper.operations_after():
@@ -418,14 +501,14 @@ def _apply_group(
 
 
 def _apply_change(
-    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, consumed: Collection[str]
+    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, drained: Collection[str]
 ) -> None:
     if isinstance(change.subject, PolicyDefinition):
         _apply_policy(change.subject, broker, is_deleted=change.wanted is None)
         return
     operations = operations_of(change, allow_loss=allow_loss)
     if change.action == "delete" and isinstance(change.subject, QueueDefinition) and not allow_loss:
-        operations = _check_deletion(change.subject, operations, broker, is_consumed=change.name in consumed)
+        operations = _check_deletion(change.subject, operations, broker, is_drained=change.name in drained)
     for operation in operations:
         broker.amqp.perform(operation)
 
@@ -445,7 +528,7 @@ def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: b
 
 
 def _check_deletion(
-    queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_consumed: bool
+    queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_drained: bool
 ) -> tuple[Operation, ...]:
     """Return the operations that delete a queue, after a check that it is empty.
 
@@ -453,18 +536,21 @@ def _check_deletion(
     count unacknowledged messages; the management API does.
 
     Raises:
-        PlanRefusedError: the queue has messages, or consumers although it is not one of the `consumed` queues.
+        PlanRefusedError: the queue has messages or consumers.
+        _QueueLeftError: the queue was drained, and has messages again.
     """
-    if queue.type == "classic" and not is_consumed:
+    if is_drained:
+        drained_counts = _count_all(queue.name, broker)
+        if drained_counts.messages:
+            raise _QueueLeftError.of(queue.name, drained_counts, "after it was empty")
+        return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
+    if queue.type == "classic":
         return operations
     counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
-    messages = counts.messages
-    if is_consumed:
-        messages = max(messages, _count_by_api(queue.name, broker))
-    if messages or (counts.consumers and not is_consumed):
-        refusal = loss(queue.name, messages, counts.consumers)
+    if counts.messages or counts.consumers:
+        refusal = loss(queue.name, counts.messages, counts.consumers)
         raise PlanRefusedError(str(refusal), [refusal])
-    return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
+    return operations
 
 
 def _ring_changes(plan: Plan) -> Iterator[tuple[str, MapChange, HashRing]]:

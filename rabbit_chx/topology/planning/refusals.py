@@ -155,15 +155,20 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
-def loss(queue: str, messages: int, consumers: int) -> Finding:
-    """Return the refusal to delete a queue that has messages or consumers."""
+def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
+    """Return the refusal to delete or replace a queue that has messages or consumers."""
     counted = [
         f"{count:,} {noun}{'' if count == 1 else 's'}"
         for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
     ]
     message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
-    fix = f"let its consumers empty it and stop them, or allow it with {_ALLOW_LOSS}"
+    drain = (
+        "apply the topology without it, which drains and deletes it, and then with it; or "
+        if is_replaced
+        else ""
+    )
+    fix = f"let its consumers empty it and stop them, or {drain}allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 

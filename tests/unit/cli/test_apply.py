@@ -105,10 +105,12 @@ def test_messages_are_only_deleted_where_that_is_allowed(
 ) -> None:
     two.messages = {"q2": 7}
     apply = two.arguments("apply", f'owns = ["q2"]\n{QUEUES.format(1)}', "-o", output)
-    code, out, errors = ran(*apply, "--yes", "--allow-delete")
-    assert (code, queues(two)) == (4, 2)
-    assert "queue q2 is to be deleted, and has 7 messages" in out + errors
-    assert "--allow-loss" in out + errors
+    code, out, errors = ran(*apply, "--yes", "--allow-delete", "--drain", "5")
+    assert (code, queues(two)) == (3, 2)
+    assert "their consumers have 5 s to empty them" in errors
+    assert "waiting until q2 is empty: 0 of 5 s" in errors
+    assert "queue q2 still has 7 messages and no consumers" in errors
+    assert ("--allow-loss" in json.loads(out)["message"]) if output == "json" else "--allow-loss" in errors
     assert ran(*apply, "--yes", "--allow-delete", "--allow-loss")[0] == 0
     assert queues(two) == 1
 
