@@ -45,6 +45,7 @@ from rabbit_chx.errors import (
     InputError,
     MismatchError,
     MissingExtraError,
+    NotFoundError,
     RabbitChxError,
     UnreachableError,
 )
@@ -117,6 +118,7 @@ class Group(ABC):
         self._connection: Any = None
         self._session: GroupSession | None = None
         self._prefetches: dict[str, int] = {}  # by queue
+        self._deleted: set[str] = set()  # queues that were deleted while this member ran
         self._runners: list[QueueRunner] = []
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
@@ -245,6 +247,9 @@ class Group(ABC):
                         outage = None  # the connection had worked
                     lost_at = session.connection.lost_at
                     self._detach(session)
+                if self._goes_on_without(cause):
+                    outage = None
+                    continue
                 outage = await wait_to_reconnect(
                     self._retries,
                     outage,
@@ -254,18 +259,23 @@ class Group(ABC):
                     lost_at=lost_at,
                 )
 
+    def _goes_on_without(self, cause: RabbitChxError) -> bool:  # noqa: ARG002  # of a ConsumerGroup
+        """Return whether the group runs without the queue that an error names as deleted."""
+        return False
+
     def _new_session(
         self, connection: GroupConnection | StreamGroupConnection, handle: Callable[[Any], Awaitable[None]]
     ) -> GroupSession:
-        """Begin a session. The runners of the queues are created with the first one, and pass on to each later one."""
+        """Begin a session. The runner of a queue is created with its first one, and passes on to each later one."""
         session = self._session = GroupSession(connection, self._member, handle, tuple(self._tokens))
         self._tokens.append(session.token)
-        if not self._runners:
-            self._runners = [
-                QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
-                for queue, prefetch in self._prefetches.items()
-            ]
-        session.attach(self._runners)
+        present = {runner.ownership.queue for runner in self._runners}
+        self._runners += [
+            QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
+            for queue, prefetch in self._prefetches.items()
+            if queue not in present
+        ]
+        session.attach(runner for runner in self._runners if runner.ownership.queue not in self._deleted)
         return session
 
     def _detach(self, session: GroupSession) -> None:
@@ -345,6 +355,8 @@ class ConsumerGroup(Group):
 
     Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker delivers each queue to one
     member, and to the next member when the first releases it. Use it in an ``async with`` block.
+
+    If a queue is deleted, the member reconnects and consumes the others, and that queue again once it exists again.
 
     Args:
         url: the AMQP URI, or the settings of a connection.
@@ -488,11 +500,53 @@ class ConsumerGroup(Group):
         Raises:
             HandlerError: all attempts to handle a message failed, and `on_failure` is ``stop``.
             ConnectionLostError: the connection was lost, and reconnecting failed in time.
+            NotFoundError: all queues were deleted.
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
         check_async("handle", handle)
         await self._run_once(handle)
+
+    def _goes_on_without(self, cause: RabbitChxError) -> bool:
+        left = self._prefetches.keys() - self._deleted - {cause.queue}
+        if not isinstance(cause, NotFoundError) or cause.queue not in self._prefetches or not left:
+            return False
+        self._deleted.add(cause.queue)
+        _log.warning(
+            "group member %s: queue %s was deleted; it consumes %d of %d queues, and looks for the queue every %g s",
+            self.member,
+            cause.queue,
+            len(left),
+            len(self._prefetches),
+            self._member.pace.watch_s,
+            extra={"queue": cause.queue},
+        )
+        return True
+
+    def _new_session(self, connection: Any, handle: Callable[[Any], Awaitable[None]]) -> GroupSession:
+        session = super()._new_session(connection, handle)
+        session.spawn(functools.partial(self._await_deleted, connection))
+        return session
+
+    async def _await_deleted(self, connection: GroupConnection) -> None:
+        """End the session when a deleted queue exists again, so that the next one consumes it, too.
+
+        Raises:
+            ConnectionLostError: a queue exists again.
+            MismatchError: it exists again, and is not suitable for a group.
+        """
+        while self._deleted:
+            await asyncio.sleep(self._member.pace.watch_s)
+            for queue in sorted(self._deleted):
+                with contextlib.suppress(NotFoundError):
+                    prefetches = await self._check_queues(connection, (queue,))
+                    self._prefetches |= prefetches
+                    self._runners = [runner for runner in self._runners if runner.ownership.queue != queue]
+                    self._deleted.discard(queue)
+                    raise ConnectionLostError(
+                        f"{self._where}: queue {queue!r} was deleted, and exists again: consuming it",
+                        queue=queue,
+                    )
 
     # -- checks
 
@@ -512,19 +566,25 @@ class ConsumerGroup(Group):
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
-        arguments = {queue: await connection.queue_arguments(queue) for queue in self.queues}
-        _check_delivery_limits(arguments, numbers)
-        _check_delayed_retries(arguments)
-        for warning in _queue_warnings(arguments, numbers, self._member):
-            _log.warning("%s", warning)
+        prefetches = await self._check_queues(connection, self.queues)
         if (
             self._member.journal is not None
         ):  # after the checks, so that a group that cannot run declares nothing
             with contextlib.suppress(UnreachableError):  # a node may be down: `run` tries again
                 await connection.declare_journal(self._member.journal)
+        return prefetches
+
+    async def _check_queues(self, connection: GroupConnection, queues: Iterable[str]) -> dict[str, int]:
+        """Check that queues are suitable; return the number of messages of each that may be delivered ahead."""
+        numbers = Release(connection.server_version).numbers
+        arguments = {queue: await connection.queue_arguments(queue) for queue in queues}
+        _check_delivery_limits(arguments, numbers)
+        _check_delayed_retries(arguments)
+        for warning in _queue_warnings(arguments, numbers, self._member):
+            _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
-        return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in self.queues}
+        return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in queues}
 
 
 def check_async(name: str, function: object) -> None:

@@ -9,17 +9,22 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
 
-from rabbit_chx import ConsumerGroup
+from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import AccessRefusedError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
+
+STREAMS = pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 
 #: A group that takes nobody for gone and no queue for stuck, even where this process gets little of a core.
 PATIENT = replace(QUICK, gone_s=30.0, watch_s=10.0, stop_s=60.0)
@@ -40,7 +45,7 @@ def management(broker: RunningBroker) -> Management:
 
 
 @pytest.mark.core
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
+@STREAMS
 def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Management) -> None:
     """What it held comes again, in order, and nothing is lost."""
     vhost = ConnectionSettings.from_uri(stage.url).vhost
@@ -68,6 +73,49 @@ def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Managem
 
     asyncio.run(story())
     assert nothing_was_skipped(stage)
+
+
+@pytest.mark.parametrize("journal", [None, pytest.param(JOURNAL, marks=STREAMS)], ids=["alone", "journal"])
+def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, journal: str | None) -> None:
+    """The member handles the others meanwhile, and that queue as soon as it exists."""
+    stage.journal = journal
+
+    async def story() -> None:
+        stage.publish(20)
+        async with stage.member("a") as group:
+            await eventually(stage.all_handled, "all is handled")
+            await asyncio.to_thread(delete_queue, stage.url, "q.0")
+            await eventually(lambda: group.reconnects > 1, "it connects again, without the queue")
+            with Publisher(stage.url, "numbers") as publisher:
+                publisher.publish_many(["q.1"] * 10, ["0"] * 10)
+            await eventually(lambda: len(stage.by_queue()["q.1"]) == 30, "all of the other queue is handled")
+            await asyncio.to_thread(stage.declare)
+            await asyncio.to_thread(stage.publish, 20)
+            await eventually(lambda: len(stage.handled) == 40 + 50, "all is handled again")
+
+    asyncio.run(story())
+
+
+def test_all_queues_are_deleted(stage: GroupStage) -> None:
+    async def story() -> None:
+        async with ConsumerGroup(stage.url, stage.queues, journal=None, pace=QUICK) as group:
+            running = asyncio.create_task(group.run(ignore))
+            await eventually(group.healthy, "it consumes both queues")
+            for queue in stage.queues:
+                await asyncio.to_thread(delete_queue, stage.url, queue)
+            with pytest.raises(NotFoundError, match=r"no queue 'q\.[01]'"):
+                await running
+
+    asyncio.run(story())
+
+
+async def ignore(_: GroupMessage) -> None:
+    """Handle a message by doing nothing."""
+
+
+def delete_queue(url: str, queue: str) -> None:
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        connection.channel().queue_delete(queue)
 
 
 def has_queues(group: ConsumerGroup, count: int) -> bool:
