@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import aio_pika
@@ -27,6 +29,10 @@ from rabbit_chx.errors import RabbitChxError
 
 _log = logging.getLogger(__name__)
 
+#: What a call of aio-pika or aiormq may raise at the end of its channel or connection: any class. aiormq raises what ended the connection, also
+#: `Exception` itself, or CancelledError although nobody cancels the task (7.2.4, base.py, ``FutureStore.reject_all``).
+LOST = (Exception, asyncio.CancelledError)
+
 _RENEWAL_S = 30.0
 #: The class and the method of ``connection.update-secret``, which follow the 7 bytes of the frame header.
 _UPDATE_SECRET = bytes((0, 10, 0, 70))
@@ -37,8 +43,15 @@ _CODES = {
     aiormq_errors.ChannelLockedResource: 405,
     aiormq_errors.ChannelPreconditionFailed: 406,
 }
+
+
+def _unexpected_frame(settings: ConnectionSettings, words: str) -> RabbitChxError:
+    """Return the error for a frame in place of the expected one: a refused vhost, or damaged bytes."""
+    return refused_vhost(settings, words) if "Connection.Close" in words else not_amqp(settings, words)
+
+
 _FAILURES: tuple[ClientFailure, ...] = (
-    (aiormq_errors.InvalidFrameError, refused_vhost),
+    (aiormq_errors.InvalidFrameError, _unexpected_frame),
     (aiormq_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
     (aiormq_errors.IncompatibleProtocolError, not_amqp),
     (TimeoutError, opening_timeout),
@@ -74,12 +87,14 @@ async def _open(settings: ConnectionSettings) -> tuple[Any, ConnectionSettings]:
     try:
         async with asyncio.timeout(settings.connection_timeout_s):
             connection: Any = await aio_pika.connect(**arguments, connection_class=create_connection)
-    except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
+    except LOST as cause:
+        raise_if_cancelled(cause)
         error = _opening_error(settings, cause)
     else:
         return connection, settings
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
-        await connection.close()
+        with ignore_loss():
+            await connection.close()
     raise error
 
 
@@ -91,13 +106,31 @@ async def _renew_tokens(connection: Any, settings: ConnectionSettings, password:
             before, secret = secret, password.latest()
             if secret != before:
                 await connection.update_secret(secret.reveal(), reason="token renewal", timeout=_RENEWAL_S)
-    except (RabbitChxError, aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
+    except LOST as cause:
+        raise_if_cancelled(cause)
         _log.warning(
             "%s: the token cannot be renewed (%s): the connection is closed",
             settings.masked_url,
             type(cause).__name__,
         )
-        await connection.close()
+        with ignore_loss():
+            await connection.close()
+
+
+def raise_if_cancelled(error: BaseException) -> None:
+    """Raise a CancelledError again if the running task was cancelled. Otherwise aiormq has raised it."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+
+
+@contextlib.contextmanager
+def ignore_loss() -> Iterator[None]:
+    """Ignore the errors of aiormq in the block, also a timeout; the end of a channel or connection is reported by its callback."""
+    try:
+        yield
+    except LOST as error:
+        raise_if_cancelled(error)
 
 
 def _has_no_token(record: logging.LogRecord) -> bool:
@@ -105,15 +138,20 @@ def _has_no_token(record: logging.LogRecord) -> bool:
     return not any(getattr(frame, "payload", b"")[7:11] == _UPDATE_SECRET for frame in frames)
 
 
-def parse_refusal(error: BaseException) -> tuple[int, str]:
-    """Return the code and text of the broker's reply. aiormq has the code in the type of its error, or before the text."""
+def parse_refusal(error: BaseException) -> tuple[int, str] | None:
+    """Return the code and text of the broker's reply; None if the error contains none, as after a close by this side.
+
+    aiormq has the code in the type of its error, or before the text. It closes with ``ConnectionClosed`` and ``ChannelClosed`` of its own.
+    """
+    if not isinstance(error, aiormq_errors.ChannelClosed | aiormq_errors.ConnectionClosed):
+        return None
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
         return code, error_text(error)
-    first, *rest = error.args or (0,)
+    first, *rest = error.args or (None,)
     if isinstance(first, int):
-        return int(first), " ".join(map(decode_text, rest))
-    return 541, error_text(error)
+        return (first, " ".join(map(decode_text, rest))) if first else None
+    return None if first is None else (541, error_text(error))
 
 
 def error_text(cause: BaseException) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -15,7 +15,15 @@ from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
-from rabbit_chx.connection.aio_pika_opening import decode_text, error_text, open_aio_pika, parse_refusal
+from rabbit_chx.connection.aio_pika_opening import (
+    LOST,
+    decode_text,
+    error_text,
+    ignore_loss,
+    open_aio_pika,
+    parse_refusal,
+    raise_if_cancelled,
+)
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
@@ -65,27 +73,8 @@ _REMEDY = (
     "a group needs quorum queues with a single active consumer: declare the queue again with "
     'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
 )
-#: What a call of aiormq may raise after the loss of its channel or connection: any class. aiormq 7.2.4 raises `Exception` itself, or
-#: CancelledError although nobody cancels the task (base.py, ``FutureStore.reject_all``); RuntimeError comes from a closed transport.
-_LOST = (Exception, asyncio.CancelledError)
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
 _LATE_FRAME = "Got frame for closed channel"
-
-
-def _raise_if_cancelled(error: BaseException) -> None:
-    """Raise a CancelledError again if the running task was cancelled. Otherwise aiormq has raised it."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
-
-
-@contextlib.contextmanager
-def _ignore_loss() -> Iterator[None]:
-    """Ignore the errors of aiormq in the block, also a timeout; the end of a channel or connection is reported by its callback."""
-    try:
-        yield
-    except _LOST as error:
-        _raise_if_cancelled(error)
 
 
 @contextlib.asynccontextmanager
@@ -99,21 +88,26 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
         error = BrokerTimeoutError(
             f"{where}: no answer within {_REPLY_S:g} s: look at the broker's log and alarms", queue=queue
         )
-    except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
-        error = error_for(*parse_refusal(refusal), where=where, queue=queue)
     except RabbitChxError:
         raise
-    except _LOST as cause:
-        _raise_if_cancelled(cause)
-        error = ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
+    except LOST as cause:
+        raise_if_cancelled(cause)
+        error = _closed_by(cause, where, queue)
     else:
         return
     raise error
 
 
+def _closed_by(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
+    reply = parse_refusal(cause)
+    if reply is not None:
+        return error_for(*reply, where=where, queue=queue)
+    return ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
+
+
 async def _close(connection: Any) -> None:  # of aio-pika
     """Close a connection or a channel of aio-pika; ignore errors."""
-    with contextlib.suppress(Exception):
+    with ignore_loss():
         async with asyncio.timeout(_CLOSE_S):
             await connection.close()
 
@@ -189,12 +183,12 @@ class ConsumerChannel:
     async def ack(self, tag: int) -> None:
         """Acknowledge a message, unless the channel is closed."""
         self.has_acked = True
-        with _ignore_loss():
+        with ignore_loss():
             await self._channel.basic_ack(tag, wait=False)
 
     async def reject(self, tag: int) -> None:
         """Reject a message without requeue, unless the channel is closed."""
-        with _ignore_loss():
+        with ignore_loss():
             await self._channel.basic_reject(tag, requeue=False, wait=False)
 
     async def sync(self) -> None:
@@ -227,8 +221,8 @@ class ConsumerChannel:
                 f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self.queue!r}",
                 queue=self.queue,
             ) from None
-        except _LOST as error:  # closed, by the provoked error or with the connection
-            _raise_if_cancelled(error)
+        except LOST as error:  # closed, by the provoked error or with the connection
+            raise_if_cancelled(error)
 
     async def close(self) -> None:
         """Close the channel."""
@@ -243,7 +237,7 @@ class ConsumerChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(error_for(*parse_refusal(cause), where=self._where, queue=self.queue))
+                call(_closed_by(cause, self._where, self.queue))
             else:
                 call(self._cancellation() if self.is_cancelled else None)
 
@@ -391,7 +385,7 @@ class GroupConnection(ConsumingConnection):
                 raise
             except RabbitChxError:
                 return  # it is closed
-            with _ignore_loss():
+            with ignore_loss():
                 other = await self._open_channel()
                 async with asyncio.timeout(_APPLIED_S):
                     await other.basic_get(channel.queue)
@@ -450,7 +444,7 @@ class GroupConnection(ConsumingConnection):
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
             for entry in entries_in(message.body):
                 take(offset, entry)
-            with _ignore_loss():
+            with ignore_loss():
                 await message.channel.basic_ack(message.delivery.delivery_tag, wait=False)
 
         begin = {"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}
@@ -524,11 +518,14 @@ class _Writer:
     async def is_blocked(self) -> bool:
         if self._channel is None or self._channel.is_closed:
             return False
-        try:
-            async with asyncio.timeout(_BLOCKED_TEST_S):  # it returns at once unless publishers are blocked
-                await self._channel.connection.ready()
-        except TimeoutError:
-            return True
+        with ignore_loss():
+            try:
+                async with asyncio.timeout(
+                    _BLOCKED_TEST_S
+                ):  # it returns at once unless publishers are blocked
+                    await self._channel.connection.ready()
+            except TimeoutError:
+                return True
         return False
 
     async def close(self) -> None:
@@ -539,8 +536,8 @@ class _Writer:
         async with self._open_lock:
             if self._channel is None:
                 self._connection = await open_aio_pika(self._settings)
-                aiormq = self._connection.transport.connection
                 async with _expect_reply(self._where):
+                    aiormq = self._connection.transport.connection
                     self._channel = await aiormq.channel(publisher_confirms=True)
             return self._channel
 

@@ -29,7 +29,21 @@ def test_the_code_of_a_connection_that_was_closed(code: int) -> None:
 
 
 def test_a_channel_that_was_closed_without_a_code() -> None:
-    assert parse_refusal(aiormq_errors.ChannelClosed("words"))[0] == 541
+    assert parse_refusal(aiormq_errors.ChannelClosed("words")) == (541, "words")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        aiormq_errors.ConnectionClosed(),
+        aiormq_errors.ConnectionClosed(0, "normal closed"),
+        aiormq_errors.ChannelClosed(None, None),
+        Exception(),
+    ],
+    ids=repr,
+)
+def test_an_end_without_a_reply_of_the_broker_has_no_code(end: Exception) -> None:
+    assert parse_refusal(end) is None
 
 
 def test_a_vhost_that_is_refused_without_a_word() -> None:
@@ -39,6 +53,11 @@ def test_a_vhost_that_is_refused_without_a_word() -> None:
     error = _opening_error(SETTINGS, cause)
     assert type(error) is BrokerRefusedError
     assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop' (Expected" in str(error)
+
+
+def test_damaged_bytes_are_not_a_refused_vhost() -> None:
+    error = _opening_error(SETTINGS, aiormq_errors.InvalidFrameError("Unknown frame type: 77"))
+    assert type(error) is UnreachableError
 
 
 def test_an_error_of_the_system_keeps_its_meaning() -> None:
