@@ -38,6 +38,8 @@ SPARK_TESTS ?= tests/spark tests/docs/test_lone_blocks.py tests/docs/test_readme
 PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 # The tests that it runs.
 PYTHON_TESTS ?= tests/unit tests/models
+# The versions of `make long WHAT=pika-matrix`, each in a separate folder.
+PIKAS ?= 1.3.2 1.4.4 1.5.0rc1
 # The fault tests of `make long WHAT=fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
 FIRE_TESTS ?= tests/fire
 # The duration of `make long WHAT=soak` in minutes.
@@ -178,6 +180,22 @@ test-python-%: .venv-python-%/.ready
 	"$${python:-python$*}" -m venv .venv-python-$*
 	.venv-python-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
 	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group unit
+	@touch $@
+
+long/pika-matrix: ## what uses pika on each version of PIKAS, with a broker and with warnings as errors
+	@failed=; for version in $(PIKAS); do \
+	  echo "== pika $$version"; \
+	  $(MAKE) --no-print-directory test-pika-$$version || failed="$$failed $$version"; \
+	done; \
+	[ -z "$$failed" ] || { echo "the tests failed with pika$$failed" >&2; exit 1; }
+
+test-pika-%: build/pika-%/.ready
+	RABBIT_CHX_TEST_PIKA=$(abspath build/pika-$*) $(PYTEST) tests/broker/test_pika_versions.py
+	PYTHONPATH=$(abspath build/pika-$*) $(PYTEST) tests/unit/broker
+
+.PRECIOUS: build/pika-%/.ready
+build/pika-%/.ready: $(STAMP)
+	$(BIN)/pip install --quiet --no-deps --target build/pika-$* 'pika==$*'
 	@touch $@
 
 check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated files, workflows

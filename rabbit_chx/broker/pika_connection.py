@@ -6,7 +6,10 @@ import ast
 import contextlib
 import logging
 import re
+import struct
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
 _MAX_FRAME_MAX = 131_072  # pika's limit
+_FRAME_HEADER = struct.Struct(">BxxI")  # its type, and the size of its payload
 _PROPERTIES_START = 7 + 12  # after the frame's own header, class, weight and body size
 #: The part of the broker's answer that pika keeps while it opens a connection.
 _ANSWER = re.compile(r"ConnectionClosedByBroker: \(([0-9]+)\) ('.*'|\".*\")", re.DOTALL)
@@ -252,6 +256,7 @@ class PikaConnection:
             return ask(self._channel)
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
             self._channel = None
+            self._connection.forget(refusal)
             raise _RefusedError(refusal.reply_code, refusal.reply_text) from None
         except (pika_errors.AMQPError, OSError) as cause:
             if isinstance(cause, RabbitChxError):
@@ -289,6 +294,7 @@ class PikaConnection:
         try:
             yield
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
+            self._connection.forget(refusal)
             error = error_for(refusal.reply_code, refusal.reply_text, where=self._where)
         except (pika_errors.AMQPError, OSError) as cause:
             if isinstance(cause, RabbitChxError):
@@ -419,29 +425,55 @@ class _BoundedConnection(pika.BlockingConnection):
     """
 
     _impl: Any
+    _server_channel_closures: deque[BaseException]
 
     def __init__(self, parameters: pika.ConnectionParameters, where: str, reply_timeout_s: float) -> None:
         self.reply_timeout_s = reply_timeout_s
         self._where = where
+        # pika 1.5 warns about the class, which 2.0 removes; its successor does not exist before 1.5. The filter is for this module alone, and no
+        # context manager, which would also end the filters that other threads set meanwhile.
+        warnings.filterwarnings(
+            "ignore", "BlockingConnection is deprecated", DeprecationWarning, re.escape(__name__)
+        )
         super().__init__(parameters)
 
     def server_property(self, name: str) -> str | None:
         value = (self._impl.server_properties or {}).get(name)
         return value.decode(errors="replace") if isinstance(value, bytes) else value and str(value)
 
+    def forget(self, refusal: BaseException) -> None:
+        """Prevent that `process_data_events` of pika 1.5 raises a refusal that another call has raised. Earlier versions do not."""
+        with contextlib.suppress(AttributeError, ValueError):
+            self._server_channel_closures.remove(refusal)
+
     def keep_raw_properties(self) -> None:
         """Keep data that pika's decoder loses: it maps several types to one, and keeps the last of equal names."""
-        impl, read_frame = self._impl, self._impl._read_frame  # noqa: SLF001
+        impl = self._impl
+        receive, process = impl._on_data_available, impl._process_frame  # noqa: SLF001
+        received = bytearray(impl._frame_buffer)  # noqa: SLF001  # the begin of a frame
+        kept: deque[bytes] = deque()  # of the frames that pika decodes next
 
-        def read_and_keep() -> Any:
-            buffer = impl._frame_buffer  # noqa: SLF001
-            size, value = read_frame()
-            if isinstance(value, pika.frame.Header):
-                properties: Any = value.properties
-                properties.raw = bytes(buffer[_PROPERTIES_START : size - 1])
-            return size, value
+        def receive_and_keep(data: bytes) -> None:
+            received.extend(data)
+            start = 0
+            while len(received) - start >= _FRAME_HEADER.size:
+                kind, size = _FRAME_HEADER.unpack_from(received, start)
+                end = start + _FRAME_HEADER.size + size + 1
+                if len(received) < end:
+                    break
+                if kind == pika.spec.FRAME_HEADER:
+                    kept.append(bytes(received[start + _PROPERTIES_START : end - 1]))
+                start = end
+            del received[:start]
+            receive(data)
 
-        impl._read_frame = read_and_keep  # noqa: SLF001
+        def process_with_raw(frame: Any) -> None:
+            if isinstance(frame, pika.frame.Header):
+                properties: Any = frame.properties
+                properties.raw = kept.popleft()
+            process(frame)
+
+        impl._on_data_available, impl._process_frame = receive_and_keep, process_with_raw  # noqa: SLF001
 
     def _flush_output(self, *waiters: Callable[[], bool]) -> None:
         timer = self._impl._adapter_call_later(self.reply_timeout_s, self._give_up)  # noqa: SLF001

@@ -1,22 +1,26 @@
-"""Addresses where no broker answers."""
+"""Addresses where no broker answers, and the ends of a connection."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trustme
+from client_ends import PIKA_ENDS, errors_of
 from pika import exceptions as pika_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
-from rabbit_chx.broker.pika_connection import _opening_error
+from rabbit_chx.broker.pika_connection import PikaConnection, _opening_error
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -26,6 +30,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.topology.live.live_broker import Operation
+from rabbit_chx.topology.objects import QueueDefinition
 
 SETTINGS = ConnectionSettings(host="broker.example")
 
@@ -163,3 +169,52 @@ def test_what_ends_an_opening_without_an_answer(
     error = _opening_error(SETTINGS, cause)
     assert type(error) is kind
     assert re.search(sentence, str(error))
+
+
+class _Ended:
+    """A script in place of pika's connection and its channel: each call raises what pika raises at the end of a connection."""
+
+    is_open = True
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return self._raise
+
+    def _raise(self, *_: object, **__: object) -> None:
+        raise self._error
+
+    def forget(self, _refusal: BaseException) -> None:
+        """Do nothing: a script has no list."""
+
+
+@pytest.mark.parametrize("is_channel_open", [True, False])
+@pytest.mark.parametrize("raised", errors_of(PIKA_ENDS, "*"), ids=repr)
+def test_each_error_of_pika_at_the_end_of_a_connection_is_ours(
+    raised: BaseException,
+    is_channel_open: bool,  # noqa: FBT001
+) -> None:
+    connection: Any = object.__new__(PikaConnection)
+    vars(connection).update(
+        _where="amqp://scripted",
+        _settings=SETTINGS,
+        _secret=SimpleNamespace(renew_at=math.inf),
+        _reply_timeout_s=1.0,
+        _connection=_Ended(raised),
+    )
+    queue = Operation("declare", QueueDefinition("q"))
+    calls: list[Callable[[], object]] = [
+        lambda: connection.perform(queue),
+        lambda: connection.count("q"),
+        lambda: connection.check_exchange("x"),
+        lambda: connection.channel().__enter__(),
+    ]
+    for call in calls:
+        connection._channel = _Ended(raised) if is_channel_open else None
+        with pytest.raises(RabbitChxError, match=r"320|the connection was lost"):
+            call()
+    with pytest.raises(RabbitChxError), connection.own_errors():
+        connection.process(0)
+    with pytest.raises(RabbitChxError), connection.own_errors():
+        connection.wait_until(lambda: False)

@@ -40,22 +40,21 @@ def test_impl_is_the_connection_below() -> None:
     assert "self._impl" in inspect.getsource(pika.BlockingConnection._flush_output), CHANGED  # type: ignore[attr-defined]
 
 
-def test_frame_buffer_has_the_bytes_that_read_frame_parses(idle: Any) -> None:
-    idle._frame_buffer = pika.frame.Heartbeat().marshal()
-    size, value = idle._read_frame()
-    assert (size, type(value)) == (8, pika.frame.Heartbeat), CHANGED
+def test_all_bytes_pass_two_methods_that_are_called_by_their_names(idle: Any) -> None:
+    heartbeat = pika.frame.Heartbeat().marshal()
+    received: list[bytes] = []
+    processed: list[Any] = []
+    receive = idle._on_data_available
 
+    def receive_and_note(data: bytes) -> None:
+        received.append(data)
+        receive(data)
 
-def test_read_frame_is_called_by_its_name_for_all_bytes(idle: Any) -> None:
-    read: list[int] = []
-
-    def read_nothing() -> tuple[int, None]:
-        read.append(len(idle._frame_buffer))
-        return 0, None
-
-    idle._read_frame = read_nothing
-    idle._on_data_available(b"123")
-    assert read == [3], CHANGED
+    idle._on_data_available, idle._process_frame = receive_and_note, processed.append
+    idle._proto_data_received(heartbeat + heartbeat[:3])
+    assert received == [heartbeat + heartbeat[:3]], CHANGED
+    assert [type(frame) for frame in processed] == [pika.frame.Heartbeat], CHANGED
+    assert bytes(idle._frame_buffer) == heartbeat[:3], CHANGED
 
 
 def test_adapter_call_later_calls_a_function_in_the_loop(idle: Any) -> None:
