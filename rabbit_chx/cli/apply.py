@@ -17,7 +17,7 @@ from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
+from rabbit_chx.cli.plan import DRAIN_S, LivePlan, changes_table, whole_option
 from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
@@ -148,7 +148,7 @@ class ApplyOptions:
     drain: float = option(
         type=Number(0, MAX_DRAIN_S),
         metavar="SECONDS",
-        default=60.0,
+        default=DRAIN_S,
         show_default=True,
         help="The time in which consumers must empty the queues that are deleted, after these are unbound.",
     )
@@ -249,7 +249,8 @@ def apply(
                 for note in opened.apply(plan).unrecorded:
                     say(note)
             return Outcome(ApplyReport("unchanged", plan))
-        report = live.report(refusals, whole=given.whole)
+        drain_s = None if given.allow_loss else given.drain
+        report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
@@ -259,12 +260,6 @@ def apply(
         if asks and not agreed(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
-        if not given.allow_loss and any(
-            change.action == "delete" and change.kind == "queue" for change in plan.changes
-        ):
-            say(
-                f"queues are unbound before they are deleted; their consumers have {given.drain:g} s to empty them (--drain)"
-            )
         done = _applied(opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 

@@ -40,6 +40,8 @@ _MOST_NAMES = 30
 _MOST_MOVES = 20
 _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
+#: The default of --drain, in seconds.
+DRAIN_S = 60.0
 #: The option that permits a refusal that none permits.
 NOT_PERMITTED = "no option permits it"
 _ORDERED = ("least-moving-order", "fewest-steps")
@@ -64,6 +66,7 @@ class PlanReport:
         refusals: the reasons to refuse it; None: those of the plan.
         whole: True: long lists are not shortened.
         ending: lines at the end, such as the command that applies it.
+        drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
     """
 
     plan: Plan
@@ -72,6 +75,7 @@ class PlanReport:
     whole: bool = False
     ending: Sequence[str] = ()
     about_json: Mapping[str, object] | None = None
+    drain_s: float | None = DRAIN_S
 
     def blocks(self) -> Iterator[Block]:
         """Return the changes, each ring, the unmanaged objects, and the refusals."""
@@ -85,7 +89,8 @@ class PlanReport:
             table = changes_table(plan.changes, whole=self.whole)
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
-            yield Section(title, [table, *_temporary_objects(plan)], folded=is_long)
+            notes = [*_temporary_objects(plan), *_drained_queues(plan, self.drain_s)]
+            yield Section(title, [table, *notes], folded=is_long)
         for change in (change for change in plan.rings.values() if change.is_moving):
             if change.is_ring:
                 blocks = _ring_blocks(change, is_new=change.exchange in new, whole=self.whole)
@@ -127,6 +132,15 @@ def _temporary_objects(plan: Plan) -> Iterator[Line]:
         yield Line(
             f"{_listed(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
             "unbound and deleted."
+        )
+
+
+def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
+    if drain_s is not None and any(
+        change.action == "delete" and change.kind == "queue" for change in plan.changes
+    ):
+        yield Line(
+            f"A queue is unbound before it is deleted, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
         )
 
 
@@ -307,7 +321,12 @@ class LivePlan:
             return cls(file, live, planned(wanted, live), vhost)
 
     def report(
-        self, refusals: Sequence[Finding] | None = None, *, whole: bool, ending: Sequence[str] = ()
+        self,
+        refusals: Sequence[Finding] | None = None,
+        *,
+        whole: bool,
+        ending: Sequence[str] = (),
+        drain_s: float | None = DRAIN_S,
     ) -> PlanReport:
         """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
         live = self.live
@@ -322,6 +341,7 @@ class LivePlan:
                 "file": self.file.name,
                 "broker": to_json({"cluster": live.cluster, "release": live.release, "vhost": self.vhost}),
             },
+            drain_s,
         )
 
 
