@@ -17,14 +17,14 @@ from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan import DRAIN_S, LivePlan, changes_table, whole_option
+from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
-from rabbit_chx.topology.live.applying import Applied
+from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
 from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
@@ -43,7 +43,7 @@ _CODES: dict[ApplyState, int] = {
 #: The versions of plan files; their checksum has the same meaning.
 _PLAN_VERSIONS = (1, 2)
 #: The largest --drain, in seconds: one day.
-MAX_DRAIN_S = 86_400
+_MAX_DRAIN_S = 86_400
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
 
@@ -146,7 +146,7 @@ class ApplyOptions:
         is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
     )
     drain: float = option(
-        type=Number(0, MAX_DRAIN_S),
+        type=Number(0, _MAX_DRAIN_S),
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,

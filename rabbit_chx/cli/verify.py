@@ -262,7 +262,7 @@ class DestinationCount:
 
 @dataclass(frozen=True, slots=True)
 class HeaviestKey:
-    """The most frequent key of a sample, and its share of the messages, 0 to 1. One queue gets all of them, whatever the ring."""
+    """The most frequent key of a sample, and its share of the messages, 0 to 1. They have one destination, whatever the ring."""
 
     key: str
     share: float
@@ -619,7 +619,7 @@ def _on_copy(
 
 def _heaviest_text(heaviest: HeaviestKey) -> str:
     """Return the most frequent key in words."""
-    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, in one queue"
+    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, to one destination"
 
 
 def _message(hashing: Hashing, value: Any) -> ScratchMessage:

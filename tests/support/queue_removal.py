@@ -26,6 +26,12 @@ def reader(url: str, queue: str, handled: Counter[str]) -> Iterator[None]:
     ended = threading.Event()
 
     def read() -> None:
+        while not ended.is_set():
+            # 3.10 may close the connection (541) where a quorum queue is deleted while a client begins to consume it.
+            with suppress(pika.exceptions.ConnectionClosedByBroker):
+                consume_while_it_exists()
+
+    def consume_while_it_exists() -> None:
         with pika.BlockingConnection(pika_parameters(url)) as connection:
             while not ended.is_set():
                 with suppress(pika.exceptions.ChannelClosedByBroker):  # the queue does not exist

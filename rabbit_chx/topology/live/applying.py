@@ -67,6 +67,8 @@ from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
+#: The time in seconds in which consumers must empty the queues that a plan deletes, by default.
+DRAIN_S = 60.0
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
@@ -126,7 +128,7 @@ class Permission:
     records: bool = True
     vhost: bool = False
     unlink: bool = False
-    drain_s: float = 60.0
+    drain_s: float = DRAIN_S
 
 
 class _QueueLeftError(BrokerRefusedError):
