@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,6 +100,14 @@ class BrokerAddresses:
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.settings, address, self.ring_source)
 
+    @contextmanager
+    def opened(self) -> Iterator[Broker]:
+        """Open a `Broker` with all options for a block."""
+        with ExitStack() as block:
+            with sign_of_life(f"connecting to {self.settings.masked_url}"):
+                opened = block.enter_context(self.broker())
+            yield opened
+
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
         from rabbit_chx.broker.management import Management
@@ -118,11 +126,13 @@ class BrokerAddresses:
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
 
+    @sign_of_life("reading the vhosts")
     def vhosts(self) -> list[str]:
         """Return the names of all vhosts that the user may list."""
         listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
         return sorted(vhost["name"] for vhost in listed)
 
+    @sign_of_life("reading the exchanges")
     def why_nothing_hashes(self, vhosts: Sequence[str]) -> str:
         """Return why no exchange of these vhosts hashes, as the HTTP API shows it, and what to do."""
         management = self.management("AMQP does not list exchanges")
@@ -272,6 +282,7 @@ def why_nothing_hashes(
     )
 
 
+@sign_of_life("reading the exchanges of the vhosts")
 def vhosts_hint(error: NotFoundError) -> str:
     """Return the vhosts that have the exchange that a command did not find, with the option for one; empty if there are none."""
     at = _broker.get()

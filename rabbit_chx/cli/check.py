@@ -24,7 +24,7 @@ from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
@@ -483,7 +483,9 @@ def check_topology(
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        return check(_topology(live, is_recorded=not no_record), wanted, file=file)
+        topology = _topology(live, is_recorded=not no_record)
+        with sign_of_life("comparing"):
+            return check(topology, wanted, file=file)
 
     live = broker.live()
     return _outcome(live, output, checked, file=file, ignored=ignored)
@@ -572,7 +574,8 @@ def check_ring(
         )
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
-        return check(topology, exchange=exchanges or None)
+        with sign_of_life("comparing"):
+            return check(topology, exchange=exchanges or None)
 
     return _outcome(
         broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
@@ -604,7 +607,7 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
 
 def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), is_recorded: bool = False) -> Topology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
-    with live.broker() as opened:
+    with live.opened() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()
         if is_recorded:
             new = unrecorded_rings(topology)
