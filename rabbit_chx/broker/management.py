@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from rabbit_chx.amqp.replies import AFTER_FULL_DISK
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.client_settings import server_name, tls_context
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
-    "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
+    f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {AFTER_FULL_DISK}"
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
@@ -174,6 +175,8 @@ class Management:
             for words, tag in _TAGS.items():
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+            if "enospc" in reason:  # the operating system's code in the reason of 4.3.6
+                remedy = "the disk of the broker is full: free disk there"
             if status == _NOT_FOUND and b'"reason"' not in content:
                 # A release without this path answers without content. Another server answers with a page or an object of its own.
                 if content:

@@ -15,7 +15,7 @@ import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
-from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerOptions, counted, disk_alarms, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan import DRAIN_S, LivePlan, changes_table, whole_option
@@ -300,6 +300,8 @@ def apply_shown(
 ) -> Applied:
     """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
     size, done = len(plan.changes), 0
+    if alarms := disk_alarms():
+        say(f"{alarms}: once its disk is full, RabbitMQ 4.3 refuses every login after a change")
     verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
     with unwound_by_signals(), counted("applied", size) as counting, ExitStack() as checking:
         checking.enter_context(sign_of_life("checking the plan against the broker"))

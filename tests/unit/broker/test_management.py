@@ -302,6 +302,14 @@ def test_an_answer_whose_objects_are_too_large_is_named(
     assert "its objects need more than 2 MB of memory: ask for less, such as one exchange" in str(refused)
 
 
+def test_a_full_disk_is_named(api: ScriptedApi) -> None:
+    """The reason is that of 4.3.6 for a queue whose node has no free byte."""
+    reason = "Request to node rabbit@a failed with {'EXIT', {{{badmatch,{error,enospc}}, [{rabbit_classic_queue_index_v2,"
+    refused = error(api, page("400 Bad Request", {"error": "bad_request", "reason": reason}))
+    assert str(refused).endswith("the disk of the broker is full: free disk there")
+    assert "right, look at the broker's disk" in str(error(api, page("401 Unauthorized", {})))
+
+
 def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless() -> Iterable[bytes]:
         return itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n["], itertools.repeat(b'"x",' * 10_000))
