@@ -375,7 +375,7 @@ def plan(
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.broker() as opened:
+    with at.opened() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan
     flags = lifting_flags(made.refusals)
