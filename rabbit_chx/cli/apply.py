@@ -157,7 +157,7 @@ class ApplyOptions:
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
-        help="The time in which consumers must empty the queues that are deleted, after these are unbound.",
+        help="The time in which consumers must empty the queues that are deleted or replaced, after these are unbound.",
     )
     allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
     allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")

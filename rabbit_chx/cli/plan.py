@@ -140,15 +140,17 @@ def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     others = {change.name for change in plan.changes if change.action == "create"} | {
         *plan.parking_queues.values()
     }
-    if drain_s is not None and any(
-        change.action == "delete"
-        and isinstance(change.live, QueueDefinition)
+    actions = {
+        change.action
+        for change in plan.changes
+        if isinstance(change.live, QueueDefinition)
         and change.live.type != "stream"
         and change.name not in others
-        for change in plan.changes
-    ):
+    }
+    ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
+    if drain_s is not None and ends:
         yield Line(
-            f"A queue is unbound before it is deleted, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
+            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
         )
 
 
