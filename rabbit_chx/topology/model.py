@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.ground import Ground, Provenance
@@ -36,6 +35,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.slots import owners_of_slots
+from rabbit_chx.words import listed
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -40,6 +40,8 @@ SUPER_STREAM = "x-super-stream"
 PARTITION_ORDER = "x-stream-partition-order"
 _LEADER_LOCATOR = "x-queue-leader-locator"
 
+#: The names of the broker's own exchanges and queues begin with this.
+BROKERS_OWN = "amq."
 #: The exchanges that each broker has, with their types. No topology lists them.
 BROKERS_EXCHANGES = {
     "": "direct",
@@ -520,7 +522,7 @@ class ObjectSet:
             or (
                 isinstance(place, ExchangeRef)
                 and place.name not in exchanges
-                and not place.name.startswith("amq.")
+                and not place.name.startswith(BROKERS_OWN)
             )
         ]
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))

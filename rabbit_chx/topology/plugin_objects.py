@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -29,6 +28,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.words import FEW, listed
 
 ALLOW_UNLINK = "--allow-unlink"
 _FEDERATION = "rabbitmq_federation"

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
@@ -56,6 +55,7 @@ from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.slots import numbered_slots
+from rabbit_chx.words import percent
 
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (

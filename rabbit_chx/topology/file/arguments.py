@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import losing_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
@@ -35,6 +34,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.policies import compiled
+from rabbit_chx.words import FEW, listed
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 

@@ -27,7 +27,6 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology.file.fields import (
     APPLY_TO,
@@ -47,6 +46,7 @@ from rabbit_chx.topology.file.file_rules import (
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     OBJECT_LISTS,
     QUEUE_TYPE,
@@ -60,8 +60,8 @@ from rabbit_chx.topology.objects import (
     is_utf8,
     unsendable,
 )
+from rabbit_chx.words import plural
 
-_BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
 #: Other contents of a file, by the key, with the noun for one of them.
 _OTHER = {
@@ -179,11 +179,11 @@ def topology_content(
     """
     queues = tuple(queues)
     exchanges = [
-        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(_BROKERS_OWN)
+        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(BROKERS_OWN)
     ]
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
-    unnamed = [queue.name for queue in queues if queue.name.startswith(_BROKERS_OWN)]
+    unnamed = [queue.name for queue in queues if queue.name.startswith(BROKERS_OWN)]
     left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
     named = {queue.name for queue in queues}.difference(unnamed)
     members: dict[str, list[RingMember]] = {
@@ -234,7 +234,7 @@ def _missing_exchanges(
     alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
     named |= {name for name in alternates if isinstance(name, str)}
     missing = named - {exchange.name for exchange in exchanges}
-    return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
+    return [name for name in sorted(missing) if name and not name.startswith(BROKERS_OWN)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,7 @@ class _File:
                 entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
             elif not isinstance(name, str):
                 entry.refuse_value("name", "a string")
-            elif name.startswith(_BROKERS_OWN):
+            elif name.startswith(BROKERS_OWN):
                 entry.leave_out(
                     "name", "names that begin with amq. are reserved for the broker, and an import skips them"
                 )

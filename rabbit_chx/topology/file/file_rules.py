@@ -31,6 +31,7 @@ from rabbit_chx.topology.file.fields import (
 )
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     QUEUE_TYPE,
     QUEUE_TYPES,
@@ -108,7 +109,7 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
 
 def _name(entry: FileEntry) -> _Found:
     name = entry.value.name
-    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
+    if name.startswith(BROKERS_OWN) and entry.value.owner == "ours" and "owner" not in entry.bad:
         fix = 'write another name, or owner = "external" if it exists'
         yield "name", name, "names that begin with amq. are reserved for the broker", fix
 

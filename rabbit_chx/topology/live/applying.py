@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -29,7 +28,6 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -64,6 +62,7 @@ from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
+from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, percent
 from rabbit_chx.checks import check_share
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
@@ -58,6 +57,7 @@ from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
 from rabbit_chx.topology.plugin_objects import unlinking
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
+from rabbit_chx.words import listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}

@@ -44,16 +44,17 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_json
+from rabbit_chx.analysis.wording import document, refusals_as_json, to_json
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import RingMember, canonical_json, canonical_texts
 from rabbit_chx.topology.planning.comparison import by_name
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.planning.plan import Plan

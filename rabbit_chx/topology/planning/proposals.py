@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place, weight_of
@@ -31,6 +30,7 @@ from rabbit_chx.topology.planning.ring_steps import (
     make_members,
 )
 from rabbit_chx.topology.slots import owners_of_slots
+from rabbit_chx.words import percent
 
 if TYPE_CHECKING:
     import numpy as np
