@@ -26,7 +26,7 @@ from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
+from rabbit_chx.topology.planning.plan_value import NO_CHANGE, counted_changes
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

@@ -29,13 +29,13 @@ from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
-from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.plan_output import counted_kind
+from rabbit_chx.topology.planning.plan_value import counted_kind
 from rabbit_chx.words import listed, plural
 
 _MOST_SHOWN = 50

@@ -22,14 +22,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.ranges import expand, fold
-from rabbit_chx.topology.objects import ArgumentValue, plain
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.movement import SlotHandOver
-from rabbit_chx.topology.planning.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, counted_kind, plan_facts
 from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:

@@ -24,10 +24,11 @@ from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
-from rabbit_chx.topology.checking.check import certain_ring, live_hash_exchange
+from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.planning.ring_steps import find_live_ring
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.topology.live_slots import live_slots
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
 from rabbit_chx.words import percent, plural
 

@@ -11,9 +11,9 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
+from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
-from rabbit_chx.topology.file.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting

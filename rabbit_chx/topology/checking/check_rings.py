@@ -19,17 +19,14 @@ from rabbit_chx.routing.ground import ORIGINS
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.live_rings import LiveRing, recorded_ring
+from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ExchangeDefinition,
-    LiveSlots,
-    RingMember,
-    live_slots,
-)
+from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slot_owners import numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slots import SlotLayout
 from rabbit_chx.words import percent, plural
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"

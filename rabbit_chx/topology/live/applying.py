@@ -28,14 +28,15 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
+from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverLevel,
     HandOverTally,
     drain_park,
     hand_over_slot,
-    parse_member,
     parts_of,
 )
 from rabbit_chx.topology.live.live_broker import (
@@ -51,16 +52,10 @@ from rabbit_chx.topology.live.live_broker import (
 from rabbit_chx.topology.live.reading import read_bindings, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ArgumentTable,
-    BindingDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-    plain,
-)
+from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 from rabbit_chx.words import listed, plural
 

@@ -16,7 +16,6 @@ from rabbit_chx.topology.changes import (
     NamedObject,
     fields_between,
 )
-from rabbit_chx.topology.live.shards import kept_shards, shard_binding
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BROKERS_OWN,
@@ -29,6 +28,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.plugin_objects import is_of, plugin_objects, with_links
+from rabbit_chx.topology.shards import kept_shards, shard_binding
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the

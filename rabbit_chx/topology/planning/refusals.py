@@ -14,6 +14,8 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.argument_table import plain, unsendable
+from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -21,8 +23,6 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
-from rabbit_chx.topology.file.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
@@ -33,11 +33,10 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    plain,
-    unsendable,
 )
 from rabbit_chx.topology.plugin_objects import ALLOW_UNLINK
 from rabbit_chx.topology.policies import policy_in_the_way
+from rabbit_chx.topology.toml_values import shown_value
 from rabbit_chx.words import plural
 
 ALLOW_DELETE = "--allow-delete"

@@ -20,15 +20,14 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
-from rabbit_chx.topology.file.fields import FLAG, STRING, Fault, Kind, choice, whole_number
+from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentValue
+from rabbit_chx.topology.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
-    NO_ARGUMENTS,
     QUEUE_TYPES,
     SUPER_STREAM,
-    ArgumentValue,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
