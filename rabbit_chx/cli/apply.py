@@ -19,7 +19,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions, counted, disk_alarms, u
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
-from rabbit_chx.cli.printed import CompletedReport
+from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
@@ -342,7 +342,7 @@ def agreed(plan: Plan) -> bool:
 
 def show_planned(report: Report, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
-    report = CompletedReport(report)
+    report = WordedReport(report)
     if output == "markdown":
         MarkdownOutput().show(report)
         sys.stdout.write("\n---\n\n")  # a line between the plan and the result

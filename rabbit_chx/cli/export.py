@@ -12,8 +12,10 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, Topology
@@ -91,8 +93,11 @@ def export(
     ]
     if guessed:
         say(
-            f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: "
-            "rabbit-chx topology arrange FILE --write; it writes the order that moves the fewest"
+            Fix(
+                f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: ",
+                to_type("topology arrange", "FILE", write=True),
+                "; it writes the order that moves the fewest",
+            )
         )
     is_partial = bool(faults or guessed or topology.oddities)
     code = ExitCode.PARTLY if is_partial else ExitCode.DONE

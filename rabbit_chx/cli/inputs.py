@@ -19,8 +19,10 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
@@ -208,8 +210,11 @@ def read_ring_record(path: str) -> RingRecord:
         document = None
     if not isinstance(document, dict) or document.get("format") == _TOPOLOGY_FORMAT:
         raise InputError(
-            f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
-            "apply keeps the order on the broker; or read the ring with --ring-via and keep it with rabbit-chx ring record EXCHANGE"
+            Fix(
+                f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
+                "apply keeps the order on the broker; or read the ring with --ring-via and keep it with ",
+                to_type("ring record", "EXCHANGE"),
+            )
         )
     arguments = document.get("record") or document.get("arguments") or document
     if isinstance(arguments, dict) and arguments.get("format") == "rabbit-chx/record":

@@ -15,9 +15,11 @@ from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
@@ -383,8 +385,7 @@ def _agreed(name: str, stored: RingRecord, *, yes: bool) -> bool:
     if yes:
         return True
     if not has_terminal():
-        say(
-            f"{about}, and nothing was changed: `rabbit-chx ring check {name}` compares them; replace it with --yes"
-        )
+        check = to_type("ring check", name)
+        say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
         return False
     return click.confirm(f"{about}. Replace it?", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +16,11 @@ from rabbit_chx.analysis.wording import document, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
@@ -67,8 +68,11 @@ class LiveTable:
         slots = live.slots.sound_table()
         if not slots.slots:
             raise MismatchError(
-                f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
-                f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use rabbit-chx ring show {shlex.quote(exchange)}",
+                Fix(
+                    f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
+                    f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use ",
+                    to_type("ring show", exchange),
+                ),
                 exchange=exchange,
             )
         return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
@@ -314,8 +318,12 @@ class BalanceReport:
             )
             return
         yield Line(
-            f"Nothing was changed. Write these members of {exchange} into the topology file, and run: rabbit-chx topology plan FILE; "
-            "and then: rabbit-chx topology apply FILE"
+            Fix(
+                f"Nothing was changed. Write these members of {exchange} into the topology file, and run: ",
+                to_type("topology plan", "FILE"),
+                "; and then: ",
+                to_type("topology apply", "FILE"),
+            )
         )
         listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
@@ -438,7 +446,10 @@ def _check_certain(exchange: str, slots: SlotTable) -> None:
     """Raise an error for a ring that is assumed: the slot of a key is then not known."""
     if not slots.ground.is_certain:
         raise InputError(
-            f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: {KNOW_RINGS}"
+            Fix(
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: ",
+                KNOW_RINGS,
+            )
         )
 
 

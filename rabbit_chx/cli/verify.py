@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from rabbit_chx.broker.scratch import (
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import (
     NEED_RING,
     exchange_facts,
@@ -43,6 +43,7 @@ from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, sign_of_life, table_of
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
@@ -575,7 +576,7 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
 
 def _different(wanted: TopologyInput, exchange: str) -> Finding:
     message = f"the bindings of {exchange} on the broker differ from {wanted.name}"
-    fix = f"run: rabbit-chx topology check {shlex.quote(wanted.name)}"
+    fix = Fix("run: ", to_type("topology check", wanted.name))
     return Finding("different", message, fix, exchange=exchange)
 
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.ground import UNORDERED, Ground
@@ -123,8 +124,11 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
     type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
     if type_ is None:
         raise NotFoundError(
-            f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with "
-            "`rabbit-chx topology apply FILE`",
+            Fix(
+                f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",
+                CommandLine("topology apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
+                "`",
+            ),
             exchange=name,
         )
     raise MismatchError(

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -30,7 +31,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.words import FEW, listed
 
-ALLOW_UNLINK = "--allow-unlink"
+ALLOW_UNLINK = Argument("allow_unlink")
 _FEDERATION = "rabbitmq_federation"
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
 
@@ -260,8 +261,9 @@ def unlinking(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Find
             cut[f"{change.action}s {change.kind} {subject.name}"] = None
     for what in cut:
         message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
-        fix = (
-            f"change the federation policy or upstream of the downstream first; or allow it with {ALLOW_UNLINK}, and restart the link "
-            "afterwards (rabbitmqctl restart_federation_link)"
+        fix = Fix(
+            "change the federation policy or upstream of the downstream first; or allow it with ",
+            ALLOW_UNLINK,
+            ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
         )
-        yield Finding("unlink", message, fix, allow_with=ALLOW_UNLINK)
+        yield Finding("unlink", message, fix, override=ALLOW_UNLINK)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
@@ -49,7 +50,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
+from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
@@ -390,7 +391,8 @@ def certain_ring(live: Topology, name: str) -> HashRing:
     if ring is None or not ring.ground.is_certain:
         how = "is not known" if ring is None else f"was not read but is {ring.ground}"
         raise InputError(
-            f"the ring of {name!r} {how}, and a check of it would prove nothing: {KNOW_RINGS}", exchange=name
+            Fix(f"the ring of {name!r} {how}, and a check of it would prove nothing: ", KNOW_RINGS),
+            exchange=name,
         )
     return ring
 
@@ -570,7 +572,7 @@ def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> 
 
 
 def _allow_delete(file: str | None) -> str:
-    return f"add it to the topology, or {apply_fix(file)} --allow-delete"
+    return Fix("add it to the topology, or ", apply_fix(file, ALLOW_DELETE))
 
 
 def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
@@ -580,9 +582,10 @@ def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
     policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)
     if policy is None:
         return fix
-    return (
-        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); "
-        f"{fix}; and set the policy again, if the topology does not have it"
+    return Fix(
+        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); ",
+        fix,
+        "; and set the policy again, if the topology does not have it",
     )
 
 

@@ -26,6 +26,7 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
+from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.topology.argument_table import ArgumentTable, plain
@@ -133,8 +134,12 @@ class _QueueLeftError(BrokerRefusedError):
         messages = plural(counts.messages, "message")
         if not counts.consumers:
             return cls(
-                f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
-                "start a consumer, or allow the loss with --allow-loss, and run it again",
+                Fix(
+                    f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
+                    "start a consumer, or allow the loss with ",
+                    Argument("allow_loss"),
+                    ", and run it again",
+                ),
                 queue=queue,
             )
         return cls(
@@ -215,9 +220,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
         refusals += find_order_refusals(queues, broker)
     if refusals:
         raise PlanRefusedError(
-            "\n".join(
-                ["the plan is refused, and nothing was changed:", *(f"  {refusal}" for refusal in refusals)]
-            ),
+            joined("\n  ", ["the plan is refused, and nothing was changed:", *map(str, refusals)]),
             refusals,
         )
     _check_sendable(plan.changes, broker)
@@ -302,7 +305,7 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
         broker.sleep(_POLL_INTERVAL_S)
         slept_s += _POLL_INTERVAL_S
     if left:
-        raise _QueueLeftError("; ".join(map(str, left)), queue=left[0].queue)
+        raise _QueueLeftError(joined("; ", map(str, left)), queue=left[0].queue)
 
 
 def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
@@ -354,7 +357,10 @@ def _apply_checked(
             raise  # the first operation was refused, so nothing has changed
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
-            f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
+            Fix(
+                str(error),
+                f"; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
+            ),
             applied,
             exchange=error.exchange,
             queue=error.queue,
@@ -644,8 +650,10 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
                 Finding(
                     "hand-over",
                     f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
-                    "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with "
-                    "--hand-over parked",
+                    Fix(
+                        "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with ",
+                        Argument("hand_over", "parked"),
+                    ),
                 )
             )
     return refusals

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
+from rabbit_chx.fixes import Fix
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, order_of_place
@@ -102,7 +103,7 @@ class MapChange:
 def movement_refusal(change: MapChange, *, is_default: bool = False) -> Finding:
     """Return the refusal of a change that moves more keys than its limit. `is_default`: the topology does not set the limit."""
     assert change.limit is not None  # it is over the limit
-    flag = allow_moved(change.moved_at_worst)
+    override = allow_moved(change.moved_at_worst)
     if change.is_ring:
         moves = (
             f"{_moved_text(change)} in the end, {percent(change.moved_at_worst, 1)} at the worst moment, and"
@@ -112,11 +113,12 @@ def movement_refusal(change: MapChange, *, is_default: bool = False) -> Finding:
         moves = f"{change.exchange} is an {change.before.kind} exchange, and the plan moves {change.moves};"
         better = _better_proposal(change)
     limit = "the limit without max_share_moved" if is_default else "max_share_moved"
-    fix = f"{better}raise max_share_moved, or allow it once with {flag}"
+    fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)
     if is_default:
-        fix = f"allow it once with {flag}, or write a topology file, which has the order of the ring and max_share_moved"
+        written = ", or write a topology file, which has the order of the ring and max_share_moved"
+        fix = Fix("allow it once with ", override, written)
     message = f"{moves} {limit} is {change.limit:g}"
-    return Finding("moved", message, fix, share=change.moved_at_worst, allow_with=flag)
+    return Finding("moved", message, fix, share=change.moved_at_worst, override=override)
 
 
 def _better_ring(change: MapChange) -> str:
