@@ -28,6 +28,7 @@ from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
@@ -81,7 +82,7 @@ class ApplyReport:
         slots = list(_slot_facts(self.applied))
         if self.state == "applied":
             counted = f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {NO_CHANGE}"
-            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in self.applied.rings.items()]
+            rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
             yield Facts([("applied", counted), *slots, *rings])
         else:
             done = f"{len(changes):,} of {planned}"

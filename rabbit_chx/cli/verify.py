@@ -167,7 +167,7 @@ class StoredReport:
             ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
             ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),
-            *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
+            *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
         ]
         yield Facts(facts)
         yield table_of(StreamParity, self.streams, total=len(self.streams) > 1)
@@ -349,8 +349,8 @@ class ScratchReport:
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
                 *([("heaviest key", _heaviest_text(self.heaviest))] if self.heaviest else []),
-                *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
-                *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
+                *([("verified", Fix("not the ring, which is a guess: ", self.guess))] if self.guess else []),
+                *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
             ]
         )
         if not compared:
@@ -496,7 +496,7 @@ def _of_messages(
             if wanted is None
             else f"that of {wanted.name}"
         )
-        say(f"the ring of {name!r} is {origin}: {report.guess}")
+        say(Fix(f"the ring of {name!r} is {origin}: ", report.guess))
     return Outcome(report, code=report.code)
 
 
