@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from rabbit_chx.analysis.wording import percent
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.words import percent, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +19,14 @@ class Finding:
     Attributes:
         kind: its kind, such as ``ghost-bucket``. Functions that return findings list the kinds.
         message: the problem, and its effect on messages.
-        fix: a command or another remedy; empty if `message` contains it.
+        fix: the remedy; empty if `message` contains it. It is a `Fix` if commands or arguments are in it.
         subject: of a mistake in a file the field and its value, such as ``exchanges[2].ring[0].weight = 0``, counted from 0.
         line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
         exchange: the exchange concerned; None for none.
         destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
         share: the exact share of the exchange's keys that it concerns; None if it does not concern keys.
         names: the names of several queues or shards, or the key, where there is no single destination.
-        allow_with: the flag that permits the refused action, such as ``--allow-delete`` or ``--allow-moved 0.2``; None for none.
+        override: the argument of `Broker.apply` that permits the refused action, such as ``allow_moved=0.2``; None for none.
     """
 
     kind: str
@@ -39,25 +39,21 @@ class Finding:
     destination: Place = None
     share: float | None = None
     names: tuple[str, ...] = ()
-    allow_with: str | None = None
+    override: Argument | None = None
 
     def __str__(self) -> str:
         place = self.subject if self.line is None else f"line {self.line}, {self.subject}"
-        text = f"{place}: {self.text}" if place else self.text
-        return text if self.argument is None else f"{text} (in Python {self.argument})"
+        return Fix(f"{place}: ", self.text) if place else self.text
 
     @property
     def text(self) -> str:
         """The message with the fix."""
-        return f"{self.message}; {self.fix}" if self.fix else self.message
+        return Fix(self.message, "; ", self.fix) if self.fix else self.message
 
     @property
-    def argument(self) -> str | None:
-        """The argument of `Broker.apply` that is the same as `allow_with`, such as ``allow_moved=0.2``; None for none."""
-        if self.allow_with is None:
-            return None
-        flag, _, value = self.allow_with.removeprefix("--").partition(" ")
-        return f"{flag.replace('-', '_')}={value or True}"
+    def allow_with(self) -> str | None:
+        """The option of ``topology apply`` that is the same as `override`, such as ``--allow-moved 0.2``; None for none."""
+        return None if self.override is None else self.override.option
 
 
 def ring_findings(

@@ -17,6 +17,7 @@ from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology
@@ -33,9 +34,9 @@ from rabbit_chx.topology.live.reading import (
     read_topology,
 )
 from rabbit_chx.topology.live.recording import record_rings
-from rabbit_chx.topology.live.shards import ShardedExchange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
+from rabbit_chx.topology.shards import ShardedExchange
 
 #: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
 Source: TypeAlias = RingSource | RingRecord
@@ -66,8 +67,10 @@ class _Connected:
         """The management API. Raises ManagementNeededError if the management URL is not set."""
         if self._management is None:
             raise ManagementNeededError(
-                f"{self.where}: AMQP does not return bindings, arguments and policies: give "
-                "management_url='http://user:password@host:15672', on the command line --management-url"
+                Fix(
+                    f"{self.where}: AMQP does not return bindings, arguments and policies: give ",
+                    Argument("management_url", "http://user:password@host:15672"),
+                )
             )
         return self._management
 

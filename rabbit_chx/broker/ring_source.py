@@ -204,7 +204,7 @@ def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:
         re.fullmatch(r"[0-9]{1,7}", number) and isinstance(queue, str) for number, queue in buckets.items()
     ):
         raise RingSourceError(
-            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints with --formatter json: {text!r:.200}"
+            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints as JSON: {text!r:.200}"
         )
     _check_it_is_of(vhost, exchange, _vhost_in(ring), ring.get("exchange"))
     return _in_order({int(number): queue for number, queue in buckets.items()})

@@ -32,7 +32,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say
-from rabbit_chx.cli.printed import CompletedReport, password_note, remember_options
+from rabbit_chx.cli.printed import WordedReport, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -47,6 +47,7 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
 
 _BROKEN_PIPE = 141
@@ -304,7 +305,7 @@ def _shown(outcome: Outcome) -> int:
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report if outcome.output == "prometheus" else CompletedReport(outcome.report))
+        output.show(outcome.report if outcome.output == "prometheus" else WordedReport(outcome.report))
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()
@@ -342,7 +343,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted"
     if isinstance(error, (RabbitChxError, OSError)):
-        return f"{error}{_hint(error)}"
+        return Fix(str(error), _hint(error))
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("rabbit_chx"):
         return f"this needs {error.name}, which is not installed: pip install {error.name}"
     return f"this is a bug in rabbit-chx, please report it: {type(error).__name__}: {error}"

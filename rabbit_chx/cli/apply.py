@@ -25,16 +25,17 @@ from rabbit_chx.cli.broker_options import (
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
-from rabbit_chx.cli.printed import CompletedReport
+from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
+from rabbit_chx.topology.planning.plan_value import NO_CHANGE, counted_changes
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -81,7 +82,7 @@ class ApplyReport:
         slots = list(_slot_facts(self.applied))
         if self.state == "applied":
             counted = f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {NO_CHANGE}"
-            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in self.applied.rings.items()]
+            rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
             yield Facts([("applied", counted), *slots, *rings])
         else:
             done = f"{len(changes):,} of {planned}"
@@ -349,7 +350,7 @@ def agreed(plan: Plan) -> bool:
 
 def show_planned(report: Report, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
-    report = CompletedReport(report)
+    report = WordedReport(report)
     if output == "markdown":
         MarkdownOutput().show(report)
         sys.stdout.write("\n---\n\n")  # a line between the plan and the result

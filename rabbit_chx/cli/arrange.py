@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rabbit_chx.analysis.wording import Document, percent
+from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
 from rabbit_chx.topology.file.toml_file import members_text, rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.slots import slot_layouts
+from rabbit_chx.words import percent
 
 
 def _shares(rings: Iterable[tuple[MapChange, RingProposal]]) -> list[dict[str, Any]]:
@@ -82,8 +84,11 @@ def arrange(
     given = read_topology(file, vhost, variables=variables)
     if given.is_definitions:
         raise InputError(
-            f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
-            f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
+            Fix(
+                f"{given.name} is a definitions file, which does not contain the order of rings: convert it with ",
+                replace(to_type("topology export", **{"from": file}), output="topology.toml"),
+                ", and arrange the result",
+            )
         )
     with at.opened() as opened:
         read = LivePlan.read(opened, given, vhost)

@@ -15,29 +15,30 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
+from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
-from rabbit_chx.cli.printed import complete_commands
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
-from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.plan_output import counted_kind
+from rabbit_chx.topology.planning.plan_value import counted_kind
+from rabbit_chx.words import listed, plural
 
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.
@@ -82,8 +83,12 @@ class CheckReport:
 
     @property
     def findings(self) -> list[tuple[str, Finding]]:
-        """The findings, each with its vhost."""
-        return [(vhost, finding) for vhost, finding in self._all() if finding.kind not in self.ignored]
+        """The findings, each with its vhost. With several vhosts the commands of each name its own."""
+        return [
+            (vhost, _in_vhost(finding, vhost) if self.all_vhosts else finding)
+            for vhost, finding in self._all()
+            if finding.kind not in self.ignored
+        ]
 
     def _all(self) -> Iterator[tuple[str, Finding]]:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
@@ -117,7 +122,7 @@ class CheckReport:
                 [
                     *about,
                     *((line["kind"], line["message"]) for line in alike),
-                    ("fix", self._in_vhost(fix, vhost)),
+                    ("fix", fix),
                 ]
             )
         if rest := lines[_MOST_SHOWN:]:
@@ -170,8 +175,7 @@ class CheckReport:
         if not self.ended:
             return {}
         findings = [
-            ({"vhost": vhost} if self.all_vhosts else {})
-            | _as_json(replace(finding, fix=self._in_vhost(finding.fix, vhost)))
+            ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
             for vhost, finding in self.findings
         ]
         rings: list[dict[str, Any]] = [
@@ -188,10 +192,6 @@ class CheckReport:
             for name, ring in check.rings.items()
         ]
         return document("check", findings=findings, rings=rings)
-
-    def _in_vhost(self, fix: str, vhost: str) -> str:
-        """Return a fix whose commands name the vhost of its finding, which may be another one than that of the command line."""
-        return complete_commands(fix, [("--vhost", vhost)]) if self.all_vhosts else fix
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
@@ -260,8 +260,16 @@ class CheckReport:
         return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
 
 
+def _in_vhost(finding: Finding, vhost: str) -> Finding:
+    """Return a finding whose commands name the vhost, which may be another one than that of the command line."""
+    fix = finding.fix
+    return (
+        replace(finding, fix=fix.with_option(Argument("vhost", vhost))) if isinstance(fix, Fix) else finding
+    )
+
+
 def _folded(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of findings, each with the count of its findings.
+    """Yield the lines of findings, each with the count of its findings, in the words of the command line.
 
     Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
     below the double of the least one share the line, too, which shows the least and the largest. Other findings have a line each.
@@ -296,7 +304,8 @@ class _CheckLine(NamedTuple):
 
     @classmethod
     def of(cls, vhost: str, finding: Finding) -> _CheckLine:
-        message, percentages = finding.message, _PERCENTAGE.findall(finding.message)
+        text, fix = in_words(finding.message), in_words(finding.fix)
+        message, percentages = text, _PERCENTAGE.findall(text)
         if "\0" in message:  # of a name
             percentages = []
         message = _PERCENTAGE.sub("\0", message) if percentages else message
@@ -306,12 +315,12 @@ class _CheckLine(NamedTuple):
             "kind": finding.kind,
             "share": None if percentages else finding.share,
             "message": message,
-            "fix": finding.fix,
+            "fix": fix,
         }
-        texts = f"{message}\0{finding.fix}"
+        texts = f"{message}\0{fix}"
         likeness = (*list(entry.values())[:4], _DIGITS.sub("0", texts))
         numbers = [(len(digits), digits) for digits in _DIGITS.findall(texts)]
-        return cls(entry, finding.message, finding.fix, percentages, likeness, numbers)
+        return cls(entry, text, fix, percentages, likeness, numbers)
 
 
 def _near(lines: Sequence[_CheckLine]) -> Iterator[list[_CheckLine]]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import complete_commands, remember_options
+from rabbit_chx.cli.printed import in_words, remember_options
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import clear_bar, printable
 from rabbit_chx.rendering.output import wrap
@@ -314,7 +314,7 @@ def say(message: str, *, keep_lines: bool = False) -> None:
     """Write a message to stderr with control characters escaped, on one line unless it is a list; on a terminal in lines of its width."""
     if sys.stderr is None:
         return
-    message = f"rabbit-chx: {complete_commands(message)}"
+    message = f"rabbit-chx: {in_words(message)}"
     lines = [
         printable(line) for line in (message.splitlines() if keep_lines else [" ".join(message.split())])
     ]

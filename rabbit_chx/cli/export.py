@@ -12,19 +12,21 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, Topology
-from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.variables import escape
-from rabbit_chx.topology.live.shards import without_shards
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.plugin_objects import without_plugin_objects
 from rabbit_chx.topology.reach import reached_from
+from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
+from rabbit_chx.topology.toml_values import toml_value
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2
@@ -94,8 +96,11 @@ def export(
     ]
     if guessed:
         say(
-            f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: "
-            "rabbit-chx topology arrange FILE --write; it writes the order that moves the fewest"
+            Fix(
+                f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: ",
+                to_type("topology arrange", "FILE", write=True),
+                "; it writes the order that moves the fewest",
+            )
         )
     is_partial = bool(faults or guessed or topology.oddities)
     code = ExitCode.PARTLY if is_partial else ExitCode.DONE
@@ -150,7 +155,9 @@ def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> T
     except InputError as error:
         if not live:
             raise
-        raise NotFoundError(f"{error}; check the vhost of the URL too", exchange=exchanges[0]) from None
+        raise NotFoundError(
+            Fix(str(error), "; check the vhost of the URL too"), exchange=exchanges[0]
+        ) from None
 
 
 def _without_exclusive(topology: Topology) -> Topology:

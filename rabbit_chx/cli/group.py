@@ -20,14 +20,15 @@ from rabbit_chx.cli.stream_show import places_of
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
@@ -281,7 +282,7 @@ def _roster(
         try:
             return read_roster(settings, journal)
         except RabbitChxError as error:
-            say(f"the journal {journal!r} cannot be read, so the last switch is not known: {error}")
+            say(Fix(f"the journal {journal!r} cannot be read, so the last switch is not known: ", str(error)))
     return Roster(), 0
 
 

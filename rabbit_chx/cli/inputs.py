@@ -19,8 +19,10 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
@@ -75,8 +77,9 @@ class VariableOptions:
 
 def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
     """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
-    from rabbit_chx.topology.file.fields import file_finding, toml_key
+    from rabbit_chx.topology.file.fields import file_finding
     from rabbit_chx.topology.file.toml_file import FileLines
+    from rabbit_chx.topology.toml_values import toml_key
 
     lines, message = (
         FileLines(text.split("\n"), values),
@@ -207,8 +210,11 @@ def read_ring_record(path: str) -> RingRecord:
         document = None
     if not isinstance(document, dict) or document.get("format") == _TOPOLOGY_FORMAT:
         raise InputError(
-            f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
-            "apply keeps the order on the broker; or read the ring with --ring-via and keep it with rabbit-chx ring record EXCHANGE"
+            Fix(
+                f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
+                "apply keeps the order on the broker; or read the ring with --ring-via and keep it with ",
+                to_type("ring record", "EXCHANGE"),
+            )
         )
     arguments = document.get("record") or document.get("arguments") or document
     if isinstance(arguments, dict) and arguments.get("format") == "rabbit-chx/record":
@@ -222,7 +228,7 @@ def read_ring_record(path: str) -> RingRecord:
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.routing.key_map_json import key_map_from_json
-    from rabbit_chx.topology.planning.ring_steps import make_members
+    from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.ring_records import settled_record
 
     try:
@@ -279,7 +285,8 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
     Other programs may have sorted its fields, so its format may be anywhere.
     """
-    from rabbit_chx.topology.file.fields import file_finding, toml_key, toml_value
+    from rabbit_chx.topology.file.fields import file_finding
+    from rabbit_chx.topology.toml_values import toml_key, toml_value
 
     text = text.removeprefix("\ufeff")
     if f'"{_TOPOLOGY_FORMAT}"' not in text:
@@ -309,7 +316,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
 def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
-    from rabbit_chx.topology.file.fields import toml_key
+    from rabbit_chx.topology.toml_values import toml_key
 
     levels: list[tuple[str, Any]] = [("", document)]
     while levels:

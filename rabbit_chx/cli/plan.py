@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -12,27 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, percent, place_text, to_json
+from rabbit_chx.analysis.wording import place_text, refusals_as_json, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
-from rabbit_chx.cli.printed import CompletedReport
+from rabbit_chx.cli.printed import WordedReport, in_words, to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.objects import ArgumentValue, QueueDefinition, plain
+from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.movement import SlotHandOver
-from rabbit_chx.topology.planning.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, counted_kind, plan_facts
 from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -112,7 +113,8 @@ class PlanReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `Plan.to_json`, and the heading."""
-        return {**to_json(self.plan), **(self.about_json or {})}
+        refusals = refusals_as_json(self.plan.refusals)
+        return {**to_json(self.plan), "refusals": refusals, **(self.about_json or {})}
 
 
 def _modulus_facts(modulus: MapChange) -> Iterator[tuple[str, str]]:
@@ -232,7 +234,10 @@ def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
 
 def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = fold(
-        [{"text": refusal.text, "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
+        [
+            {"text": in_words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED}
+            for refusal in refusals
+        ],
         ["text"],
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
@@ -382,19 +387,18 @@ def plan(
         live = LivePlan.read(opened, given, at.settings.vhost)
         store_read_rings(at, live.live, opened)
     made = live.plan
-    flags = lifting_flags(made.refusals)
+    permitting = permitting_options(made.refusals)
     ending = []
     if not given.is_definitions and file != "-" and _arranging_moves_less(made):
-        ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
-    if (made.changes or made.parked_messages) and flags is not None:
-        reviewed = (
-            ["--checksum", made.checksum] if file == STDIN else []
-        )  # apply cannot ask if stdin is the file
-        ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags, *reviewed])}")
+        ending.append(Fix("Move less by:  ", to_type("topology arrange", file, write=True)))
+    if (made.changes or made.parked_messages) and permitting is not None:
+        # apply cannot ask if stdin is the file
+        reviewed = {"checksum": made.checksum} if file == STDIN else {}
+        ending.append(Fix("Apply it with: ", to_type("topology apply", file, **permitting, **reviewed)))
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
         try:
-            text = json.dumps(CompletedReport(report).as_json(), ensure_ascii=False)
+            text = json.dumps(WordedReport(report).as_json(), ensure_ascii=False)
             Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
@@ -418,13 +422,12 @@ def _arranging_moves_less(plan: Plan) -> bool:
     )
 
 
-def lifting_flags(refusals: Iterable[Finding]) -> list[str] | None:
-    """Return the flags that permit all refusals, as words of a command line; None if one has no flag."""
-    shares: dict[str, float | None] = {}
+def permitting_options(refusals: Iterable[Finding]) -> dict[str, str | float] | None:
+    """Return the options that permit all refusals; None if no option permits one of them."""
+    options: dict[str, str | float] = {}
     for refusal in refusals:
-        if refusal.allow_with is None:
+        if refusal.override is None:
             return None
-        flag, _, share = refusal.allow_with.partition(" ")
-        shares[flag] = max(float(share), shares.get(flag) or 0) if share else None
-    flags = [[flag] if share is None else [flag, f"{share:g}"] for flag, share in shares.items()]
-    return [word for words in flags for word in words]
+        name, value = refusal.override.name, refusal.override.value
+        options[name] = max(value, options.get(name, value)) if isinstance(value, float) else value
+    return options

@@ -1,7 +1,7 @@
-"""Commands in the output: each is printed with the broker options of the command that prints it, so that it acts on the same broker, and
-with its values of variables if it reads a topology file.
+"""The words of the command line for the commands and arguments in a text.
 
-Messages and findings of the library contain commands such as ``rabbit-chx topology apply FILE``.
+A command is printed with the broker options of the command that prints it, so that it acts on the same broker, and with its values of
+variables if it reads a topology file.
 """
 
 from __future__ import annotations
@@ -15,20 +15,15 @@ from typing import Any, TypeAlias
 
 import click
 
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Report, Section
-from rabbit_chx.rendering.output import COMMAND
 
 #: Options of a command line and their values.
 Options: TypeAlias = Sequence[tuple[str, str]]
 
-#: The fields of documents that may contain commands. All else may be text of the user.
-_FIELDS = ("fix", "message")
 _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
 _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
-
-#: What a command that reads a topology file contains.
-_READS_FILE = re.compile(r" topology | --file ")
 
 _given: ContextVar[Options] = ContextVar("broker options of this command line", default=())
 _variables: ContextVar[Options] = ContextVar("values of variables of this command line", default=())
@@ -60,24 +55,35 @@ def without_passwords(url: str) -> str:
     return shown if _NO_PASSWORD.fullmatch(shown) else "URL"
 
 
-def complete_commands(text: str, options: Options | None = None) -> str:
-    """Return a text whose commands have the options, unless they name them; by default those of this command line without passwords."""
-    if "rabbit-chx " not in text:
-        return text
+def to_type(name: str, *arguments: str, **options: str | float) -> CommandLine:
+    """Return a command as part of a text."""
+    return CommandLine(name, name, arguments, tuple(Argument(*option) for option in options.items()))
 
-    def completed(command: re.Match[str]) -> str:
-        words = [command[0]]
-        variables = _variables.get() if _READS_FILE.search(command[0]) else ()
-        for name, value in [*_given.get(), *variables] if options is None else options:
-            if f" {name} " in f"{command[0]} ":
-                continue
-            shown = without_passwords(value) if "url" in name else value
-            if shown != value and name not in _without.get():
-                _without.set((*_without.get(), name))
-            words.append(f"{name} {shlex.quote(shown)}")
-        return " ".join(words)
 
-    return COMMAND.sub(completed, text)
+def in_words(text: str) -> str:
+    """Return a text in the words of the command line: its commands and arguments are those to type."""
+    return text.worded(_words) if isinstance(text, Fix) else text
+
+
+def _words(part: CommandLine | Argument) -> str:
+    if isinstance(part, Argument):
+        return part.option
+    own = {option.flag for option in part.options}
+    reads_file = part.name.startswith("topology ") or "--file" in own
+    words = ["rabbit-chx", part.name, *map(shlex.quote, part.arguments)]
+    words += [shlex.join(option.words) for option in part.options]
+    for name, value in (*_given.get(), *(_variables.get() if reads_file else ())):
+        if name not in own:
+            words += [name, shlex.quote(_shown(name, value))]
+    return " ".join(words if part.output is None else [*words, ">", shlex.quote(part.output)])
+
+
+def _shown(name: str, value: str) -> str:
+    """Return the value of an option without passwords, and note the option if it had one."""
+    shown = without_passwords(value) if "url" in name else value
+    if shown != value and name not in _without.get():
+        _without.set((*_without.get(), name))
+    return shown
 
 
 def password_note() -> str:
@@ -92,38 +98,38 @@ def password_note() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CompletedReport:
-    """A report whose commands are complete."""
+class WordedReport:
+    """A report in the words of the command line."""
 
     report: Report
 
     def blocks(self) -> Iterator[Block]:
         """Return the blocks of the report; tables and files are left alone."""
-        return _complete_blocks(self.report.blocks())
+        return _blocks(self.report.blocks())
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of the report."""
-        completed: dict[str, Any] = _complete_json(self.report.as_json())
-        return completed
+        document: dict[str, Any] = _json(self.report.as_json())
+        return document
 
 
-def _complete_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+def _blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in blocks:
         if isinstance(block, Line):
-            yield Line(complete_commands(block.text))
+            yield Line(in_words(block.text))
         elif isinstance(block, Lines):
-            yield Lines(complete_commands(text) for text in block.texts)
+            yield Lines(map(in_words, block.texts))
         elif isinstance(block, Facts):
-            yield Facts([(name, complete_commands(value)) for name, value in block.pairs])
+            yield Facts([(name, in_words(value)) for name, value in block.pairs])
         elif isinstance(block, Section):
-            yield replace(block, blocks=list(_complete_blocks(block.blocks)))
+            yield replace(block, blocks=list(_blocks(block.blocks)))
         else:
             yield block
 
 
-def _complete_json(value: Any, name: str = "") -> Any:
+def _json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _complete_json(inner, key) for key, inner in value.items()}
+        return {key: _json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_complete_json(inner, name) for inner in value]
-    return complete_commands(value) if isinstance(value, str) and name in _FIELDS else value
+        return list(map(_json, value))
+    return in_words(value) if isinstance(value, str) else value

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import HashRing
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -49,7 +50,7 @@ def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | 
             else:
                 stored = broker.record(read, keep=True)
     except RabbitChxError as error:
-        say(f"the order of the ring is not stored on the broker (--no-record accepts that): {error}")
+        say(Fix("the order of the ring is not stored on the broker (--no-record accepts that): ", str(error)))
         return
     if stored:
         say(

@@ -9,16 +9,19 @@ from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import place_text, to_json
 from rabbit_chx.cli.command import say
+from rabbit_chx.cli.printed import to_type
+from rabbit_chx.fixes import Fix, joined
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import plural
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: What determines the ring of a live exchange that is assumed.
-NEED_RING = "give --ring-via to read it; to keep it on the broker: rabbit-chx ring record --all"
+NEED_RING = Fix("give --ring-via to read it; to keep it on the broker: ", to_type("ring record", all=True))
 #: The field in JSON of a key map without a ring.
 _WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 
@@ -47,7 +50,7 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
 
 def ring_text(ring: KeyMap) -> str:
     """Return a key map in one line: its provenance, release and size."""
-    return "; ".join(ring.facts())
+    return joined("; ", ring.facts())
 
 
 def has_ring(source: KeyMap) -> TypeGuard[HashRing | SlotTable]:

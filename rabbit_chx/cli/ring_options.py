@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_a
 import click
 
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import (
@@ -23,9 +21,11 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import NEED_RING, hashes_text
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import (
     Destination,
@@ -43,6 +43,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition
@@ -94,7 +95,7 @@ class RingInput:
         if self.is_accepted and self.guess:
             say(self.guess)
         elif self.guess:
-            say(f"not determined: {self.guess}; --assume accepts the guess (exit code 0)")
+            say(Fix("not determined: ", self.guess, "; --assume accepts the guess (exit code 0)"))
 
     @property
     def is_unpinned(self) -> bool:
@@ -311,9 +312,12 @@ class RingOptions:
         ):
             if unpinned.is_unpinned and broker.is_live:
                 raise InputError(
-                    f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots "
-                    f"with rabbit-chx topology arrange {shlex.quote(str(file))} --write; or show the changes with rabbit-chx topology plan "
-                    f"{shlex.quote(str(file))}"
+                    Fix(
+                        f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with ",
+                        to_type("topology arrange", str(file), write=True),
+                        "; or show the changes with ",
+                        to_type("topology plan", str(file)),
+                    )
                 )
         return read
 
@@ -486,13 +490,14 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         if arguments is not None:
             HashedOn.from_arguments(arguments)
     except InputError as error:
-        remedy = ""
+        remedy: str = ""
         if _is_definitions(text):
-            remedy = (
+            remedy = Fix(
                 "; this is a definitions file, which does not contain the order of a ring: read the broker, or write the bindings "
-                f"with --bind: they are listed by rabbit-chx topology export --from {shlex.quote(path)}"
+                "with --bind: they are listed by ",
+                to_type("topology export", **{"from": path}),
             )
-        raise InputError(f"{name}: {error}{remedy}") from None
+        raise InputError(Fix(f"{name}: {error}", remedy)) from None
     why = ", because it was read without the management API" if "arguments" in document else ""
     return RingInput(
         ring,
@@ -533,10 +538,13 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if modulo is not None:
         return RingInput(modulo, {}).under(rules)
     source = topology.key_map(exchange.name, rules)
-    guess = ""
+    guess: str = ""
     say_unpinned(file, exchange)
     if topology.is_assumed(exchange.name):
-        guess = f"the ring of {exchange.name} is {source.ground}: read the broker with rabbit-chx ring show {shlex.quote(exchange.name)}"
+        guess = Fix(
+            f"the ring of {exchange.name} is {source.ground}: read the broker with ",
+            to_type("ring show", exchange.name),
+        )
     alternate = Reach(topology).alternate_of(exchange)
     return RingInput(source, hash_arguments_of(exchange), guess=guess, alternate=alternate)
 
@@ -545,8 +553,11 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
     """Write a warning to stderr if a topology file does not list the slots of an exchange."""
     if any(member.slots is None for member in exchange.members or ()):
         say(
-            f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
-            f"list them with rabbit-chx topology arrange {shlex.quote(file.name)} --write"
+            Fix(
+                f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
+                "list them with ",
+                to_type("topology arrange", file.name, write=True),
+            )
         )
 
 
@@ -622,7 +633,9 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         say(f"exchange {exchange!r}: {finding.message}")
     doubt = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     guess = (
-        f"the ring of exchange {exchange!r} is {ring.ground}: {NEED_RING}" if ring.ground.is_assumed else ""
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", NEED_RING)
+        if ring.ground.is_assumed
+        else ""
     )
     return RingInput(
         source,

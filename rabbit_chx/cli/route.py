@@ -16,6 +16,7 @@ from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, code_of
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.fixes import joined
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
@@ -106,7 +107,7 @@ class RouteReport(Document):
             for answer in self.answers
             if answer.fault and answer.explanation is None
         )
-        yield Line(": ".join(source_fact(self.source)))
+        yield Line(joined(": ", source_fact(self.source)))
 
 
 def _facts(explanation: Explanation) -> list[tuple[str, str]]:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import document, percent, place_text
+from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Table
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.planning.proposals import LeastMoved
@@ -231,8 +234,12 @@ def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
 def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
     if given.kind == "slots":
         raise InputError(
-            "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
-            "`members` in a topology file and run rabbit-chx topology plan, or compare two slot tables"
+            Fix(
+                "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
+                "`members` in a topology file and run ",
+                to_type("topology plan"),
+                ", or compare two slot tables",
+            )
         )
     source: Any = given
     for text in expand_ranges(unbound):

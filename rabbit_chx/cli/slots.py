@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,25 +12,28 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import document, percent, percent_or_blank, place_text, rounded
+from rabbit_chx.analysis.wording import document, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
-from rabbit_chx.topology.objects import SlotNames, order_of_name
+from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -68,8 +70,11 @@ class LiveTable:
         store_read_ring(broker, live)
         if not slots.slots:
             raise MismatchError(
-                f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
-                f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use rabbit-chx ring show {shlex.quote(exchange)}",
+                Fix(
+                    f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
+                    f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use ",
+                    to_type("ring show", exchange),
+                ),
                 exchange=exchange,
             )
         return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
@@ -315,8 +320,12 @@ class BalanceReport:
             )
             return
         yield Line(
-            f"Nothing was changed. Write these members of {exchange} into the topology file, and run: rabbit-chx topology plan FILE; "
-            "and then: rabbit-chx topology apply FILE"
+            Fix(
+                f"Nothing was changed. Write these members of {exchange} into the topology file, and run: ",
+                to_type("topology plan", "FILE"),
+                "; and then: ",
+                to_type("topology apply", "FILE"),
+            )
         )
         listed = members_text(members)
         yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
@@ -439,7 +448,10 @@ def _check_certain(exchange: str, slots: SlotTable) -> None:
     """Raise an error for a ring that is assumed: the slot of a key is then not known."""
     if not slots.ground.is_certain:
         raise InputError(
-            f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: {KNOW_RINGS}"
+            Fix(
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: ",
+                KNOW_RINGS,
+            )
         )
 
 

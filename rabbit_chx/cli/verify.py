@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, listed, percent, place_text
+from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -29,6 +28,7 @@ from rabbit_chx.broker.scratch import (
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import (
     NEED_RING,
@@ -44,12 +44,14 @@ from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, sign_of_life, table_of
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +167,7 @@ class StoredReport:
             ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
             ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),
-            *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
+            *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
         ]
         yield Facts(facts)
         yield table_of(StreamParity, self.streams, total=len(self.streams) > 1)
@@ -347,8 +349,8 @@ class ScratchReport:
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
                 *([("heaviest key", _heaviest_text(self.heaviest))] if self.heaviest else []),
-                *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
-                *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
+                *([("verified", Fix("not the ring, which is a guess: ", self.guess))] if self.guess else []),
+                *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
             ]
         )
         if not compared:
@@ -494,7 +496,7 @@ def _of_messages(
             if wanted is None
             else f"that of {wanted.name}"
         )
-        say(f"the ring of {name!r} is {origin}: {report.guess}")
+        say(Fix(f"the ring of {name!r} is {origin}: ", report.guess))
     return Outcome(report, code=report.code)
 
 
@@ -576,7 +578,7 @@ def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange)
 
 def _different(wanted: TopologyInput, exchange: str) -> Finding:
     message = f"the bindings of {exchange} on the broker differ from {wanted.name}"
-    fix = f"run: rabbit-chx topology check {shlex.quote(wanted.name)}"
+    fix = Fix("run: ", to_type("topology check", wanted.name))
     return Finding("different", message, fix, exchange=exchange)
 
 

@@ -25,11 +25,11 @@ _PAGE = 100
 
 _WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
 #: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
-COMMAND = re.compile(
+_COMMAND = re.compile(
     rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
 )
 #: What no line break may divide: a command, and a number from its unit.
-_WHOLE = re.compile(rf"{COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
+_WHOLE = re.compile(rf"{_COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
 #: A blank in it. Texts are printable, so they do not have this character.
 _BLANK = "\0"
 #: What follows a character of two columns while lines are broken.

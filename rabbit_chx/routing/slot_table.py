@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 
 _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.
-_ASSUMED_OWNERS = (
-    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by "
-    "rabbit-chx topology arrange FILE --write)"
+_ASSUMED_OWNERS = Fix(
+    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by ",
+    CommandLine("topology arrange", "arrange(wanted, live)", ("FILE",), (Argument("write"),)),
+    ")",
 )
 
 

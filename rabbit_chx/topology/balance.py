@@ -17,13 +17,16 @@ from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.slot_load import KeyLoad
-from rabbit_chx.analysis.wording import percent, percent_or_blank, place_text, rounded
+from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
-from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
+from rabbit_chx.topology.objects import RingMember, order_of_name
+from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.words import percent, percent_or_blank
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
 #: A queue; None owns the slots without a queue.
@@ -320,7 +323,9 @@ def _obstacles(
     problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
 ) -> Iterator[Finding]:
     rooms = problem.rooms
-    remedy = "raise the target" if reachable is None else f"--target {reachable} can be reached"
+    remedy: str = "raise the target"
+    if reachable is not None:
+        remedy = Fix(Argument("target", str(reachable), call=f"target={reachable!r}"), " can be reached")
     hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
     over = [queue for queue, room in rooms.items() if room < 0]
     for slot in hot:
@@ -331,7 +336,7 @@ def _obstacles(
             "own-keys",
             f"queue {queue} has {percent(own / total)} of the load by buckets of its own in the ring, and may have "
             f"{percent((own + rooms[queue]) / total)}",
-            f"bind it to slots instead, or {remedy}",
+            Fix("bind it to slots instead, or ", remedy),
             destination=queue,
         )
     if hot or over:
@@ -339,10 +344,10 @@ def _obstacles(
     if (room_of_all := sum(rooms.values())) < sum(problem.loads.values()):
         allowed = room_of_all + sum(problem.own.get(queue, 0) for queue in rooms)
         says = f"all queues together may have {percent(allowed / total)} of the load"
-        yield Finding("target", says, f"{remedy}, or add queues")
+        yield Finding("target", says, Fix(remedy, ", or add queues"))
     else:
         says = "no way to share out the slots was found that reaches the target, and none is ruled out"
-        yield Finding("not-found", says, f"{remedy}, or make more slots")
+        yield Finding("not-found", says, Fix(remedy, ", or make more slots"))
 
 
 def _hot(
@@ -354,15 +359,15 @@ def _hot(
     share = f"slot {slot.name} has {percent(load / total)} of the load"
     if not keys or (keys[0].least <= room and load - keys[0].least > room):
         says = f"{share}, by many keys, and {limit}"
-        return Finding("hot-slot", says, f"make more slots, or {remedy}", destination=slot)
+        return Finding("hot-slot", says, Fix("make more slots, or ", remedy), destination=slot)
     key, part = keys[0].key, percent(keys[0].least / total)
     if keys[0].least > room:
         says = f"key {key!r:.80} alone has {part} of the load or more, and {limit}"
         cure = "nothing can split a key over queues, so publish it under several keys"
-        return Finding("hot-key", says, f"{cure}, or {remedy}", destination=slot, names=(str(key),))
+        return Finding("hot-key", says, Fix(f"{cure}, or ", remedy), destination=slot, names=(str(key),))
     says = f"{share}, {part} or more by key {key!r:.80} alone, and {limit}"
     cure = "without that key it would fit, so publish it under several keys"
-    return Finding("hot-slot", says, f"{cure}, or {remedy}", destination=slot, names=(str(key),))
+    return Finding("hot-slot", says, Fix(f"{cure}, or ", remedy), destination=slot, names=(str(key),))
 
 
 @dataclass(frozen=True)

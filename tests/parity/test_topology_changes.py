@@ -205,7 +205,7 @@ def test_objects_of_every_kind_come_change_and_go(rabbit: Rabbit, site: ChangedS
         .replace('"quorum"\n[', '"classic"\n[')
     )
     wanted = replace(read(text), owns=owns)
-    with pytest.raises(PlanRefusedError, match="--allow-delete"):
+    with pytest.raises(PlanRefusedError, match="allow_delete=True"):
         site.apply(wanted, allow_delete=False)
     done = site.apply(wanted)
     assert [change.name for change in done.changes if change.action == "replace"] == ["classic", "quorum"]

@@ -13,6 +13,7 @@ from typing import Any
 from slot_files import live_of
 
 from rabbit_chx.cli.plan import PlanReport
+from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
@@ -42,10 +43,10 @@ _QUEUES = '[[queues]]\nname = "{}"\ntype = "quorum"\n'
 def stored_texts(name: str) -> dict[str, str]:
     """Return the stored plan of a scenario by file ending: JSON, text for a terminal, and of some scenarios Markdown."""
     made = plan(*SCENARIOS[name])
-    report = PlanReport(made, [("file", "topology.toml")])
+    report = WordedReport(PlanReport(made, [("file", "topology.toml")]))
     console, page = io.StringIO(), io.StringIO()
     ConsoleOutput(console, _WIDTH).show(report)
-    texts = {".json": _lines(json.loads(made.to_json())), ".txt": console.getvalue()}
+    texts = {".json": _lines(report.as_json()), ".txt": console.getvalue()}
     if name in _PAGES:
         MarkdownOutput(page).show(report)
         texts[".md"] = page.getvalue()

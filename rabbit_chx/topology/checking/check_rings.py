@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,55 +10,75 @@ from functools import cached_property
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.observations import Contradiction, comparable
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.live_rings import LiveRing, recorded_ring
+from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ExchangeDefinition,
-    LiveSlots,
-    RingMember,
-    live_slots,
-)
+from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
+from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slot_owners import numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.words import percent, plural
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
 #: Of fewer messages the share of one key says little.
 _FEWEST_MESSAGES = 100
 #: The remedy for a ring that observed keys contradict.
-LATER_KEYS = (
-    "if the ring changed after these messages were published, observe later ones, or read the ring with --ring-via PREFIX; otherwise check "
-    "that the keys are those that the exchange hashes, and came to their queues by no other way"
+LATER_KEYS = Fix(
+    "if the ring changed after these messages were published, observe later ones, or read the ring with ",
+    READ_RINGS,
+    "; otherwise check that the keys are those that the exchange hashes, and came to their queues by no other way",
 )
 FEDERATION_LINK = "federation-link"
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
 GHOSTS_SINCE = (4, 3, 0)
 
 
-def apply_fix(file: str | None, *, external: bool = False) -> str:
-    """Return the command that applies the whole topology, with the file's name if it is known."""
-    name = "FILE" if file is None else shlex.quote(file)
+def apply_fix(file: str | None, *options: Argument, external: bool = False) -> str:
+    """Return the command that applies the whole topology with some options, with the file's name if it is known."""
     if external:
         return _ASK_OWNER
-    return f"run: rabbit-chx topology plan {name}, and then: rabbit-chx topology apply {name}"
+    name = "FILE" if file is None else file
+    permitted = "".join(f", {option}" for option in options)
+    return Fix(
+        "run: ",
+        CommandLine("topology plan", "plan(wanted, live)", (name,)),
+        ", and then: ",
+        CommandLine("topology apply", f"Broker.apply(plan{permitted})", (name,), options),
+    )
 
 
 def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> str:
     """Return the command that repairs the ring: in the order of a file, or without a file by itself."""
-    about = "" if file is None else f" --file {shlex.quote(file)}"
     if external:
         return _ASK_OWNER
-    return f"run: rabbit-chx ring repair {shlex.quote(exchange)}{about}; it shows the steps, and does them with --apply"
+    return Fix(
+        "run: ",
+        repair_command(exchange, file),
+        "; it shows the steps, and does them with ",
+        Argument("apply", call="Broker.apply"),
+    )
+
+
+def repair_command(exchange: str, file: str | None, *, does_it: bool = False) -> CommandLine:
+    """Return the command that repairs the ring of an exchange in the order of a file: it shows the steps, or does them."""
+    wanted = "" if file is None else ", wanted"
+    ordered = () if file is None else (Argument("file", file),)
+    call = f"plan(repair_target(live, {exchange!r}{wanted}), live)"
+    if does_it:
+        return CommandLine("ring repair", f"Broker.apply({call})", (exchange,), (*ordered, Argument("apply")))
+    return CommandLine("ring repair", call, (exchange,), ordered)
 
 
 @dataclass(frozen=True)
@@ -217,11 +236,14 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
                 f"{place!s} has {buckets} and no binding: {percent(checked.shares[place])} of all keys {ends}"
             )
             if isinstance(place, ExchangeRef):
-                fix += "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)"
+                fix = Fix(
+                    fix,
+                    "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)",
+                )
         if finding.kind == "hole" and not checked.bound:
-            fix = f"bind a queue to {checked.name}: {checked.apply_command}"
+            fix = Fix(f"bind a queue to {checked.name}: ", checked.apply_command)
         elif finding.kind == "second-binding" and not checked.needs_repair:
-            fix = f"list {place!s} once, and {checked.apply_command}"
+            fix = Fix(f"list {place!s} once, and ", checked.apply_command)
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
         yield from _transient(checked)
@@ -237,9 +259,10 @@ def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Findi
             f"a federation link takes {percent(share)} of the keys: {place!s} sends them to its downstream, so that no queue here gets "
             "them, and the downstream gets no others"
         )
-        fix = (
+        fix = Fix(
             f"for all messages on both sides, publish to a fanout exchange that is bound to {exchange}, federate that one, and take {exchange} "
-            f"out of the federation policy of the downstream; if this share is intended, --ignore {FEDERATION_LINK}"
+            "out of the federation policy of the downstream; if this share is intended, ",
+            Argument("ignore", FEDERATION_LINK, call="leave this finding out"),
         )
         yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)
 
@@ -262,7 +285,7 @@ def _unroutable(checked: CheckedExchange) -> Finding:
     elif checked.bound:
         fix = checked.repair_command
     else:
-        fix = f"bind a queue to {checked.name}: {checked.apply_command}"
+        fix = Fix(f"bind a queue to {checked.name}: ", checked.apply_command)
     return checked.finding("unroutable-share", message, fix, share=share)
 
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import FEW, listed, percent
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import fields_between
-from rabbit_chx.topology.checking.check_rings import CheckedExchange, differing_fields
+from rabbit_chx.topology.checking.check_rings import CheckedExchange, apply_fix, differing_fields
 from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, order_of_name
+from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.words import FEW, listed, percent, plural
 
 
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding
         differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
         if differing:
             message = f"exchange {exchange.name} differs: {differing_fields(differing)}"
-            fix = f"{checked.apply_command} --allow-delete"
+            fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
             yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
 
 
@@ -129,8 +130,9 @@ def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
     )
     definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""
     by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
-    with_file = checked.layout is not None
-    fix = f"{checked.apply_command} --allow-delete" if with_file else f"set one by a policy: {by_policy}"
+    fix = f"set one by a policy: {by_policy}"
+    if checked.layout is not None:
+        fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
     yield checked.finding("different", message, fix, _only(bare), share)
 
 
@@ -150,8 +152,9 @@ def _parked(checked: CheckedExchange) -> Iterator[Finding]:
         if count:
             wait = "message waits" if count == 1 else "messages wait"
             message = f"{count:,} {wait} in {queue}: they arrived while their slot had no queue"
-            fix = (
-                "write the exchange with `slots` in a topology file, and run: rabbit-chx topology apply FILE"
+            fix = Fix(
+                "write the exchange with `slots` in a topology file, and run: ",
+                CommandLine("topology apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
             )
             yield checked.finding("unexpected", message, _fix(checked, fix), queue)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +9,8 @@ from typing import Final, Literal, TypeAlias, cast
 
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import (
     Binding,
     Destination,
@@ -25,10 +24,11 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
 from rabbit_chx.routing.slot_table import ring_beneath
-from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_fix
+from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
+from rabbit_chx.words import percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
 #: ``unknown``: no rule determines whether keys move.
@@ -275,7 +275,12 @@ class _ChxUpgrade:
             yield Finding(
                 "transient-destination",
                 f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
-                f"after the upgrade, run: rabbit-chx ring check {shlex.quote(self.exchange.name)}",
+                Fix(
+                    "after the upgrade, run: ",
+                    CommandLine(
+                        "ring check", f"check(live, exchange={self.exchange.name!r})", (self.exchange.name,)
+                    ),
+                ),
             )
 
 
@@ -284,8 +289,16 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
     external = exchange.owner == "external"
     if file is not None or external:
         return repair_fix(exchange.name, file, external=external)
-    name, exported = shlex.quote(exchange.name), shlex.quote(f"{exchange.name}.toml")
-    return (
-        f"before the upgrade, run: rabbit-chx topology export --exchange {name} > {exported}; and after it: "
-        f"rabbit-chx ring repair {name} --file {exported} --apply"
+    exported = f"{exchange.name}.toml"
+    export = CommandLine(
+        "topology export",
+        "Broker.topology().to_toml()",
+        options=(Argument("exchange", exchange.name),),
+        output=exported,
+    )
+    return Fix(
+        "before the upgrade, run: ",
+        export,
+        "; and after it: ",
+        repair_command(exchange.name, exported, does_it=True),
     )

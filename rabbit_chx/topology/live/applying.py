@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -27,17 +26,18 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
+from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverLevel,
     HandOverTally,
     drain_park,
     hand_over_slot,
-    parse_member,
     parts_of,
 )
 from rabbit_chx.topology.live.live_broker import (
@@ -53,17 +53,12 @@ from rabbit_chx.topology.live.live_broker import (
 from rabbit_chx.topology.live.reading import read_bindings, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ArgumentTable,
-    BindingDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-    plain,
-)
+from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
+from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
@@ -139,8 +134,12 @@ class _QueueLeftError(BrokerRefusedError):
         messages = plural(counts.messages, "message")
         if not counts.consumers:
             return cls(
-                f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
-                "start a consumer, or allow the loss with --allow-loss, and run it again",
+                Fix(
+                    f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
+                    "start a consumer, or allow the loss with ",
+                    Argument("allow_loss"),
+                    ", and run it again",
+                ),
                 queue=queue,
             )
         return cls(
@@ -221,9 +220,7 @@ def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple
         refusals += find_order_refusals(queues, broker)
     if refusals:
         raise PlanRefusedError(
-            "\n".join(
-                ["the plan is refused, and nothing was changed:", *(f"  {refusal}" for refusal in refusals)]
-            ),
+            joined("\n  ", ["the plan is refused, and nothing was changed:", *map(str, refusals)]),
             refusals,
         )
     _check_sendable(plan.changes, broker)
@@ -327,7 +324,7 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
         broker.sleep(_POLL_INTERVAL_S)
         slept_s += _POLL_INTERVAL_S
     if left:
-        raise _QueueLeftError("; ".join(map(str, left)), queue=left[0].queue)
+        raise _QueueLeftError(joined("; ", map(str, left)), queue=left[0].queue)
 
 
 def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
@@ -379,7 +376,10 @@ def _apply_checked(
             raise  # the first operation was refused, so nothing has changed
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
-            f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
+            Fix(
+                str(error),
+                f"; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
+            ),
             applied,
             exchange=error.exchange,
             queue=error.queue,
@@ -666,8 +666,10 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
                 Finding(
                     "hand-over",
                     f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
-                    "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with "
-                    "--hand-over parked",
+                    Fix(
+                        "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with ",
+                        Argument("hand_over", "parked"),
+                    ),
                 )
             )
     return refusals

@@ -1,4 +1,4 @@
-"""The reasons to refuse a plan, each with a remedy and the flag that permits it, if one does."""
+"""The reasons to refuse a plan, each with a remedy and the argument that permits it, if one does."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from itertools import zip_longest
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.argument_table import plain, unsendable
+from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -21,33 +24,36 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
-from rabbit_chx.topology.file.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    plain,
-    unsendable,
 )
 from rabbit_chx.topology.plugin_objects import ALLOW_UNLINK
 from rabbit_chx.topology.policies import policy_in_the_way
+from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.words import plural
 
-ALLOW_DELETE = "--allow-delete"
-_ALLOW_LOSS = "--allow-loss"
-_ALLOW_VHOST = "--allow-vhost"
-#: A share in a flag is rounded up to a multiple of one part.
+ALLOW_DELETE = Argument("allow_delete")
+_ALLOW_LOSS = Argument("allow_loss")
+_ALLOW_VHOST = Argument("allow_vhost")
+#: A share in an argument is rounded up to a multiple of one part.
 _PARTS = 10_000
 
+#: How to read rings.
+READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
 #: How to make rings certain.
-KNOW_RINGS = (
-    "give --ring-via PREFIX, such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python; to keep the order on "
-    "the broker: rabbit-chx ring record --all"
+KNOW_RINGS = Fix(
+    "give ",
+    READ_RINGS,
+    ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
+    CommandLine("ring record", "Broker.record(live.rings)", options=(Argument("all"),)),
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -76,12 +82,12 @@ def is_allowed(
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
     allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, ALLOW_UNLINK: allow_unlink}
-    return allowed.get(refusal.allow_with or "", False)
+    return refusal.override is not None and allowed.get(refusal.override, False)
 
 
-def allow_moved(share: float) -> str:
-    """Return the flag that allows a share of keys, 0 to 1, to move."""
-    return f"--allow-moved {math.ceil(share * _PARTS) / _PARTS:g}"
+def allow_moved(share: float) -> Argument:
+    """Return the argument that allows a share of keys, 0 to 1, to move."""
+    return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
 
 
 def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
@@ -93,8 +99,8 @@ def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
         message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
         message = f"{subject.kind} {name} is not in the topology, which owns it: it is deleted{about}"
-    fix = f"add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}"
-    return Finding("deletion", message, fix, allow_with=ALLOW_DELETE)
+    fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
+    return Finding("deletion", message, fix, override=ALLOW_DELETE)
 
 
 def replacement(live: TopologyObject, wanted: TopologyObject, release: Release | None = None) -> Finding:
@@ -103,8 +109,8 @@ def replacement(live: TopologyObject, wanted: TopologyObject, release: Release |
     name = wanted.name
     differing = ", ".join(_change_text(field) for field in fields)
     message = f"{wanted.kind} {name} cannot be changed in place ({differing})"
-    fix = f"{_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again"
-    return Finding("replacement", message, fix, allow_with=ALLOW_DELETE)
+    fix = Fix(f"{_instead(live, wanted, fields)}; ", ALLOW_DELETE, " deletes it and declares it again")
+    return Finding("replacement", message, fix, override=ALLOW_DELETE)
 
 
 def _change_text(field: FieldChange) -> str:
@@ -172,8 +178,7 @@ def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False
             message += ": it is not drained, since new messages would be unroutable until it is bound again"
         else:
             message, fix = f"{message} and no consumers, so nothing empties it", "start a consumer"
-    fix += f", or allow it with {_ALLOW_LOSS}"
-    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
+    return Finding("loss", message, Fix(fix, ", or allow it with ", _ALLOW_LOSS), override=_ALLOW_LOSS)
 
 
 def uncounted_loss(queue: str) -> Finding:
@@ -181,8 +186,8 @@ def uncounted_loss(queue: str) -> Finding:
     message = (
         f"queue {queue} is to be deleted, and is a stream: AMQP does not count its messages and consumers"
     )
-    fix = f"check that it is not needed, and allow it with {_ALLOW_LOSS}"
-    return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
+    fix = Fix("check that it is not needed, and allow it with ", _ALLOW_LOSS)
+    return Finding("loss", message, fix, override=_ALLOW_LOSS)
 
 
 def invalid_ring(exchange: str, error: InputError) -> Finding:
@@ -196,7 +201,7 @@ def unremovable_holes(exchange: str) -> Finding:
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind removes: the exchange has to "
         "be deleted and declared again, and its messages are unroutable until its members are bound"
     )
-    return Finding("ring", message, f"allow it with {ALLOW_DELETE}", allow_with=ALLOW_DELETE)
+    return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
 def unknown_order(exchange: str, ring: HashRing) -> Finding:
@@ -235,7 +240,7 @@ def cluster_refusals(
         fix = f"connect to {wanted.cluster}, or correct `cluster`"
         yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
     elif changes:
-        fix = "give --management-url, or take `cluster` out of the topology"
+        fix = Fix("give ", Argument("management_url", "URL"), ", or take `cluster` out of the topology")
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
@@ -243,8 +248,8 @@ def vhost_refusals(wanted: Topology, live: Topology) -> Iterator[Finding]:
     """Yield the refusal of a vhost other than that of the topology."""
     if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
         message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
-        fix = f"give the vhost {wanted.vhost}, correct `vhost`, or allow it with {_ALLOW_VHOST}"
-        yield Finding("vhost", message, fix, allow_with=_ALLOW_VHOST)
+        fix = Fix(f"give the vhost {wanted.vhost}, correct `vhost`, or allow it with ", _ALLOW_VHOST)
+        yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 
 def absent_destinations(
@@ -283,14 +288,14 @@ def _absent(destination: Destination, reason: str) -> Finding:
 
 
 def _is_predeclared(destination: Destination) -> bool:
-    return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
+    return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
 def deletions(deleted: Iterable[NamedObject], uses: Mapping[Destination, int]) -> Iterator[Finding]:
     """Yield the refusal to delete each object. `uses` are the numbers of live bindings of queues and exchanges."""
     for named in deleted:
         count = 0 if named.ref is None else uses.get(named.ref, 0)
-        about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
+        about = f", and {plural(count, 'binding')} with it" if count else ""
         yield deletion(named, named.name, about)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import pytest
 from modelled_commands import ModelledCommands
 
 from rabbit_chx.cli import main
+
+#: What the library calls, where the command line has commands and options.
+_CALL = re.compile(
+    r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
+)
 
 
 @pytest.fixture
@@ -35,6 +41,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         assert main(arguments) == code
         found = capsys.readouterr()
         assert found.err == ""
+        assert not _CALL.search(found.out)
         return found.out
 
     return run
@@ -47,6 +54,7 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(arguments)
         found = capsys.readouterr()
+        assert not _CALL.search(found.out + found.err)
         return code, found.out, found.err
 
     return run

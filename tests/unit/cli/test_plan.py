@@ -12,9 +12,11 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.cli.plan import PlanReport, lifting_flags
+from rabbit_chx.cli.plan import PlanReport, permitting_options
+from rabbit_chx.fixes import Argument
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.topology import Topology, plan
+from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
 SLOTS = (
@@ -24,21 +26,24 @@ SLOTS = (
 
 
 @pytest.mark.parametrize(
-    ("flags", "lifting"),
+    ("overrides", "options"),
     [
-        ([], []),
-        (["--allow-delete", "--allow-delete"], ["--allow-delete"]),
-        (["--allow-moved 0.25", "--allow-delete", "--allow-moved 0.3"], ["--allow-moved", "0.3", "--allow-delete"]),
-        (["--allow-moved 0.3", "--allow-moved 0.25"], ["--allow-moved", "0.3"]),
-        (["--allow-delete", None], None),
+        ([], {}),
+        ([ALLOW_DELETE, ALLOW_DELETE], {"allow_delete": True}),
+        ([allow_moved(0.25), ALLOW_DELETE, allow_moved(0.3)], {"allow_moved": 0.3, "allow_delete": True}),
+        ([allow_moved(0.3), allow_moved(0.25)], {"allow_moved": 0.3}),
+        ([ALLOW_DELETE, None], None),
     ],
-)  # fmt: skip
-def test_the_flags_that_lift_all_refusals(flags: list[str | None], lifting: list[str] | None) -> None:
-    assert lifting_flags([Finding("ring", "says", allow_with=flag) for flag in flags]) == lifting
+)
+def test_the_options_that_permit_all_refusals(
+    overrides: list[Argument | None], options: dict[str, object] | None
+) -> None:
+    refusals = [Finding("ring", "says", override=override) for override in overrides]
+    assert permitting_options(refusals) == options
 
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:
-    refusals = [Finding("deletion", f"reason {chr(97 + n)}", allow_with="--allow-delete") for n in range(26)]
+    refusals = [Finding("deletion", f"reason {chr(97 + n)}", override=ALLOW_DELETE) for n in range(26)]
     blocks = list(PlanReport(plan(Topology(), Topology()), refusals=refusals).blocks())
     section = next(block for block in blocks if isinstance(block, Section))
     facts = section.blocks[0]

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -17,7 +17,8 @@ from modelled_commands import ModelledCommands
 import rabbit_chx
 from rabbit_chx import Topology
 from rabbit_chx.cli.app import COMMANDS, app
-from rabbit_chx.cli.printed import complete_commands, without_passwords
+from rabbit_chx.cli.printed import in_words, remember_options, to_type, without_passwords
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 
 PACKAGE = Path(rabbit_chx.__file__).parent
 OPTIONS = [
@@ -36,38 +37,41 @@ name = "q{1..2}"
 """
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yield each text of the code with a command in it, with its file. A value in the text is a file with a blank in its name."""
-    for path in sorted(
-        set(PACKAGE.rglob("*.py")) - {PACKAGE / "cli/printed.py", PACKAGE / "rendering/output.py"}
-    ):
-        tree = ast.parse(path.read_text())
-        skipped = {
-            id(inner)
-            for node in ast.walk(tree)
-            if (isinstance(node, ast.keyword) and node.arg in ("example", "epilog"))
-            or isinstance(node, ast.Expr)
-            for inner in ast.walk(node)
-            if isinstance(node, ast.keyword) or (isinstance(inner, ast.Constant) and inner is node.value)
-        }
-        parts = {
-            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-        }
-        for node in ast.walk(tree):
-            if id(node) in skipped or id(node) in parts:
-                continue
-            text = ""
-            if isinstance(node, ast.JoinedStr):
-                text = "".join(
-                    str(part.value) if isinstance(part, ast.Constant) else "'a b'" for part in node.values
-                )
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            if "rabbit-chx " in text:
-                yield path.name, text
+class Printed(NamedTuple):
+    """A command that the code puts into a text, with its options as far as they are constant."""
+
+    file: str
+    name: str
+    arguments: int
+    options: tuple[str, ...]
+
+    @property
+    def command(self) -> CommandLine:
+        """The command, with a blank in each argument."""
+        options = tuple(map(Argument, self.options))
+        return CommandLine(self.name, "call", ("a b",) * self.arguments, options)
 
 
-MESSAGES = list(messages())
+def calls(*names: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield each call of some functions in the code, with its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                yield path.name, node
+
+
+def commands() -> Iterator[Printed]:
+    """Yield each command that the code puts into a text."""
+    for file, call in calls("to_type"):
+        options = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
+        yield Printed(file, ast.literal_eval(call.args[0]), len(call.args) - 1, tuple(options))
+    for file, call in calls("CommandLine"):
+        if file != "printed.py":
+            given = [part for part in call.args[2:3] if isinstance(part, ast.Tuple)]
+            yield Printed(file, ast.literal_eval(call.args[0]), sum(len(part.elts) for part in given), ())
+
+
+PRINTED = list(commands())
 
 
 def parsed(words: list[str]) -> click.Context:
@@ -81,52 +85,54 @@ def parsed(words: list[str]) -> click.Context:
     return context
 
 
-def test_there_are_messages_with_commands() -> None:
+def options_of(context: click.Context) -> set[str]:
+    return {name for parameter in context.command.params for name in parameter.opts}
+
+
+@pytest.fixture
+def given_options() -> Iterator[None]:
+    """A command line with broker options."""
+    remember_options(parsed(["ring", "list", *(word for option in OPTIONS for word in option)]))
+    yield
+    remember_options(None)
+
+
+def test_there_are_texts_with_commands() -> None:
     assert {"check_rings.py", "plan.py", "verify.py", "upgrade.py", "slots.py", "arrange.py"} <= {
-        name for name, _ in MESSAGES
+        printed.file for printed in PRINTED
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), MESSAGES, ids=[f"{name}-{n}" for n, (name, _) in enumerate(MESSAGES)]
-)
-def test_every_command_of_a_message_is_one_with_all_broker_options(name: str, text: str) -> None:
-    completed = complete_commands(text, OPTIONS)
-    rest, count = completed, 0
-    while "rabbit-chx " in rest:
-        rest = rest[rest.index("rabbit-chx ") + len("rabbit-chx ") :]
-        # A command ends where the text goes on: the longest beginning that a shell understands, and that has all options.
-        ends = [at for at in range(len(rest), 0, -1) if rest[:at].endswith(shlex.quote(OPTIONS[-1][1]))]
-        context = parsed(shlex.split(rest[: ends[-1]]))
-        for option, value in OPTIONS:
-            assert context.params[option[2:].replace("-", "_")] == value, (name, completed)
-        rest, count = rest[ends[-1] :], count + 1
-        assert re.match(r"$|[;`)]|, ", rest), (name, rest)
-    assert count == text.count("rabbit-chx ") > 0
-    assert complete_commands(completed, OPTIONS) == completed
+@pytest.mark.usefixtures("given_options")
+@pytest.mark.parametrize("printed", PRINTED, ids=[f"{one.file}-{n}" for n, one in enumerate(PRINTED)])
+def test_every_command_of_a_text_is_one_with_all_broker_options(printed: Printed) -> None:
+    text = in_words(Fix("run: ", printed.command, "; then"))
+    assert (text[:16], text[-6:]) == ("run: rabbit-chx ", "; then")
+    context = parsed(shlex.split(text[16:-6]))
+    for option, value in OPTIONS:
+        assert context.params[option[2:].replace("-", "_")] == value, text
+    assert {Argument(option).flag for option in printed.options} <= options_of(context)
 
 
-@pytest.mark.parametrize(
-    "command", [name for commands in COMMANDS.values() for name in commands if name != "completion"]
-)
-def test_each_command_is_recognised(command: str) -> None:
-    text = f"run: rabbit-chx {command} 'a; b' c,d --output json; then"
-    assert (
-        complete_commands(text, [("--vhost", "dev")])
-        == f"run: rabbit-chx {command} 'a; b' c,d --output json --vhost dev; then"
-    )
+def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
+    known = {
+        option for names in COMMANDS.values() for name in names for option in options_of(parsed(name.split()))
+    }
+    arguments = {
+        ast.literal_eval(call.args[0])
+        for _, call in calls("Argument")
+        if isinstance(call.args[0], ast.Constant)
+    }
+    assert {"allow_delete", "ring_via", "target"} <= arguments
+    assert {Argument(name).flag for name in arguments} <= known
 
 
-@pytest.mark.parametrize(
-    "text", ["a bug in rabbit-chx, please", "rabbit-chx completion bash", "rabbit-chx/plan", "rabbit-chx 0.1"]
-)
-def test_other_text_is_unchanged(text: str) -> None:
-    assert complete_commands(text, OPTIONS) == text
-
-
+@pytest.mark.usefixtures("given_options")
 def test_an_option_that_a_command_names_is_not_repeated() -> None:
-    text = "rabbit-chx ring check o --vhost dev; rabbit-chx ring check p"
-    assert complete_commands(text, [("--vhost", "prod")]) == f"{text} --vhost prod"
+    checks = Fix(to_type("ring check", "o", vhost="prod"), "; ", to_type("ring check", "p"))
+    first, second = in_words(checks).split("; rabbit-chx ")
+    assert (first.count("--vhost"), "--vhost prod" in first) == (1, True)
+    assert parsed(shlex.split(second)).params["vhost"] == "it's"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +266,7 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
     assert ran(*shlex.split(command), "--yes")[0] == 0
     assert ran("topology", "check", path, *url, *given)[0] == 0
-    assert complete_commands("rabbit-chx ring repair o --file f").endswith(
+    assert in_words(Fix(to_type("ring repair", "o", file="f"))).endswith(
         f"--set 'name=a b' --values '{values}'"
     )
-    assert "--set" not in complete_commands("rabbit-chx ring check o")
+    assert "--set" not in in_words(Fix(to_type("ring check", "o")))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.verify import Difference, ScratchReport
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
@@ -47,6 +50,16 @@ def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
 def test_a_guess_reports_its_uncertainty() -> None:
     assert scratch(READ).guess is None
     assert "give --ring-via PREFIX" in str(scratch(ASSUMED).guess)
+
+
+def test_a_fix_is_in_the_words_of_the_command_line() -> None:
+    fix = Fix("run: ", CommandLine("topology check", "check(live, wanted)", ("t.toml",)))
+    report = WordedReport(scratch(READ, [replace(GHOST, fix=fix)]))
+    facts = next(iter(report.blocks()))
+    assert isinstance(facts, Facts)
+    command = "run: rabbit-chx topology check t.toml"
+    assert ("finding", f"ghost-bucket: q9 has 1 bucket and no binding; {command}") in facts.pairs
+    assert report.as_json()["findings"][0]["fix"] == command
 
 
 def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:

@@ -78,7 +78,7 @@ def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
 
     (refusal,) = plan(_hashing("a", "b"), live).refusals
     assert refusal.allow_with is None
-    assert "--ring-via" in refusal.text
+    assert "ring_source=PREFIX" in refusal.text
     assert provenance in refusal.text
     assert plan(_hashing("a"), live).refusals == ()
 

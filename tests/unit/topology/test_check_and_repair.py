@@ -84,7 +84,7 @@ def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> Topology:
 
 def fixed_by_repair(findings: tuple[Finding, ...]) -> Iterator[str]:
     """The kinds of the findings whose fix is a repair."""
-    return (finding.kind for finding in findings if finding.fix.startswith("run: rabbit-chx ring repair"))
+    return (finding.kind for finding in findings if finding.fix.startswith("run: plan(repair_target("))
 
 
 @settings(deadline=None, max_examples=400)

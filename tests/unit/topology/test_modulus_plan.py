@@ -343,7 +343,7 @@ def test_a_refusal_names_the_proposal_that_moves_least() -> None:
 
     assert refusal.fix == (
         "follow the proposal more-queues (50.000% at the worst moment), raise max_share_moved, or allow it once with "
-        "--allow-moved 0.8889"
+        "allow_moved=0.8889"
     )
 
 

@@ -6,7 +6,6 @@ import pytest
 from slot_files import live_of, slotted
 
 from rabbit_chx import Topology
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.topology import plan
 
 FILE = """
@@ -34,8 +33,8 @@ def test_a_plan_in_a_few_lines() -> None:
         *(f"refused     {refusal}" for refusal in made.refusals),
         f"checksum    {made.checksum}",
     ]
-    assert [refusal.argument for refusal in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
-    assert str(made.refusals[1]).endswith("or allow it with --allow-delete (in Python allow_delete=True)")
+    assert [str(refusal.override) for refusal in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
+    assert str(made.refusals[1]).endswith("or allow it with allow_delete=True")
 
 
 def test_slots_are_counted_by_queue() -> None:
@@ -57,18 +56,3 @@ def test_of_many_slots_that_change_hands_the_first_are_named() -> None:
         *(f"slot        events.slot.{n:02d}: events.1 -> events.2" for n in range(10)),
         "slot        22 more",
     ]
-
-
-@pytest.mark.parametrize(
-    ("flag", "argument"),
-    [
-        ("--allow-moved 0.2", "allow_moved=0.2"),
-        ("--allow-delete", "allow_delete=True"),
-        ("--allow-loss", "allow_loss=True"),
-        (None, None),
-    ],
-)
-def test_a_refusal_names_the_argument_of_python(flag: str | None, argument: str | None) -> None:
-    refusal = Finding("ring", "no", allow_with=flag)
-    assert refusal.argument == argument
-    assert str(refusal) == ("no" if argument is None else f"no (in Python {argument})")

@@ -122,7 +122,7 @@ def test_a_plan_that_cuts_a_link_is_refused_with_a_flag_of_its_own() -> None:
     made = plan(FILE, live)
     assert ("unbind", LINK) in [(change.action, change.binding.destination) for change in made.changes]
     (refusal,) = made.refused(allow_moved=1.0, allow_delete=True, allow_vhost=True)
-    assert (refusal.kind, refusal.argument) == ("unlink", "allow_unlink=True")
+    assert (refusal.kind, str(refusal.override)) == ("unlink", "allow_unlink=True")
     assert LINK.name in refusal.message
     assert made.refused(allow_moved=1.0, allow_unlink=True) == ()
     assert made.changes[-1].action == "bind"

@@ -17,7 +17,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.live.shards import kept_shards, shard_names, without_shards
+from rabbit_chx.topology.shards import kept_shards, shard_names, without_shards
 
 SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")
@@ -133,7 +133,7 @@ def test_a_hash_exchange_is_not_declared_under_the_policy_that_shards_it() -> No
     assert refusal.allow_with is None
     (missing,) = check(live, Topology((HASHED,))).findings
     assert missing.fix.startswith(
-        "remove the policy shards, under which it cannot be declared (rabbitmqctl clear_policy shards); run: rabbit-chx topology plan"
+        "remove the policy shards, under which it cannot be declared (rabbitmqctl clear_policy shards); run: plan(wanted, live), and then: Broker.apply(plan); and set"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.slot_load import KeyLoad
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import RingMember, balance
 from rabbit_chx.topology.balance import LoadTarget
@@ -146,7 +147,7 @@ def test_a_key_hotter_than_a_queue_is_named() -> None:
         in obstacle.message
     )
     assert made.reachable == LoadTarget(1.8)
-    assert f"--target {made.reachable} can be reached" in obstacle.fix
+    assert f"--target {made.reachable} can be reached" in in_words(obstacle.fix)
     assert balance(TABLE, loads, target=made.reachable).state == "proposed"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.routing.arrays import seeds
@@ -29,7 +30,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.checking.check import CHECK_KINDS
-from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
 pytestmark = pytest.mark.all_seeds
@@ -64,7 +65,7 @@ def stored_text(scenario: Scenario) -> str:
             f"{finding.kind} [{finding.exchange}] [{finding.destination}]{share}",
             f"  {finding.message}",
         ]
-        lines += [f"  -> {finding.fix}"] if finding.fix else []
+        lines += [f"  -> {in_words(finding.fix)}"] if finding.fix else []
     for name in ("unroutable", "misplaced", "parked"):
         figures = {place: figure for place, figure in getattr(found, name).items() if figure}
         lines += [f"{name}: {figures}"] if figures else []
@@ -661,7 +662,7 @@ def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "rep
     rings = {} if provenance is None else {"orders": replace(ring, ground=Ground(provenance))}
     unread = replace(orders(), rings=rings)
     for wanted in (WANTED, None):
-        with pytest.raises(InputError, match=r"prove nothing: give --ring-via PREFIX"):
+        with pytest.raises(InputError, match=r"prove nothing: give ring_source=PREFIX, such as"):
             check(unread, wanted)
 
 
