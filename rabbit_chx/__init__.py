@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import UnreachableError as UnreachableError
     from rabbit_chx.errors import UnroutableError as UnroutableError
     from rabbit_chx.errors import UriError as UriError
-    from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
     from rabbit_chx.publishing import Publisher as Publisher
     from rabbit_chx.publishing import SharedPublisher as SharedPublisher
     from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
@@ -112,7 +111,7 @@ _NAMES = {
         "UnroutableError",
         "UriError",
     ],
-    "rabbit_chx.publishing": ["AsyncPublisher", "Publisher", "SharedPublisher"],
+    "rabbit_chx.publishing": ["Publisher", "SharedPublisher"],
     "rabbit_chx.routing": [
         "ConsistentHashExchange",
         "ExchangeRef",

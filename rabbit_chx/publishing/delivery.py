@@ -1,7 +1,6 @@
 """The delivery of rows over all connections: sending, retries and time limits. No I/O, no clock.
 
-An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the asyncio
-publisher with `drive_async`. So both make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps, which a publisher executes with `drive`.
 
 - **Window.** A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
 - **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
@@ -18,14 +17,14 @@ publisher with `drive_async`. So both make the same decisions.
   processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone
   at a close is refused: no other is open, or the channel has processed all others. A loss without a close of the broker never refuses a
   row; if the outage ends in a failure, the error names the row that was alone.
-- **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
-  from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
+- **Interruption.** Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains. An operation that is closed
+  between two steps leaves a consistent state, from which the next operation continues.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,24 +90,8 @@ Step: TypeAlias = Open | Close | Poll | Sleep
 Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
 
 
-async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnection | None]]) -> None:
-    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
-    with closing(steps):
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await do(step)
-                except RabbitChxError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration:
-            return
-
-
 def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
-    """Execute an operation as `drive_async` does, with blocking calls."""
+    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
     with closing(steps):
         try:
             step = next(steps)

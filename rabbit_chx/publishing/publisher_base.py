@@ -1,12 +1,8 @@
-"""The common part of both publishers: arguments, reports and errors."""
+"""The arguments that `Publisher` and `SharedPublisher` have in common."""
 
 from __future__ import annotations
 
-import logging
-import random
-import time
-import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias
@@ -15,17 +11,14 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
-from rabbit_chx.publishing.delivery import Delivery, refusal_error
 from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
 from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
-
-_log = logging.getLogger(__name__)
 
 #: A broker: its AMQP URI, or settings.
 Target: TypeAlias = "str | ConnectionSettings"
@@ -54,7 +47,7 @@ class Arguments(Owned):
         exchange: str,
         *,
         routing: Literal["exchange", "client"] = "exchange",
-        ring: GivenRing | Callable[[], GivenRing | Awaitable[GivenRing]] | None = None,
+        ring: GivenRing | Callable[[], GivenRing] | None = None,
         max_in_flight: int = Limits.max_in_flight,
         max_in_flight_bytes: int = Limits.max_in_flight_bytes,
         mandatory: bool = True,
@@ -91,7 +84,6 @@ class Arguments(Owned):
             )
         limits = Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s)
         self._read_ring = ring if callable(ring) else None
-        self._ring_changed: MismatchError | None = None
         self._on_unroutable = on_unroutable
         self._progress = progress
         shared = Properties(
@@ -125,100 +117,6 @@ class Arguments(Owned):
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
 
 
-class PublisherBase(Arguments):
-    """Reports and errors of `Publisher` and `AsyncPublisher`."""
-
-    @same_arguments(Arguments.__init__)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        try:
-            super().__init__(*arguments, **options)
-        finally:
-            del arguments, options  # a traceback with local variables must not show the password
-        self._delivery = Delivery(
-            self._targets,
-            self._encoder_for,
-            self._limits,
-            self._retries,
-            clock=time.monotonic,
-            chance=random.random,
-            progress=self._progress,
-            exchange=self.exchange,
-        )
-
-    def _compare(self, ring: object) -> None:
-        assert self._defaults.routing is not None  # read before the first row
-        problem = self._defaults.routing.compare(ring)
-        if problem is not None:
-            self._ring_changed = MismatchError(problem, exchange=self.exchange)
-            self._delivery.failure = self._delivery.failure or self._ring_changed
-            raise self._ring_changed
-
-    def __del__(self) -> None:
-        delivery = getattr(self, "_delivery", None)
-        if (
-            delivery is None
-            or not delivery.is_connected
-            or delivery.failure
-            or not self._owner.is_this_process
-        ):
-            return
-        rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""
-        what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed{rows}; call flush() and close(), or use it in a with block"
-        warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Close the connection of a publisher that nobody has closed, and hardly wait."""
-
-    @property
-    def report(self) -> PublishReport:
-        """The current counts of the rows since the last flush or error."""
-        return self._delivery.report
-
-    def __repr__(self) -> str:
-        if not hasattr(self, "_delivery"):  # an argument was refused
-            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
-        state = "closed" if self._delivery.failure else str(self.report)
-        return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
-
-    def _finish(self, tally: Tally) -> PublishReport:
-        report = tally.final
-        assert report is not None  # `finish` has set it
-        if tally.nacked:
-            raise self._publish_error(tally, report, refusal_error(report))
-        if tally.closes:
-            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
-        if report.returned and self._on_unroutable == "raise":
-            raise self._publish_error(tally, report, _unroutable(report))
-        if report.unknown:
-            raise self._publish_error(tally, report, "an operation was interrupted")
-        if self._progress is not None and report.rows:
-            self._progress(report)
-        return report
-
-    def _error(self, why: object) -> PublishError:
-        """Return the error of an operation, with the report of its rows, and begin a new report."""
-        tally = self._delivery.finish()
-        assert tally.final is not None  # `finish` has set it
-        return self._publish_error(tally, tally.final, why)
-
-    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
-        cause = tally.closes[0] if tally.closes and not tally.nacked else why
-        exchange, code = self.exchange, None
-        if isinstance(cause, RabbitChxError):
-            exchange, code = cause.exchange or exchange, cause.reply_code
-        error = PublishError(
-            f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
-        )
-        tally.error = error
-        if self._progress is not None and report.rows:
-            try:
-                self._progress(report)
-            except Exception:  # noqa: BLE001  # raised, it would hide the error
-                _log.exception("progress failed, too")
-        return error
-
-
 def _in_client(routing: object, ring: object) -> bool:
     if routing not in ("exchange", "client"):
         raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
@@ -241,16 +139,3 @@ def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
         target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
         for target in targets
     )
-
-
-def _closing(tally: Tally) -> str:
-    further = tally.closed - 1
-    return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
-
-
-def _unroutable(report: PublishReport) -> str:
-    sentence = f"no queue took {report.returned:,} of the messages"
-    sample = next((sample for sample in report.samples if sample.code != NACK), None)
-    if sample is not None:
-        sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
-    return f"{sentence}, so no queue has them: bind queues to the exchange, or look for holes in its ring"

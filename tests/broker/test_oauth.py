@@ -21,7 +21,6 @@ from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
 from rabbit_chx import (
-    AsyncPublisher,
     Broker,
     ConsumerGroup,
     Publisher,
@@ -144,7 +143,7 @@ class Clients:
     def publish_async(self, token: Token) -> int:
         async def run() -> int:
             rows = 0
-            async with AsyncPublisher(
+            async with SharedPublisher(
                 self.url, exchange="", credentials=token, reconnect_timeout_s=0
             ) as publisher:
                 while not self.is_over.is_set():
@@ -299,7 +298,7 @@ def test_a_slow_function_does_not_stop_its_clients(site: tuple[RunningBroker, Is
     publish_meanwhile(StreamPublisher(streams, stream="slow", credentials=stream), stream)
 
     async def publish() -> None:
-        async with AsyncPublisher(url, credentials=loop, **common) as publisher:
+        async with SharedPublisher(url, credentials=loop, **common) as publisher:
             assert await asyncio.to_thread(loop.is_called.wait, 20)
             await publisher.publish_many(["q"] * 5, [b"body"] * 5)
             loop.may_return.set()

@@ -18,10 +18,10 @@ from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
 from rabbit_chx import (
-    AsyncPublisher,
     Broker,
     ConsumerGroup,
     Publisher,
+    SharedPublisher,
     StreamGroup,
     StreamPublisher,
     StreamReader,
@@ -82,7 +82,7 @@ class Client:
 
     def publish_async(self) -> None:
         async def run() -> None:
-            async with AsyncPublisher(self.url, exchange="", **self.options) as publisher:
+            async with SharedPublisher(self.url, exchange="", **self.options) as publisher:
                 while not self.is_over.is_set():
                     await publisher.publish_many(["q"], [b"body"])
                     self.step()

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
+from rabbit_chx import Broker, ConsumerGroup, Publisher, SharedPublisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import aio_pika_arguments, pika_parameters
@@ -92,7 +92,8 @@ def publish(url: str, exchange: str, **options: Any) -> object:
 
 
 async def publish_async(url: str, exchange: str, **options: Any) -> object:
-    async with AsyncPublisher(url, exchange, **SHORT, **options) as publisher:
+    short = {name: value for name, value in SHORT.items() if name != "max_reconnects"}
+    async with SharedPublisher(url, exchange, **short, **options) as publisher:
         outcome("repr", publisher)
         return await publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
 

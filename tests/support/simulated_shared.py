@@ -98,9 +98,7 @@ def shared_scenario(seed: int, fewest: int = 20, most: int = 400) -> Scenario:
     given = {name: value for name, value in scenario.publisher.items() if name not in _NOT_SHARED}
     given["nack_retries"] = chance.choice((0, 0, 3))
     given["linger_s"] = chance.choice((0.0, 0.0, 0.01))
-    program = replace(
-        scenario.program, path="Publisher", tasks=chance.choice((1, 3, 8)), interrupt_at=None, objections=0
-    )
+    program = replace(scenario.program, tasks=chance.choice((1, 3, 8)), interrupt_at=None, objections=0)
     return replace(scenario, program=program, publisher=given)
 
 

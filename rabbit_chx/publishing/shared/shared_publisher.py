@@ -1,10 +1,12 @@
-"""The publisher that threads and event loops share: one connection, which a thread of its own serves.
+"""The publisher that threads and event loops share: a connection for single messages, and one for bulk, each with a thread of its own.
 
 *Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `SharedDelivery` over a
 blocking connection. The worker does not refer to the publisher, so that a publisher that nobody closes is collected.
 
 *Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
 without messages with pauses between its attempts, so that `healthy` recovers by itself.
+
+*Bulk.* `_Bulk` calls a `Publisher` in another thread. It opens it for the first call, keeps it, and replaces it after an error.
 
 *Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import logging
 import os
 import random
@@ -21,8 +24,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -40,11 +43,13 @@ from rabbit_chx.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from rabbit_chx.publishing.batches import named_columns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.publish_report import PublishReport
+from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
 from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
@@ -66,16 +71,16 @@ _IDLE_PAUSES = Backoff(1.0, 30.0)
 
 
 class SharedPublisher(Arguments):
-    """Publishes single messages for any number of threads and event loops, over one connection that a thread of its own serves.
+    """Publishes for any number of threads and event loops: single messages over one connection, which a thread of its own serves.
 
     Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
     written next, together. The messages of one thread, or of one event loop, are sent in the order of their submission. Delivery is at least
-    once, as of `Publisher`.
+    once, as of `Publisher`. Many rows at once are faster with `publish_many`, which has a connection of its own.
 
     The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
     replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
     ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
-    counts the rest. In a forked process, `submit` and `publish` raise InputError. A publisher cannot be pickled.
+    counts the rest. A call of `publish_many` that runs then is finished first. In a forked process, a call that publishes raises InputError. A publisher cannot be pickled.
 
     Args:
         url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
@@ -110,6 +115,7 @@ class SharedPublisher(Arguments):
         publisher = SharedPublisher("amqp://localhost", exchange="orders")
         publisher.submit("customer-42", body).result()  # in any thread
         await publisher.publish("customer-42", body)  # in any event loop
+        report = await publisher.publish_many(keys, bodies)
         publisher.close()
     """
 
@@ -136,27 +142,26 @@ class SharedPublisher(Arguments):
         connection_name: str | None = None,
         credentials: Credentials | None = None,
     ) -> None:
+        common: dict[str, Any] = {
+            "routing": routing,
+            "ring": ring,
+            "max_in_flight": max_in_flight,
+            "max_in_flight_bytes": max_in_flight_bytes,
+            "mandatory": mandatory,
+            "persistent": persistent,
+            "content_type": content_type,
+            "properties": properties,
+            "confirm_timeout_s": confirm_timeout_s,
+            "blocked_timeout_s": blocked_timeout_s,
+            # After a close over a message there is another connection in any case.
+            "reconnect_timeout_s": reconnect_timeout_s or sys.float_info.min,
+            "retry_first_connection": True,
+            "nack_retries": nack_retries,
+            "backoff_s": backoff_s,
+        }
         try:
             super().__init__(
-                url,
-                exchange,
-                routing=routing,
-                ring=ring,
-                max_in_flight=max_in_flight,
-                max_in_flight_bytes=max_in_flight_bytes,
-                mandatory=mandatory,
-                persistent=persistent,
-                content_type=content_type,
-                properties=properties,
-                confirm_timeout_s=confirm_timeout_s,
-                blocked_timeout_s=blocked_timeout_s,
-                # After a close over a message there is another connection in any case.
-                reconnect_timeout_s=reconnect_timeout_s or sys.float_info.min,
-                retry_first_connection=True,
-                nack_retries=nack_retries,
-                backoff_s=backoff_s,
-                connection_name=connection_name,
-                credentials=credentials,
+                url, exchange, connection_name=connection_name, credentials=credentials, **common
             )
         finally:
             del url  # a traceback with local variables must not show the password
@@ -184,6 +189,7 @@ class SharedPublisher(Arguments):
             ),
             self._retries,
         )
+        self._bulk = _Bulk(self._owner.name, partial(Publisher, self._targets, exchange, **common))
         _WORKERS.add(self._worker)
         self._worker.thread.start()
 
@@ -282,6 +288,34 @@ class SharedPublisher(Arguments):
                 timer.cancel()
                 self._withdraw(message)
 
+    async def publish_many(
+        self,
+        keys: Column,
+        bodies: Column,
+        *,
+        properties: PropertyColumns | None = None,
+        exchanges: Iterable[str | None] | None = None,
+    ) -> PublishReport:
+        """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`, and wait until every row is answered.
+
+        A `Publisher` with the arguments of this one sends them, in a thread and over a connection of its own; an iterator is read in that
+        thread. Calls take turns, and each has the report and the error of its own rows. `stats` does not count them. Between these rows
+        and messages of `submit` and `publish` there is no order.
+
+        A cancelled call does not stop its rows, unless it still waits for its turn: those that follow are sent, too.
+
+        Returns:
+            The counts of these rows.
+
+        Raises:
+            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
+            UnreachableError: there was no connection in time. Nothing was sent.
+            BrokerRefusedError: the broker refuses user, password or vhost. Nothing was sent.
+            InputError: the publisher is closed, or belongs to another process.
+        """
+        self._owner.check()
+        return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
+
     def _rows(
         self,
         key: str | bytes,
@@ -354,10 +388,10 @@ class SharedPublisher(Arguments):
         return self._worker.stats()
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Wait until every message has its outcome, for at most `timeout_s` seconds, and close the connection.
+        """Wait until every message has its outcome, for at most `timeout_s` seconds, and close the connections.
 
-        Messages without an outcome then get an UnknownOutcomeError, or a ConnectionLostError if they were not sent. Later calls of `submit`
-        raise InputError. In a forked process it does nothing.
+        Messages without an outcome then get an UnknownOutcomeError, or a ConnectionLostError if they were not sent; a call of
+        `publish_many` gets a PublishError. Later calls raise InputError. In a forked process it does nothing.
 
         Raises:
             MismatchError: with ``routing="client"`` and a function for the ring, the ring has changed.
@@ -366,7 +400,9 @@ class SharedPublisher(Arguments):
         if not self._owner.is_this_process:
             return
         is_first = self._outbox.closed is None
+        deadline = time.monotonic() + timeout_s
         self._worker.close(timeout_s)
+        self._bulk.close(max(0.0, deadline - time.monotonic()))
         if is_first and self._read_ring is not None and self._defaults.routing is not None:
             problem = self._defaults.routing.compare(self._read_ring())
             if problem is not None:
@@ -610,6 +646,71 @@ class _Worker:
     def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+
+class _Bulk:
+    """Runs the calls of `publish_many`, one after the other, in a thread of its own.
+
+    Args:
+        name: the publisher, for errors.
+        make: opens a publisher; its argument is the function for the progress.
+    """
+
+    def __init__(self, name: str, make: Callable[..., Publisher]) -> None:
+        self._name = name
+        self._make = make
+        self._publisher: Publisher | None = None  # as long as it works
+        self._thread = ThreadPoolExecutor(1, "rabbit_chx bulk publisher")
+        self._is_closed = False
+        self._given_up: ConnectionLostError | None = None  # for the call that runs
+
+    def call(self, *columns: Any) -> Future[PublishReport]:
+        """Begin a call; it is cancelled only before its turn. A span of the caller is that of its rows."""
+        try:
+            return self._thread.submit(contextvars.copy_context().run, self._publish, *columns)
+        except RuntimeError as cause:
+            raise InputError(
+                f"{self._name} is closed, or has no thread ({cause}): open another one"
+            ) from None
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for the calls, for a limited time, and close the connection; then the calls end with an error at their next step."""
+        try:
+            ended = self._thread.submit(self._end)
+        except RuntimeError:  # closed before
+            return
+        self._thread.shutdown(wait=False)
+        try:
+            ended.result(min(timeout_s, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            self._given_up = ConnectionLostError(f"{self._name} was closed before all rows were answered")
+            self._is_closed = True
+
+    def _publish(
+        self,
+        keys: Column,
+        bodies: Column,
+        properties: PropertyColumns | None,
+        exchanges: Iterable[str | None] | None,
+    ) -> PublishReport:
+        if self._is_closed:
+            raise InputError(f"{self._name} is closed: open another one")
+        publisher = self._publisher = self._publisher or self._make(progress=self._look)
+        try:
+            return publisher.publish_many(keys, bodies, properties=properties, exchanges=exchanges)
+        except BaseException:  # the next call has another connection
+            self._end()
+            raise
+
+    def _look(self, _report: PublishReport) -> None:
+        given_up, self._given_up = self._given_up, None
+        if given_up is not None:
+            raise given_up
+
+    def _end(self) -> None:
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()
 
 
 def _failed(cause: RabbitChxError) -> ErrorFor:
