@@ -1,6 +1,6 @@
 """The publisher that threads and event loops share: a connection for single messages, and one for bulk, each with a thread of its own.
 
-*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `SharedDelivery` over a
+*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `Delivery` over a
 blocking connection. The worker does not refer to the publisher, so that a publisher that nobody closes is collected.
 
 *Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
@@ -45,14 +45,14 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
-from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
-from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
+from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.retry import Backoff
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
@@ -174,12 +174,12 @@ class SharedPublisher(Arguments):
         self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else exchange.encode()
         longest_s = reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s
         self._outbox = Outbox(max_in_flight, max_in_flight_bytes, longest_s, time.monotonic)
-        make = partial(SharedDelivery, self._outbox, self._defaults.batch_rows, linger_s)
         self._worker = _Worker(
             self._owner.name,
             self._outbox,
+            partial(OutboxRows, self._outbox, self._defaults.batch_rows, linger_s),
             partial(
-                make,
+                Delivery,
                 self._targets,
                 self._encoder_for,
                 self._limits,
@@ -483,22 +483,29 @@ class _Worker:
     Args:
         name: the publisher, for logs and errors.
         outbox: the messages.
+        rows: makes the rows of a delivery.
         delivery: makes a delivery.
         retries: those of a delivery for messages.
     """
 
     def __init__(
-        self, name: str, outbox: Outbox, delivery: Callable[[Retries], SharedDelivery], retries: Retries
+        self,
+        name: str,
+        outbox: Outbox,
+        rows: Callable[[], OutboxRows],
+        delivery: Callable[..., Delivery],
+        retries: Retries,
     ) -> None:
         self.name = name
         self.outbox = outbox
         self.process = os.getpid()
         self.is_ready = False
-        self._delivery_for = delivery
+        self._make_rows = rows
+        self._make_delivery = delivery
         self._retries = retries
         self._waker = Waker()
         self._connection: Connection | None = None
-        self._delivery: SharedDelivery | None = None
+        self._delivery: Delivery | None = None
         self._republished = self._reconnects = 0  # of deliveries that have ended
         self._connections = 0
         self._aborted = threading.Event()
@@ -585,11 +592,12 @@ class _Worker:
     def _deliver(self, *, has_messages: bool, is_repeated: bool) -> bool:
         """Deliver until it fails or nothing is left; return whether it has connected."""
         retries = self._retries if has_messages else replace(self._retries, retry_first_connection=False)
-        delivery = self._delivery = self._delivery_for(retries)
+        rows = self._make_rows()
+        delivery = self._delivery = self._make_delivery(retries, outcomes=rows)
         try:
             drive(delivery.connect(), self._do)
             self.is_ready = True
-            drive(delivery.serve(), self._do)
+            drive(delivery.serve(rows), self._do)
         except _AbortedError:
             raise
         except RabbitChxError as cause:

@@ -41,11 +41,11 @@ from rabbit_chx.errors import (
     UnroutableError,
 )
 from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
 from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
-from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 from rabbit_chx.routing import HashRing
 
 _SOON_S = 60.0
@@ -567,12 +567,12 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
             third.set()
             time.sleep(0.01)
 
-    def serve(_: object) -> Iterator[None]:
+    def serve(*_: object) -> Iterator[None]:
         yield from ()
         raise ConnectionLostError("closed by an operator")
 
     monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
-    monkeypatch.setattr(SharedDelivery, "serve", serve)
+    monkeypatch.setattr(Delivery, "serve", serve)
     publisher = SharedPublisher(peer.settings, "orders")
     assert third.wait(_SOON_S)
     publisher.close(0.0)
