@@ -34,10 +34,13 @@ from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.file.file_rules import refused_objects
+from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_output import counted_kind
 
 _MOST_SHOWN = 50
+#: The texts of findings in which the names of queues may count up.
+_COUNTING = ("message", "fix")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
@@ -99,8 +102,9 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
+        lines = _folded(findings)
         for (vhost, exchange, fix), alike in groupby(
-            findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].fix)
+            lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
         ):
             about = [("vhost", vhost)] if self.all_vhosts else []
             if exchange is not None:
@@ -108,14 +112,16 @@ class CheckReport:
             yield Facts(
                 [
                     *about,
-                    *((finding.kind, finding.message) for _, finding in alike),
+                    *((line["kind"], line["message"]) for line in alike),
                     ("fix", self._in_vhost(fix, vhost)),
                 ]
             )
-        if rest := findings[_MOST_SHOWN:]:
-            counts = Counter(finding.kind for _, finding in rest)
+        if rest := lines[_MOST_SHOWN:]:
+            counts: Counter[str] = Counter()
+            for line in rest:
+                counts[line["kind"]] += len(expand(line, _COUNTING))
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-            yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
+            yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
 
     def _checked(self) -> str:
         """Return the numbers of the checked objects, and the ground of the rings."""
@@ -248,6 +254,22 @@ class CheckReport:
     def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
         """Return the labels of a metric. Prometheus treats an empty label as a missing one."""
         return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+
+
+def _folded(findings: Sequence[tuple[str, Finding]]) -> list[dict[str, Any]]:
+    """Return the lines of findings. Those of queues whose names count up share one, in which the names are a range."""
+    lines = [
+        {
+            "vhost": vhost,
+            "exchange": finding.exchange,
+            "kind": finding.kind,
+            "share": finding.share,
+            "message": finding.message,
+            "fix": finding.fix,
+        }
+        for vhost, finding in findings
+    ]
+    return fold(lines, _COUNTING)
 
 
 def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:

@@ -16,7 +16,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, listed, place_text
+from rabbit_chx.analysis.wording import document, listed, percent, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -261,6 +261,20 @@ class DestinationCount:
 
 
 @dataclass(frozen=True, slots=True)
+class HeaviestKey:
+    """The most frequent key of a sample, and its share of the messages, 0 to 1. One queue gets all of them, whatever the ring."""
+
+    key: str
+    share: float
+
+    @classmethod
+    def of(cls, keys: Sequence[str]) -> HeaviestKey | None:
+        """Return that of a sample; None if no key occurs twice."""
+        heaviest = Counter(keys).most_common(1)
+        return cls(heaviest[0][0], heaviest[0][1] / len(keys)) if heaviest and heaviest[0][1] > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
 class ScratchReport:
     """A comparison with a scratch copy.
 
@@ -271,6 +285,7 @@ class ScratchReport:
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
         differences: the messages with another destination.
+        heaviest: the most frequent key of the sample; None if no key occurs twice.
         is_applied: True if the exchange of a file was applied, because the broker does not have it; False for a copy.
     """
 
@@ -282,6 +297,7 @@ class ScratchReport:
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
     differences: Sequence[Difference]
+    heaviest: HeaviestKey | None = None
     is_applied: bool = False
 
     @property
@@ -327,6 +343,7 @@ class ScratchReport:
                 *self.facts,
                 ("compared", copied if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
+                *([("heaviest key", _heaviest_text(self.heaviest))] if self.heaviest else []),
                 *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
                 *(("finding", f"{finding.kind}: {finding.text}") for finding in self.findings),
             ]
@@ -350,6 +367,7 @@ class ScratchReport:
             findings=list(map(_finding_as_json, self.findings)),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
+            heaviest_key=self.heaviest,
             destinations=self.destinations,
             examples=self.differences[:_MOST_SHOWN],
         )
@@ -502,7 +520,16 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
     expected = Counter(place for place in predicted if not isinstance(place, Refused))
     arrived = Counter(place for places in found for place in places or (None,))
     return ScratchReport(
-        name, at.settings.vhost, hashing.arguments, ring, [], arrived, expected, differences, is_applied=True
+        name,
+        at.settings.vhost,
+        hashing.arguments,
+        ring,
+        [],
+        arrived,
+        expected,
+        differences,
+        HeaviestKey.of(keys.keys),
+        is_applied=True,
     )
 
 
@@ -578,8 +605,21 @@ def _on_copy(
     ]
     expected = Counter(place for place in predicted if not isinstance(place, Refused))
     return ScratchReport(
-        live.name, live.vhost, arguments, ring, findings, Counter(found), expected, differences
+        live.name,
+        live.vhost,
+        arguments,
+        ring,
+        findings,
+        Counter(found),
+        expected,
+        differences,
+        HeaviestKey.of(keys.keys),
     )
+
+
+def _heaviest_text(heaviest: HeaviestKey) -> str:
+    """Return the most frequent key in words."""
+    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, in one queue"
 
 
 def _message(hashing: Hashing, value: Any) -> ScratchMessage:

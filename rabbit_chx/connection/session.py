@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _CHANNEL = 1
 _SAMPLES = 10
+#: The largest max_message_size that a broker can have: rabbitmq-server v3.10.8, rabbit.hrl, MAX_MSG_SIZE.
+_LARGEST_BODY = 512 << 20
 _ACK = confirm_head(_CHANNEL, METHOD_ACK)
 _NACK = confirm_head(_CHANNEL, METHOD_NACK)
 _SINGLE = b"\x00" + FRAME_END
@@ -319,6 +321,8 @@ class Session:
     def _add_content(self, content: _Content, frame: Frame) -> None:
         if frame.type == HEADER_FRAME:
             content.size, content.properties = int.from_bytes(frame.payload[4:12]), frame.payload[12:]
+            if content.size > _LARGEST_BODY:
+                raise ValueError(f"it returns a message of {content.size:,} bytes, and no broker accepts one")
         else:
             content.body += frame.payload
         if len(content.body) >= content.size:

@@ -295,7 +295,7 @@ class Delivery:
             raise tally.closes[0]
         assert self._connection is not None  # `_has_room` requires it
         batch = RowBatch(rows, range(tally.rows, tally.rows + size))
-        tally.rows += size
+        tally.add(rows)
         tally.closed += size - count
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()

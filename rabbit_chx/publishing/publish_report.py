@@ -54,6 +54,8 @@ class PublishReport:
         seconds: from the first row until now, or until the last answer of `flush`.
         blocked_seconds: the part of `seconds` for which the broker blocked publishers (connection.blocked).
         samples: the first few returned messages and a refused message, without their bodies.
+        distinct_keys: 1 if all rows have the same routing key, and 0 without rows; None if there are more keys, which are not counted. A
+            hash exchange routes one key to one queue. With routing in the client these are the names of queues.
     """
 
     rows: int = 0
@@ -68,6 +70,7 @@ class PublishReport:
     seconds: float = 0.0
     blocked_seconds: float = 0.0
     samples: tuple[Returned, ...] = field(default=())
+    distinct_keys: int | None = field(default=None, compare=False)
 
     @property
     def complete(self) -> bool:
@@ -76,9 +79,13 @@ class PublishReport:
 
     def __add__(self, other: PublishReport) -> PublishReport:
         total: dict[str, Any] = {
-            count.name: getattr(self, count.name) + getattr(other, count.name) for count in fields(self)
+            count.name: getattr(self, count.name) + getattr(other, count.name)
+            for count in fields(self)
+            if count.name != "distinct_keys"
         }
-        return PublishReport(**total)
+        # Two reports with one key each may have the same key or not.
+        distinct = self.distinct_keys if not other.rows else None if self.rows else other.distinct_keys
+        return PublishReport(**total, distinct_keys=distinct)
 
     def __str__(self) -> str:
         if not self.rows:
@@ -105,6 +112,7 @@ class Tally:
         closes: the errors of rows that closed the channel or the connection.
         closed: the number of these rows, and of others to an exchange that refuses every message.
         refused_exchanges: these exchanges.
+        key: the routing key of all rows; None before the first row, and after rows with several keys.
         first_row_at: the time of the first row, in seconds of a monotonic clock; None before it.
         final: the report that ended these counts, or None.
         error: the error that was raised with it, or None.
@@ -117,6 +125,7 @@ class Tally:
         self.closed = 0
         self.refused_exchanges: set[bytes] = set()
         self.rows = 0
+        self.key: bytes | None = None
         self.first_row_at: float | None = None
         self.nacked = 0
         self.retried = 0
@@ -132,6 +141,15 @@ class Tally:
         self._acked_before = 0
         self._returned_before = 0
         self._bytes_before = 0
+
+    def add(self, rows: Rows) -> None:
+        """Count rows that are about to be sent."""
+        keys = rows.keys
+        if len(keys) and (self.key is not None or not self.rows):
+            key = keys[0] if self.key is None else self.key
+            is_one = keys[-1] == key and keys.count(key) == len(keys)
+            self.key = key if is_one else None
+        self.rows += len(rows)
 
     # -- as `Outcomes`
 
@@ -212,6 +230,7 @@ class Tally:
             seconds=now - self.first_row_at if self.first_row_at is not None else 0.0,
             blocked_seconds=self.blocked_s,
             samples=tuple(Returned.of(sample) for sample in self._samples),
+            distinct_keys=0 if not self.rows else None if self.key is None else 1,
         )
 
     def _counts_on(self, connection: OpenConnection) -> tuple[int, int]:

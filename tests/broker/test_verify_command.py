@@ -46,6 +46,17 @@ def test_a_scratch_copy_agrees_and_is_removed(
     )
 
 
+def test_the_share_of_the_heaviest_key_is_shown(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("a\nb\na\na\n")
+    sampled = ("verify", "orders", *shop.live, *shop.via, "--keys", str(keys))
+    assert answer(*sampled)["heaviest_key"] == {"key": "a", "share": 0.75}
+    main(list(sampled))
+    assert "heaviest key  'a': 75.000% of the messages, in one queue" in capsys.readouterr().out
+
+
 def wait_until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not true():

@@ -143,5 +143,6 @@ def test_the_example_prints_the_output_of_the_page(
         "arrange": "rabbit-chx: orders: 30.772% of the keys move",
         "ring list": "rabbit-chx: stored on the broker: the order of orders, in exchange rabbit-chx.ring.NAME",
         "ring check": "rabbit-chx: stored on the broker: the order of orders, in exchange rabbit-chx.ring.NAME",
+        "topology check": "rabbit-chx: stored on the broker: the order of orders, in exchange rabbit-chx.ring.NAME",
     }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())

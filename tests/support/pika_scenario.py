@@ -9,6 +9,7 @@ import socket
 import sys
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 
 import pika
 
@@ -66,19 +67,21 @@ def run(url: str, management_url: str) -> None:
 
 def _move_a_message(settings: ConnectionSettings) -> None:
     connection = PikaConnection(settings)
+    bodies = b"", b"x" * 300_000  # no body, and one of three frames
     with connection.channel() as channel:
-        for body in (b"", b"x" * 300_000):  # no body, and one of three frames
-            channel.basic_publish("", "q.1", body, _Raw())
+        for queue, body in product(("copied", "q.1"), bodies):
+            channel.basic_publish("", queue, body, _Raw())
         channel.basic_publish("", "q.1", b"last", pika.BasicProperties(message_id="m"))
     with closing(PikaCarrier(settings)) as carrier:
         assert carrier.move_messages("q.1", "copies", 10) == 3
     with connection.channel(raw_headers=True) as channel:
-        copies = [channel.basic_get("copied", auto_ack=True) for _ in range(3)]
-    assert [(len(body or b""), properties.raw) for _, properties, body in copies[:2]] == [  # type: ignore[union-attr]
-        (0, _RAW),
-        (300_000, _RAW),
-    ]
-    assert copies[2][1].message_id == "m"  # type: ignore[union-attr]
+        copies = [channel.basic_get("copied", auto_ack=True) for _ in range(5)]
+    seen = [(body, properties.raw) for _, properties, body in copies[:4]]  # type: ignore[union-attr]
+    # RabbitMQ 4.3 drops the second of equal names, also of a message that nobody moves.
+    assert seen[:2] == seen[2:]
+    assert [len(body or b"") for body, _ in seen] == [0, 300_000] * 2
+    assert all(b"\x01al" in raw and b"\x01bu" in raw for _, raw in seen)
+    assert copies[4][1].message_id == "m"  # type: ignore[union-attr]
     connection.close()
 
 

@@ -55,6 +55,41 @@ def test_people_read_each_finding_with_its_cure() -> None:
     assert "against its own bindings and queues" in text(report(file=None))
 
 
+def test_alike_findings_of_queues_that_count_up_share_a_line() -> None:
+    expiring = [
+        Finding(
+            "expiring-destination",
+            f"q.{n} expires after 60000 ms",
+            f"set x-expires of q.{n}",
+            destination=f"q.{n}",
+            share=share,
+        )
+        for n, share in ((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.2))
+    ]
+    checked = report(expiring)
+    assert text(checked).partition("findings")[2] == (
+        "  4\n\n"
+        "expiring-destination  q.{1..3} expires after 60000 ms\nfix                   set x-expires of q.{1..3}\n\n"
+        "expiring-destination  q.4 expires after 60000 ms\nfix                   set x-expires of q.4\n"
+    )
+    assert len(checked.as_json()["findings"]) == 4  # programs get each
+
+
+def test_more_findings_than_are_shown_are_counted_one_by_one() -> None:
+    many = [
+        Finding("missing", f"queue {letter}.{n} does not exist", "apply it")
+        for letter in "abc"
+        for n in range(40)
+    ]
+    odd = [Finding("different", f"x{'y' * n}", "apply it") for n in range(60)]
+    shown = text(report([*odd, *many]))
+    assert "findings  180" in shown
+    assert (
+        "and 133 more (13 different, 120 missing)" in shown
+        or "and 130 more (10 different, 120 missing)" in shown
+    )
+
+
 def test_no_findings_says_what_was_checked_and_what_was_not() -> None:
     ring = HashRing.from_buckets(["q1", "q2", "q2"])
     recorded = replace(ring, ground=Ground("recorded"))
@@ -87,19 +122,6 @@ def test_a_kind_that_is_meant_counts_nowhere() -> None:
     counts = metrics(meant)["rabbit_chx_check_findings"]
     assert counts.value(exchange="orders", kind="ghost-bucket") == 1
     assert not counts.matching(kind="missing"), "a series that is 0 would say that it was looked for"
-
-
-def test_a_long_list_is_cut_and_counted() -> None:
-    many = [
-        Finding(
-            "silent-binding", f"q{n} is silent", "cure it", exchange="orders", destination=f"q{n}", share=0.0
-        )
-        for n in range(60)
-    ]
-    shown = text(report(many))
-    assert "q49 is silent" in shown
-    assert "q50 is silent" not in shown
-    assert shown.endswith("and 10 more (10 silent-binding): --output json shows them all\n")
 
 
 def test_programs_read_the_document_of_the_design() -> None:

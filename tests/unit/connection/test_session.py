@@ -197,6 +197,19 @@ def test_a_returned_key_may_hold_any_bytes() -> None:
     assert session.samples[0].key == b"\xff"
 
 
+@pytest.mark.parametrize(
+    ("size", "accepted"), [(512 << 20, True), (1 + (512 << 20), False), (1 << 40, False)]
+)
+def test_a_returned_message_is_not_larger_than_a_broker_accepts(size: int, *, accepted: bool) -> None:
+    session = ready()
+    session.on_returned = lambda *_: None
+    content = frame.marshal(header.ContentHeader(0, size, commands.Basic.Properties()), CHANNEL)
+    session.receive(said(commands.Basic.Return(312, "NO_ROUTE", "orders", "k")) + content)
+    assert (session.failure is None) is accepted
+    if not accepted:
+        assert f"it returns a message of {size:,} bytes" in str(session.failure)
+
+
 def test_channel_flow_is_answered() -> None:
     session = ready()
     session.receive(said(commands.Channel.Flow(active=False)))

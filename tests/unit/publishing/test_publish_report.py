@@ -9,6 +9,7 @@ from scripted_delivery import A, Event, ScriptedConnection, ack, all_of, nack, r
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
+from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.publish_report import Tally
 
 
@@ -170,3 +171,33 @@ def test_samples_of_all_its_connections_are_in_the_report() -> None:
         Returned("a", 312, "NO_ROUTE"),
         Returned("\\xff", 312, "NO_ROUTE"),
     )
+
+
+@pytest.mark.parametrize(
+    ("batches", "distinct"),
+    [
+        ([], 0),
+        ([[]], 0),
+        ([[b"", b""], [b""]], 1),  # the routing key of Celery by default
+        ([[b"a"], [], [b"a", b"a"]], 1),
+        ([[b"a", b"b", b"a"]], None),
+        ([[b"a"], [b"b"]], None),
+        ([[b"a"], [b"b"], [b"b"]], None),
+        ([[b""], [b"b"]], None),
+    ],
+)
+def test_one_key_is_told_from_several(batches: list[list[bytes]], distinct: int | None) -> None:
+    tally = Tally()
+    for keys in batches:
+        tally.add(Rows(keys, [b""] * len(keys)))
+    assert tally.report(None, 0.0).distinct_keys == distinct
+
+
+def test_the_keys_of_two_reports_may_be_the_same_or_not() -> None:
+    one, none, several = (
+        PublishReport(rows=1, distinct_keys=1),
+        PublishReport(distinct_keys=0),
+        PublishReport(rows=2),
+    )
+    assert (one + none).distinct_keys == (none + one).distinct_keys == 1
+    assert (one + one).distinct_keys is (several + none).distinct_keys is None
