@@ -298,9 +298,11 @@ def test_a_slow_function_does_not_stop_its_clients(site: tuple[RunningBroker, Is
     publish_meanwhile(StreamPublisher(streams, stream="slow", credentials=stream), stream)
 
     async def publish() -> None:
-        async with SharedPublisher(url, credentials=loop, **common) as publisher:
+        async with SharedPublisher(url, "", credentials=loop) as publisher:
+            await publisher.publish_many(["slow"], [b"body"])
             assert await asyncio.to_thread(loop.is_called.wait, 20)
-            await publisher.publish_many(["q"] * 5, [b"body"] * 5)
+            await publisher.publish("slow", b"body")
+            await publisher.publish_many(["slow"] * 5, [b"body"] * 5)
             loop.may_return.set()
 
     asyncio.run(publish())

@@ -189,7 +189,7 @@ def run(url: str, management: str, ring_via: str) -> None:
     step("topology", partial(topology, url, management))
     senders: dict[str, Callable[..., object]] = {
         "publisher": publish,
-        "async publisher": partial(awaited, publish_async),
+        "shared publisher": partial(awaited, publish_async),
     }
     for name, sender in senders.items():
         step(name, partial(sender, url, "orders"))
