@@ -147,6 +147,16 @@ class RefusedBatches:
         self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
 
 
+def count_rows(tally: Tally, rows: Rows) -> None:
+    """Count rows that are about to be sent."""
+    keys = rows.keys
+    if len(keys) and (tally.key is not None or not tally.rows):
+        key = keys[0] if tally.key is None else tally.key
+        is_one = keys[-1] == key and keys.count(key) == len(keys)
+        tally.key = key if is_one else None
+    tally.rows += len(rows)
+
+
 def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
@@ -295,7 +305,7 @@ class Delivery:
             raise tally.closes[0]
         assert self._connection is not None  # `_has_room` requires it
         batch = RowBatch(rows, range(tally.rows, tally.rows + size))
-        tally.add(rows)
+        count_rows(tally, rows)
         tally.closed += size - count
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()

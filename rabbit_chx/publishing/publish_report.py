@@ -142,15 +142,6 @@ class Tally:
         self._returned_before = 0
         self._bytes_before = 0
 
-    def add(self, rows: Rows) -> None:
-        """Count rows that are about to be sent."""
-        keys = rows.keys
-        if len(keys) and (self.key is not None or not self.rows):
-            key = keys[0] if self.key is None else self.key
-            is_one = keys[-1] == key and keys.count(key) == len(keys)
-            self.key = key if is_one else None
-        self.rows += len(rows)
-
     # -- as `Outcomes`
 
     may_end = False
