@@ -216,6 +216,14 @@ def consumed(channel: BlockingChannel) -> Callable[[], list[Message]]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_early_signs_of_life() -> None:
+    """A busy machine adds no lines to the stderr of commands that tests run in their own process."""
+    from rabbit_chx.rendering import progress
+
+    progress._FIRST_LINE_S = 30.0
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _spark_of_tests() -> None:
     """Executors run this Python, and drivers start fast; those that tests start as programs, too."""
     from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -14,14 +13,14 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
-from rabbit_chx.checks import check_share, is_number, shown
+from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology
-from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan, read_consumer_tags
+from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan, read_consumer_tags
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.reading import (
@@ -405,7 +404,7 @@ class Broker:
         allow_unlink: bool = False,
         hand_over: HandOverLevel = "parked",
         records: bool = True,
-        drain_s: float = 60.0,
+        drain_s: float = DRAIN_S,
         progress: Callable[[int, int], None] = _ignore_progress,
         waiting: Callable[[str], None] = _ignore_wait,
     ) -> Applied:
@@ -451,8 +450,7 @@ class Broker:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
             raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
-        if not is_number(drain_s) or not 0 <= drain_s < math.inf:
-            raise InputError(f"drain_s is {shown(drain_s)}: give a number of seconds from 0")
+        check_seconds("drain_s", drain_s)
         permission = Permission(
             allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink, drain_s
         )

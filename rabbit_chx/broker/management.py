@@ -1,6 +1,6 @@
 """A client of the management plugin's HTTP API. It follows no redirect, so it sends a password only to the configured host.
 
-Every request ends, whatever server answers: its time and the size of the answer are bounded.
+Every request ends, whatever server answers: its time, the size of the answer and the memory of its objects are bounded.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from rabbit_chx.amqp.replies import AFTER_FULL_DISK
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.client_settings import server_name, tls_context
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
-    "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
+    f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {AFTER_FULL_DISK}"
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
@@ -56,7 +58,12 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
 }
 _PIECE = 1 << 16
 _ANSWER_TIMES = 6
-_LARGEST = 256 << 20  # bytes; the bindings of a million queues are fewer
+_LARGEST = 128 << 20  # bytes of an answer; the bindings of 900,000 queues are fewer
+#: Bytes of memory for the text and the objects of an answer: the bindings of 500,000 queues.
+_MOST_MEMORY = 500_000_000
+#: An object takes at most so many times its bytes in JSON: the smallest, ``{},``, takes 26 times, with its place in a list and its text.
+_LARGEST_RATIO = 30
+_ASK_FOR_LESS = "ask for less, such as one exchange instead of all, or divide the vhost"
 _LONGEST_REASON = 300
 _CHECK_URL = "check that the URL is that of the management API, and not of a proxy or another service"
 
@@ -105,7 +112,12 @@ class Management:
         try:
             if not content and method != "GET":
                 return None
-            return json.loads(content, parse_constant=_refuse_constant)
+            return _parsed(content)
+        except _TooLargeError:
+            raise BrokerRefusedError(
+                f"{self.masked_url}: the answer to {request_line} has {len(content):,} bytes, and its objects need more than "
+                f"{_MOST_MEMORY // 1_000_000:,} MB of memory: {_ASK_FOR_LESS}"
+            ) from None
         except (ValueError, RecursionError):
             begin = " ".join(content[:60].decode(errors="replace").split())
             raise BrokerRefusedError(
@@ -163,6 +175,8 @@ class Management:
             for words, tag in _TAGS.items():
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+            if "enospc" in reason:  # the operating system's code in the reason of 4.3.6
+                remedy = "the disk of the broker is full: free disk there"
             if status == _NOT_FOUND and b'"reason"' not in content:
                 # A release without this path answers without content. Another server answers with a page or an object of its own.
                 if content:
@@ -260,11 +274,46 @@ class Management:
             content += piece
             if len(content) > _LARGEST:
                 raise BrokerRefusedError(
-                    f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: {_CHECK_URL}"
+                    f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: {_CHECK_URL}; or {_ASK_FOR_LESS}"
                 )
         if answer.length:  # read1 does not notice that the answer is cut off
             raise http.client.IncompleteRead(b"", answer.length)
         return bytes(content)
+
+
+class _TooLargeError(Exception):
+    """The objects of an answer need too much memory."""
+
+
+def _parsed(content: bytes) -> Any:  # JSON
+    """Decode an answer. The memory of its objects is counted while they are made, and ends with an error.
+
+    Raises:
+        _TooLargeError: the text and its objects need more memory than an answer may.
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    text = content.decode(json.detect_encoding(content), "surrogatepass")
+    left = _MOST_MEMORY - len(content) - sys.getsizeof(text)
+
+    def counted(made: dict[str, Any]) -> dict[str, Any]:
+        nonlocal left
+        left -= sys.getsizeof(made) + sum(map(_bytes_of, made.values()))
+        if left < 0:
+            raise _TooLargeError
+        return made
+
+    if left < 0:
+        raise _TooLargeError
+    hook = counted if len(content) * _LARGEST_RATIO > _MOST_MEMORY else None
+    return json.loads(text, parse_constant=_refuse_constant, object_hook=hook)
+
+
+def _bytes_of(value: object) -> int:
+    """Return the bytes of a value of an object; the objects in it are counted by themselves."""
+    if isinstance(value, list):
+        return sys.getsizeof(value) + sum(_bytes_of(each) for each in value if not isinstance(each, dict))
+    return 0 if isinstance(value, dict) else sys.getsizeof(value)
 
 
 def _refuse_constant(name: str) -> object:

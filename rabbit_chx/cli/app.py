@@ -36,6 +36,7 @@ from rabbit_chx.cli.printed import CompletedReport, password_note, remember_opti
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
+    BrokerTimeoutError,
     InputError,
     NotDeterminedError,
     NotFoundError,
@@ -325,11 +326,11 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def _hint(error: BaseException) -> str:
-    if not isinstance(error, NotFoundError):
+    if not isinstance(error, BrokerRefusedError | BrokerTimeoutError):
         return ""
-    from rabbit_chx.cli.broker_options import vhosts_hint  # the command has loaded it
+    from rabbit_chx.cli.broker_options import alarms_hint, vhosts_hint  # the command has loaded it
 
-    return vhosts_hint(error)
+    return vhosts_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
 
 
 def _message(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -14,17 +15,17 @@ import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
-from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerOptions, counted, disk_alarms, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan import DRAIN_S, LivePlan, changes_table, whole_option
+from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
 from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section
+from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
-from rabbit_chx.topology.live.applying import Applied
+from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
 from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
@@ -43,7 +44,7 @@ _CODES: dict[ApplyState, int] = {
 #: The versions of plan files; their checksum has the same meaning.
 _PLAN_VERSIONS = (1, 2)
 #: The largest --drain, in seconds: one day.
-MAX_DRAIN_S = 86_400
+_MAX_DRAIN_S = 86_400
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
 
@@ -146,7 +147,7 @@ class ApplyOptions:
         is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
     )
     drain: float = option(
-        type=Number(0, MAX_DRAIN_S),
+        type=Number(0, _MAX_DRAIN_S),
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
@@ -227,7 +228,7 @@ def apply(
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.broker() as opened:
+    with at.opened() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
@@ -299,11 +300,15 @@ def apply_shown(
 ) -> Applied:
     """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
     size, done = len(plan.changes), 0
+    if alarms := disk_alarms():
+        say(f"{alarms}: once its disk is full, RabbitMQ 4.3 refuses every login after a change")
     verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
-    with unwound_by_signals(), counted("applied", size) as counting:
+    with unwound_by_signals(), counted("applied", size) as counting, ExitStack() as checking:
+        checking.enter_context(sign_of_life("checking the plan against the broker"))
 
         def progress(count: int, _: int) -> None:
             nonlocal done
+            checking.close()
             before, done = done, count  # first, since an interruption may come while this writes
             seen(count)
             for number, change in enumerate(plan.changes[before:count], before + 1) if verbose else ():

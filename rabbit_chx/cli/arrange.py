@@ -84,7 +84,7 @@ def arrange(
             f"{given.name} is a definitions file, which does not contain the order of rings: convert it with rabbit-chx "
             f"topology export --from {shlex.quote(file)} > topology.toml, and arrange the result"
         )
-    with at.broker() as opened:
+    with at.opened() as opened:
         read = LivePlan.read(opened, given, vhost)
     plan = read.plan
     better = {

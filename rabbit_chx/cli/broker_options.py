@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,15 @@ from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.printed import without_passwords
-from rabbit_chx.errors import BrokerRefusedError, InputError, NotFoundError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    RabbitChxError,
+    UnreachableError,
+)
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 
@@ -37,6 +45,8 @@ _SIGNALS = tuple(
 )  # Windows has no SIGHUP
 _POLL_S = 0.5
 _MOST_VHOSTS = 5
+_NODE_FIELDS = {"name": str, "disk_free_alarm?": bool, "disk_free?": int, "disk_free_limit?": int}
+_NODE_DISK = [name.removesuffix("?") for name in _NODE_FIELDS]
 #: The host of a URL with user and port, and its path.
 _PATH = re.compile(r"(?<=://)([^/?#]*)([^?#]*)")
 #: The environment variable with a command that prints an OAuth 2 token.
@@ -100,6 +110,14 @@ class BrokerAddresses:
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.settings, address, self.ring_source)
 
+    @contextmanager
+    def opened(self) -> Iterator[Broker]:
+        """Open a `Broker` with all options for a block."""
+        with ExitStack() as block:
+            with sign_of_life(f"connecting to {self.settings.masked_url}"):
+                opened = block.enter_context(self.broker())
+            yield opened
+
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""
         from rabbit_chx.broker.management import Management
@@ -118,11 +136,13 @@ class BrokerAddresses:
         url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
 
+    @sign_of_life("reading the vhosts")
     def vhosts(self) -> list[str]:
         """Return the names of all vhosts that the user may list."""
         listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
         return sorted(vhost["name"] for vhost in listed)
 
+    @sign_of_life("reading the exchanges")
     def why_nothing_hashes(self, vhosts: Sequence[str]) -> str:
         """Return why no exchange of these vhosts hashes, as the HTTP API shows it, and what to do."""
         management = self.management("AMQP does not list exchanges")
@@ -272,6 +292,7 @@ def why_nothing_hashes(
     )
 
 
+@sign_of_life("reading the exchanges of the vhosts")
 def vhosts_hint(error: NotFoundError) -> str:
     """Return the vhosts that have the exchange that a command did not find, with the option for one; empty if there are none."""
     at = _broker.get()
@@ -293,6 +314,35 @@ def vhosts_hint(error: NotFoundError) -> str:
         else listed(names, _MOST_VHOSTS)
     )
     return f"; vhosts {shown} have one: --vhost {last}"
+
+
+@sign_of_life("reading the alarms of the nodes")
+def disk_alarms() -> str:
+    """Return the nodes of this command's broker with a disk alarm, and the remedy; empty without an alarm, or if the API does not show it."""
+    at = _broker.get()
+    if at is None or at.management_url is None:
+        return ""
+    try:
+        nodes = at.management("").get_list(
+            "nodes", query={"columns": ",".join(_NODE_DISK)}, fields=_NODE_FIELDS
+        )
+    except RabbitChxError:
+        return ""
+    full = [
+        f"node {node['name']} has a disk alarm ({node.get('disk_free') or 0:,} bytes free, limit {node.get('disk_free_limit') or 0:,})"
+        for node in nodes
+        if node.get("disk_free_alarm")
+    ]
+    return f"{', '.join(full)}: free disk there" if full else ""
+
+
+def alarms_hint(error: RabbitChxError) -> str:
+    """Return the disk alarms after a refusal that a full disk can cause; otherwise empty."""
+    is_of_disk = isinstance(error, (BrokerRefusedError, BrokerTimeoutError)) and not isinstance(
+        error, MismatchError
+    )
+    alarms = disk_alarms() if is_of_disk else ""
+    return f"; a full disk can cause this: {alarms}" if alarms else ""
 
 
 def _with_passwords(url: str | None, variable: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from rabbit_chx.cli.printed import complete_commands
 from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
@@ -41,6 +42,9 @@ from rabbit_chx.topology.planning.plan_output import counted_kind
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.
 _COUNTING = ("message", "fix")
+#: As `percent` writes it.
+_PERCENTAGE = re.compile(r"<?[0-9]+\.[0-9]+%")
+_DIGITS = re.compile("[0-9]+")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
@@ -102,7 +106,7 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
-        lines = _folded(findings)
+        lines = list(_folded(findings))
         for (vhost, exchange, fix), alike in groupby(
             lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
         ):
@@ -119,7 +123,7 @@ class CheckReport:
         if rest := lines[_MOST_SHOWN:]:
             counts: Counter[str] = Counter()
             for line in rest:
-                counts[line["kind"]] += len(expand(line, _COUNTING))
+                counts[line["kind"]] += line["count"]
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
 
@@ -256,20 +260,96 @@ class CheckReport:
         return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
 
 
-def _folded(findings: Sequence[tuple[str, Finding]]) -> list[dict[str, Any]]:
-    """Return the lines of findings. Those of queues whose names count up share one, in which the names are a range."""
-    lines = [
-        {
+def _folded(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of findings, each with the count of its findings.
+
+    Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
+    below the double of the least one share the line, too, which shows the least and the largest. Other findings have a line each.
+    """
+    alike: dict[tuple[object, ...], list[_CheckLine]] = {}
+    for vhost, finding in findings:
+        line = _CheckLine.of(vhost, finding)
+        alike.setdefault(line.likeness, []).append(line)
+    for lines in alike.values():
+        lines.sort(key=lambda line: line.numbers)
+        for near in _near(lines):
+            yield from _ranges(near)
+
+
+class _CheckLine(NamedTuple):
+    """A finding as a line, without the percentages of its message.
+
+    Attributes:
+        entry: the line; each percentage of its message is a NUL.
+        message, fix: the texts of the finding.
+        percentages: these percentages, as shown.
+        likeness: equal for findings that differ in numbers only.
+        numbers: the numbers of the texts, which sort queue 10 after queue 9.
+    """
+
+    entry: dict[str, Any]
+    message: str
+    fix: str
+    percentages: list[str]
+    likeness: tuple[object, ...]
+    numbers: list[tuple[int, str]]
+
+    @classmethod
+    def of(cls, vhost: str, finding: Finding) -> _CheckLine:
+        message, percentages = finding.message, _PERCENTAGE.findall(finding.message)
+        if "\0" in message:  # of a name
+            percentages = []
+        message = _PERCENTAGE.sub("\0", message) if percentages else message
+        entry = {
             "vhost": vhost,
             "exchange": finding.exchange,
             "kind": finding.kind,
-            "share": finding.share,
-            "message": finding.message,
+            "share": None if percentages else finding.share,
+            "message": message,
             "fix": finding.fix,
         }
-        for vhost, finding in findings
-    ]
-    return fold(lines, _COUNTING)
+        texts = f"{message}\0{finding.fix}"
+        likeness = (*list(entry.values())[:4], _DIGITS.sub("0", texts))
+        numbers = [(len(digits), digits) for digits in _DIGITS.findall(texts)]
+        return cls(entry, finding.message, finding.fix, percentages, likeness, numbers)
+
+
+def _near(lines: Sequence[_CheckLine]) -> Iterator[list[_CheckLine]]:
+    """Yield runs of alike lines in which no percentage is the double of another one, or more."""
+    run: list[_CheckLine] = []
+    bounds: list[tuple[float, float]] = []
+    for line in lines:
+        values = [float(text.strip("<%")) for text in line.percentages]
+        wider = [
+            (min(low, value), max(high, value)) for (low, high), value in zip(bounds, values, strict=False)
+        ]
+        if run and any(high >= 2 * low and high > low for low, high in wider):
+            yield run
+            run, wider = [], []
+        run.append(line)
+        bounds = wider or [(value, value) for value in values]
+    yield run
+
+
+def _ranges(lines: Sequence[_CheckLine]) -> Iterator[dict[str, Any]]:
+    """Yield the lines with ranges of names, and the percentages of each."""
+    start = 0
+    for entry in fold([line.entry for line in lines], _COUNTING):
+        count = len(expand(entry, _COUNTING))
+        folded, start = lines[start : start + count], start + count
+        if count == 1:
+            message, fix = folded[0].message, folded[0].fix  # also if it contains what resembles a range
+        else:
+            message, fix = entry["message"], entry["fix"]
+            for texts in zip(*(line.percentages for line in folded), strict=True):
+                message = message.replace("\0", _span(texts), 1)
+        yield {**entry, "message": message, "fix": fix, "count": count}
+
+
+def _span(texts: Sequence[str]) -> str:
+    """Return equal percentages once, and of others the least and the largest."""
+    low, *_, high = sorted({*texts}, key=lambda text: float(text.strip("<%"))) * 2
+    return low if low == high else f"{low} to {high}"
 
 
 def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
@@ -403,7 +483,9 @@ def check_topology(
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        return check(_topology(live, is_recorded=not no_record), wanted, file=file)
+        topology = _topology(live, is_recorded=not no_record)
+        with sign_of_life("comparing"):
+            return check(topology, wanted, file=file)
 
     live = broker.live()
     return _outcome(live, output, checked, file=file, ignored=ignored)
@@ -492,7 +574,8 @@ def check_ring(
         )
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
-        return check(topology, exchange=exchanges or None)
+        with sign_of_life("comparing"):
+            return check(topology, exchange=exchanges or None)
 
     return _outcome(
         broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
@@ -524,7 +607,7 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
 
 def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), is_recorded: bool = False) -> Topology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
-    with live.broker() as opened:
+    with live.opened() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()
         if is_recorded:
             new = unrecorded_rings(topology)

@@ -72,7 +72,7 @@ def export(
     """
     live = broker.live() if source is None else None
     if live:
-        with live.broker() as opened, sign_of_life("reading the broker"):
+        with live.opened() as opened, sign_of_life("reading the broker"):
             topology = _without_exclusive(opened.topology())
     else:
         topology = read_topology(str(source), broker.vhost or "/", variables=variables).topology

@@ -20,7 +20,7 @@ from rabbit_chx.cli.stream_show import places_of
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, table_of
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import plural
@@ -213,11 +213,13 @@ def show(
         )
     (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")
-    names, release = _names(management, at.settings.vhost, exchange)
-    queues, status = _read(management, at.settings.vhost, names)
+    with sign_of_life("reading the queues and their consumers"):
+        names, release = _names(management, at.settings.vhost, exchange)
+        queues, status = _read(management, at.settings.vhost, names)
     parking = f"{exchange}.park"
     parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
-    roster, ignored = _roster(at.settings, journal, queues)
+    with sign_of_life(f"reading the journal {journal}"):
+        roster, ignored = _roster(at.settings, journal, queues)
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     findings = group_findings(status, release, weights)
@@ -242,6 +244,7 @@ def show(
     )
 
 
+@sign_of_life("reading the streams of the group")
 def _stream_group(
     at: BrokerAddresses, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
 ) -> StreamGroupReport:

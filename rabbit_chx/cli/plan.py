@@ -26,7 +26,8 @@ from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.ranges import expand, fold
-from rabbit_chx.topology.objects import ArgumentValue, plain
+from rabbit_chx.topology.live.applying import DRAIN_S
+from rabbit_chx.topology.objects import ArgumentValue, QueueDefinition, plain
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
@@ -40,8 +41,6 @@ _MOST_NAMES = 30
 _MOST_MOVES = 20
 _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
-#: The default of --drain, in seconds.
-DRAIN_S = 60.0
 #: The option that permits a refusal that none permits.
 NOT_PERMITTED = "no option permits it"
 _ORDERED = ("least-moving-order", "fewest-steps")
@@ -136,8 +135,16 @@ def _temporary_objects(plan: Plan) -> Iterator[Line]:
 
 
 def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
+    # Streams are never drained; stand-ins and parking queues have no consumers.
+    others = {change.name for change in plan.changes if change.action == "create"} | {
+        *plan.parking_queues.values()
+    }
     if drain_s is not None and any(
-        change.action == "delete" and change.kind == "queue" for change in plan.changes
+        change.action == "delete"
+        and isinstance(change.live, QueueDefinition)
+        and change.live.type != "stream"
+        and change.name not in others
+        for change in plan.changes
     ):
         yield Line(
             f"A queue is unbound before it is deleted, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
@@ -368,7 +375,7 @@ def plan(
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.broker() as opened:
+    with at.opened() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan
     flags = lifting_flags(made.refusals)

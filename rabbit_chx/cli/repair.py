@@ -16,7 +16,7 @@ from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import PlanReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
-from rabbit_chx.rendering import Block, Facts
+from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
@@ -187,11 +187,13 @@ def repair(
     at = broker.live()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
-    with at.broker() as opened:
-        live = opened.topology()
-        target = repair_target(live, exchange, wanted)
-        certain_ring(live, exchange)
-        made = plan(target, live)
+    with at.opened() as opened:
+        with sign_of_life("reading the broker"):
+            live = opened.topology()
+        with sign_of_life("planning"):
+            target = repair_target(live, exchange, wanted)
+            certain_ring(live, exchange)
+            made = plan(target, live)
         refusals = (
             *(
                 _absent_member(refusal, wanted, given.file)
@@ -270,12 +272,14 @@ def _applied(
     except ApplyError as error:
         say(str(error))
         return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
+    with sign_of_life("reading the broker"):
+        left = check(opened.topology(), wanted, exchange=report.exchange).findings
     return replace(
         report,
         state="applied",
         changes=applied.changes,
         ring=applied.rings.get(report.exchange),
-        left=check(opened.topology(), wanted, exchange=report.exchange).findings,
+        left=left,
         gap_s=gaps.longest_s(),
     )
 

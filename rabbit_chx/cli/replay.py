@@ -13,6 +13,7 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
+from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.result_fields import SPREAD, facts_of, shown
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.nodes import stream_settings
@@ -132,7 +133,12 @@ def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> st
 
 
 def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:
-    for batch in batches:
+    waiting = iter(batches)
+    while True:
+        with sign_of_life("looking for rows of the keys"):
+            batch = next(waiting, None)
+        if batch is None:
+            return
         rows = [ReplayedRow(**row) for row in batch.to_pylist()]
         shown[rows[0].stream] += len(rows)
         yield rows

@@ -111,18 +111,18 @@ def show(
     vhost, arguments, stored, record = at.settings.vhost, None, None, None
     shown: HashRing | SlotTable
     if at.ring_source is not None and at.management_url is None:
-        with at.broker() as opened:
+        with at.opened() as opened, sign_of_life("reading the ring"):
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
-        live = at.exchange(exchange, "AMQP alone does not show bindings")
-        findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
-        shown, stored = live.slots.key_map(), live.record
-        if live.ring.ground.is_certain:
-            record = record_arguments(record_of(live))
-            if stored is None and live.ring.provenance == "read" and not no_record:
-                with at.broker() as opened:
-                    store_read_rings({exchange: live.ring}, opened)
+        with sign_of_life("reading the ring"):
+            live = at.exchange(exchange, "AMQP alone does not show bindings")
+            findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
+            shown, stored = live.slots.key_map(), live.record
+            record = record_arguments(record_of(live)) if live.ring.ground.is_certain else None
+        if stored is None and live.ring.provenance == "read" and not no_record:
+            with at.opened() as opened, sign_of_life("storing the order of the ring"):
+                store_read_rings({exchange: live.ring}, opened)
         for fault in live.slots.faults.values():
             say(fault)
     say_doubts({exchange: shown})
@@ -225,7 +225,7 @@ def list_rings(
     rings: list[ListedRing] = []
     moduli: list[ListedModulus] = []
     for vhost in vhosts:
-        with live.in_vhost(vhost).broker() as opened, sign_of_life("reading the broker"):
+        with live.in_vhost(vhost).opened() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
             rings += _listed_rings(vhost, topology)
             say_doubts(topology.rings)
@@ -339,7 +339,7 @@ def record_rings(
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE, and no --from")
     at = broker.live()
-    with at.broker() as opened, sign_of_life("reading the broker"):
+    with at.opened() as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:

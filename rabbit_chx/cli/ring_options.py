@@ -25,6 +25,7 @@ from rabbit_chx.cli.inputs import (
 )
 from rabbit_chx.cli.report import NEED_RING, hashes_text
 from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import (
     Destination,
     ExchangeRef,
@@ -577,6 +578,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
     return arguments
 
 
+@sign_of_life("reading the ring")
 def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
@@ -591,7 +593,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
     if broker.management_url is None:
-        with broker.broker() as live_broker:
+        with broker.opened() as live_broker:
             source = ring = live_broker.ring(exchange)
         arguments, findings = None, ring_findings(ring)
         if any(isinstance(place, ExchangeRef) for place in ring.destinations):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.wording import document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
-from rabbit_chx.rendering import Block, Facts, table_of
+from rabbit_chx.rendering import Block, Facts, sign_of_life, table_of
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.live.shards import Shard
 
@@ -90,5 +90,5 @@ def show(*, exchange: str = argument(type=TEXT), broker: BrokerOptions = options
     """
     live = broker.live()
     live.management("AMQP alone shows neither policies nor bindings")
-    with live.broker() as opened:
+    with live.opened() as opened, sign_of_life("reading the shards"):
         return Outcome(ShardsReport(opened.sharding(exchange), live.settings.vhost))

@@ -20,7 +20,7 @@ from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Line, Verbatim, table_of
+from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
@@ -59,6 +59,7 @@ class LiveTable:
     rates: PublishRates
 
     @classmethod
+    @sign_of_life("reading the slots")
     def read(cls, broker: BrokerAddresses, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
@@ -424,7 +425,8 @@ def balance(
     existing = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
     _check_queues(exchange, weighted, existing)
     wanted = {queue: weight for queue, weight in {**existing, **weighted}.items() if weight}
-    made = balanced(table.slots, sample.load, wanted, target=aim)
+    with sign_of_life("balancing"):
+        made = balanced(table.slots, sample.load, wanted, target=aim)
     return Outcome(
         BalanceReport(table, sample, made),
         code=ExitCode.DONE if made.state == "balanced" else ExitCode.DIFFERENCE,

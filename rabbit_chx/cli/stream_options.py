@@ -20,6 +20,7 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
@@ -204,6 +205,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     return addresses
 
 
+@sign_of_life("reading the super stream")
 def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> StreamMap:
     if at.management_url is not None:
         try:

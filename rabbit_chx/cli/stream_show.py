@@ -15,7 +15,7 @@ from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, opt
 from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_text
 from rabbit_chx.errors import NotFoundError, RabbitChxError
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of
+from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import or_dash
 from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
@@ -233,14 +233,16 @@ def show(
     """
     at, addresses = broker.live(streams=True), parse_addresses(address)
     settings = stream_settings(at.settings)
-    with closing(StreamConnection(settings)) as connection:
-        version, found = connection.server_version, places_of(connection, names)
-    streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
+    with sign_of_life("reading the streams"):
+        with closing(StreamConnection(settings)) as connection:
+            version, found = connection.server_version, places_of(connection, names)
+        streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
     read_at = datetime.now(UTC)
     if at.management_url is None:
         say("only the management API shows segments and writers: give --management-url")
     else:
-        streams = list(_with_figures(at, streams))
+        with sign_of_life("reading the management API"):
+            streams = list(_with_figures(at, streams))
     if count:
         streams = [_counted(settings, stream, addresses) for stream in streams]
     return Outcome(StreamsReport(at.address, at.settings.vhost, version, streams, read_at, stream_group))

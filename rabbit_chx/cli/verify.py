@@ -43,7 +43,7 @@ from rabbit_chx.cli.ring_options import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stream_options import StreamMap, StreamOptions, text_or_base64
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.rendering import Block, Facts, Line, table_of
+from rabbit_chx.rendering import Block, Facts, Line, sign_of_life, table_of
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
@@ -197,6 +197,7 @@ class StoredReport:
         )
 
 
+@sign_of_life("reading the first rows")
 def exchange_of(at: BrokerAddresses, stream: str, options: StreamOptions) -> str | None:
     """Return the exchange that most of the first rows of a stream were published to; None if no row names one."""
     with options.reader(at, stream, include=["exchange"]) as reader:
@@ -207,6 +208,7 @@ def exchange_of(at: BrokerAddresses, stream: str, options: StreamOptions) -> str
     return None
 
 
+@sign_of_life("opening the streams")
 def verify_stored(
     at: BrokerAddresses, placement: StreamMap, names: Sequence[str], options: StreamOptions
 ) -> StoredReport:
@@ -262,7 +264,7 @@ class DestinationCount:
 
 @dataclass(frozen=True, slots=True)
 class HeaviestKey:
-    """The most frequent key of a sample, and its share of the messages, 0 to 1. One queue gets all of them, whatever the ring."""
+    """The most frequent key of a sample, and its share of the messages, 0 to 1. They have one destination, whatever the ring."""
 
     key: str
     share: float
@@ -459,7 +461,8 @@ def _of_messages(
     wanted = None if topology is None else read_topology(topology, at.settings.vhost)
     name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
     try:
-        live = at.exchange(name, "arguments and bindings are read over the management API")
+        with sign_of_life("reading the exchange"):
+            live = at.exchange(name, "arguments and bindings are read over the management API")
     except NotFoundError:
         if wanted is None:
             raise
@@ -472,12 +475,13 @@ def _of_messages(
         report = _of_modulus(at, live, wanted, sample)
         return Outcome(report, code=report.code)
     live.check_type()
-    if wanted is None:
-        ring = live.ring
-        findings = ring_findings(ring, live.bindings, live.alternate)
-    else:
-        ring = wanted.topology.ring(name, live.release)
-        findings = _findings_against(wanted, ring, live)
+    with sign_of_life("reading the ring"):
+        if wanted is None:
+            ring = live.ring
+            findings = ring_findings(ring, live.bindings, live.alternate)
+        else:
+            ring = wanted.topology.ring(name, live.release)
+            findings = _findings_against(wanted, ring, live)
     if not ring.bucket_count:
         report = ScratchReport(name, live.vhost, live.hash_arguments, ring, findings, {}, {}, [])
     else:
@@ -492,6 +496,7 @@ def _of_messages(
     return Outcome(report, code=report.code)
 
 
+@sign_of_life("applying the file in a temporary vhost")
 def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: SampleOptions) -> ScratchReport:
     """Apply the exchanges of a file that hash in a temporary vhost, and compare one of them."""
     from rabbit_chx.broker.trial import Trial
@@ -499,7 +504,7 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
     with (
         unwound_by_signals(),
         scratch_vhost(at.management(""), at.settings.username) as vhost,
-        replace(inside := at.in_vhost(vhost), ring_source=None).broker() as broker,
+        replace(inside := at.in_vhost(vhost), ring_source=None).opened() as broker,
     ):
         trial = Trial(broker, inside.settings, wanted.topology)
         if name not in trial.exchanges:
@@ -537,6 +542,7 @@ def _pattern(hashing: Hashing) -> str:
     return "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
 
 
+@sign_of_life("reading the exchange")
 def _of_modulus(
     at: BrokerAddresses, live: LiveExchange, wanted: TopologyInput | None, sample: SampleOptions
 ) -> ScratchReport:
@@ -619,7 +625,7 @@ def _on_copy(
 
 def _heaviest_text(heaviest: HeaviestKey) -> str:
     """Return the most frequent key in words."""
-    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, in one queue"
+    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, to one destination"
 
 
 def _message(hashing: Hashing, value: Any) -> ScratchMessage:

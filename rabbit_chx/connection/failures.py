@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from rabbit_chx.amqp.replies import AFTER_FULL_DISK
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -86,7 +87,8 @@ def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> A
 def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedError:
     """Return the error for a connection that ended at the login without a reply."""
     return AccessRefusedError(
-        f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism",
+        f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism; "
+        f"{AFTER_FULL_DISK}",
         reply_code=403,
     )
 

@@ -520,9 +520,8 @@ class _Writer:
             return False
         with ignore_loss():
             try:
-                async with asyncio.timeout(
-                    _BLOCKED_TEST_S
-                ):  # it returns at once unless publishers are blocked
+                # It returns at once unless publishers are blocked.
+                async with asyncio.timeout(_BLOCKED_TEST_S):
                     await self._channel.connection.ready()
             except TimeoutError:
                 return True

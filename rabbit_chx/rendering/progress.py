@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of long work, on stderr: a bar on a terminal; elsewhere a line after two seconds, and then now and then."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, ClassVar, Self
 
 _BAR_EVERY_S = 0.25
+_FIRST_LINE_S = 2.0
 _LINE_EVERY_S = 5.0
 _SIGN_EVERY_S = 30.0
 _JOIN_S = 5.0
@@ -43,7 +44,7 @@ def _show_bar(text: str) -> None:
 
 
 class CountProgress:
-    """Shows a count that rises to a known total, if that takes more than a second.
+    """Shows a count that rises to a known total, if that takes more than a second; of nested ones, the innermost.
 
     Args:
         work: the work, such as ``compared``.
@@ -51,6 +52,8 @@ class CountProgress:
         count: returns the count. A thread of its own calls it, until it raises an error.
         shown: formats a count.
     """
+
+    _entered: ClassVar[list[CountProgress]] = []  # the last one is shown
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class CountProgress:
         self._thread = threading.Thread(target=self._run, name=f"progress of {work}", daemon=True)
 
     def __enter__(self) -> Self:
+        self._entered.append(self)
         if sys.stderr is not None:
             self._thread.start()
         return self
@@ -77,6 +81,7 @@ class CountProgress:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._entered.remove(self)
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_S)  # it may hang in `count`; the work it shows is done
@@ -94,6 +99,10 @@ class CountProgress:
         started = time.monotonic()
         try:
             while True:
+                if self._entered[-1:] != [self]:
+                    if self._stop.wait(_BAR_EVERY_S):
+                        return
+                    continue
                 count = self._count()
                 seconds = f"{timedelta(seconds=int(time.monotonic() - started))}"
                 parts = [self._work, *self._gauge(count), seconds]
@@ -111,8 +120,11 @@ class CountProgress:
         return [f"[{'#' * filled:<{_BAR_WIDTH}}]", self._position(count)]
 
     def _lines(self) -> None:
-        started = time.monotonic()
-        while not self._stop.wait(_SIGN_EVERY_S if self._total is None else _LINE_EVERY_S):
+        started, wait_s = time.monotonic(), _FIRST_LINE_S
+        while not self._stop.wait(wait_s):
+            wait_s = _SIGN_EVERY_S if self._total is None else _LINE_EVERY_S
+            if self._entered[-1:] != [self]:
+                continue
             position = "at work for" if self._total is None else f"{self._position(self._count())} after"
             sys.stderr.write(f"{self._work}: {position} {time.monotonic() - started:.0f} s\n")
             sys.stderr.flush()

@@ -152,8 +152,7 @@ class HashRing:
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
             pairs: ``(key, queue)``, or ``(key, queue, time, messages)`` with a time that an error shows, and a number of messages that does
-                not matter here; the last two may be missing. The key is the hashed value: a routing key as
-                str or bytes, or an Erlang term as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages
+                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages
                 that reached the queue in another way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
 

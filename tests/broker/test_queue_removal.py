@@ -55,3 +55,21 @@ def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, typ
     site.channel.queue_purge("events.3")
     site.apply(two)
     site.check_done(two)
+
+
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+def test_a_replaced_queue_keeps_a_message_that_comes_after_the_check(site: ChangedSite, type_: str) -> None:
+    before, after = (removal_topology(3, type_, "ring = [{}]", f"x-max-length = {most}") for most in (10, 20))
+    site.apply(before)
+    site.channel.confirm_delivery()
+
+    def publish(done: int, _: int) -> None:
+        if not done:  # the plan was checked, and nothing is changed yet
+            site.channel.basic_publish("", "events.3", b"1", pika.BasicProperties(delivery_mode=2))
+
+    with pytest.raises(ApplyError, match=r"events\.3"):
+        site.apply(after, progress=publish)
+    assert site.channel.queue_declare("events.3", passive=True).method.message_count == 1
+    site.channel.queue_purge("events.3")
+    site.apply(after)
+    site.check_done(after)

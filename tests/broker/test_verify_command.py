@@ -54,7 +54,7 @@ def test_the_share_of_the_heaviest_key_is_shown(
     sampled = ("verify", "orders", *shop.live, *shop.via, "--keys", str(keys))
     assert answer(*sampled)["heaviest_key"] == {"key": "a", "share": 0.75}
     main(list(sampled))
-    assert "heaviest key  'a': 75.000% of the messages, in one queue" in capsys.readouterr().out
+    assert "heaviest key  'a': 75.000% of the messages, to one destination" in capsys.readouterr().out
 
 
 def wait_until(true: Callable[[], bool]) -> None:

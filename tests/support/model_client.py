@@ -33,6 +33,7 @@ class ModelClient:
         dies_before: the number of the operation that it dies before; None: it lives.
         has_source: whether it reads rings.
         refuses: the operations that the broker refuses for a permission.
+        messages: how many messages each queue has; nobody consumes them.
         observe: is called after each operation.
     """
 
@@ -47,10 +48,11 @@ class ModelClient:
         *,
         has_source: bool = True,
         refuses: Callable[[Operation], bool] = lambda _: False,
+        messages: int = 0,
         observe: Callable[[], None] = lambda: None,
     ) -> None:
         self._model, self._left, self._observe = model, dies_before, observe
-        self.has_source, self._is_refused = has_source, refuses
+        self.has_source, self._is_refused, self._messages = has_source, refuses, messages
         self.file_records: Mapping[str, Any] = {}
         self.amqp = self.api = self.carrier = self
 
@@ -108,8 +110,8 @@ class ModelClient:
         """A model takes anything."""
 
     def count(self, queue: str) -> QueueCounts:  # noqa: ARG002
-        """All queues are empty."""
-        return QueueCounts(0, 0)
+        """All queues have as many messages, and no consumers."""
+        return QueueCounts(self._messages, 0)
 
     def check_exchange(self, exchange: str) -> None:
         """All exchanges exist."""
@@ -189,8 +191,8 @@ class ModelClient:
         query: Mapping[str, str] | None = None,  # noqa: ARG002
         fields: Mapping[str, Shape] | None = None,  # noqa: ARG002
     ) -> Any:
-        """Return what is listed."""
-        return self._listed(*path)
+        """Return what is listed, or the messages of a queue."""
+        return {"messages": self._messages} if path[0] == "queues" and path[2:] else self._listed(*path)
 
     def get_list(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -109,9 +110,9 @@ def _wait(connection: PikaConnection) -> None:
         connection.wait_until(lambda: False)
 
 
-def _expect(kind: type[Exception], call: object) -> None:
+def _expect(kind: type[Exception], call: Callable[[], object]) -> None:
     try:
-        call()  # type: ignore[operator]
+        call()
     except kind:
         return
     raise AssertionError(f"no {kind.__name__}")

@@ -60,7 +60,7 @@ def why_order_unknown(live: Topology, name: str) -> str:
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
     remedy = "the command ring record keeps it from now on"
     if adopted and found is not None:
-        remedy = f"the order is that of {found[0].about}, and the command ring record accepts it"
+        remedy = f"the record of {found[0].about} was made after that start, and the command ring record accepts its order"
     return f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; {remedy}"
 
 

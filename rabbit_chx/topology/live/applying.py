@@ -67,6 +67,8 @@ from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
+#: The time in seconds in which consumers must empty the queues that a plan deletes, by default.
+DRAIN_S = 60.0
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
@@ -126,7 +128,7 @@ class Permission:
     records: bool = True
     vhost: bool = False
     unlink: bool = False
-    drain_s: float = 60.0
+    drain_s: float = DRAIN_S
 
 
 class _QueueLeftError(BrokerRefusedError):
@@ -507,8 +509,10 @@ def _apply_change(
         _apply_policy(change.subject, broker, is_deleted=change.wanted is None)
         return
     operations = operations_of(change, allow_loss=allow_loss)
-    if change.action == "delete" and isinstance(change.subject, QueueDefinition) and not allow_loss:
-        operations = _check_deletion(change.subject, operations, broker, is_drained=change.name in drained)
+    if isinstance(change.live, QueueDefinition) and not allow_loss:
+        operations = _check_deletion(
+            change, change.live, operations, broker, is_drained=change.name in drained
+        )
     for operation in operations:
         broker.amqp.perform(operation)
 
@@ -528,9 +532,14 @@ def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: b
 
 
 def _check_deletion(
-    queue: QueueDefinition, operations: tuple[Operation, ...], broker: LiveBroker, *, is_drained: bool
+    change: PlannedChange,
+    queue: QueueDefinition,
+    operations: tuple[Operation, ...],
+    broker: LiveBroker,
+    *,
+    is_drained: bool,
 ) -> tuple[Operation, ...]:
-    """Return the operations that delete a queue, after a check that it is empty.
+    """Return the operations that delete or replace a queue, after a check that it is empty.
 
     The broker itself checks a classic queue (``if-empty``). For a quorum queue it refuses this condition (540 NOT_IMPLEMENTED). It does not
     count unacknowledged messages; the management API does.
@@ -548,7 +557,8 @@ def _check_deletion(
         return operations
     counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
     if counts.messages or counts.consumers:
-        refusal = loss(queue.name, counts.messages, counts.consumers)
+        is_replaced = change.action == "replace"
+        refusal = loss(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
         raise PlanRefusedError(str(refusal), [refusal])
     return operations
 

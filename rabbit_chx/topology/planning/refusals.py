@@ -157,18 +157,20 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
 
 def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
     """Return the refusal to delete or replace a queue that has messages or consumers."""
-    counted = [
+    counted = " and ".join(
         f"{count:,} {noun}{'' if count == 1 else 's'}"
         for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
-    ]
-    message = f"queue {queue} is to be deleted, and has {' and '.join(counted)}"
-    drain = (
-        "apply the topology without it, which drains and deletes it, and then with it; or "
-        if is_replaced
-        else ""
     )
-    fix = f"let its consumers empty it and stop them, or {drain}allow it with {_ALLOW_LOSS}"
+    if is_replaced:
+        message = (
+            f"queue {queue} is to be replaced, and has {counted}: it is not drained, since its new messages would be unroutable meanwhile, or "
+            "routed to other queues"
+        )
+        instead = "apply the topology without it, which drains and deletes it, and then with it; or "
+    else:
+        message, instead = f"queue {queue} is to be deleted, and has {counted}", ""
+    fix = f"let its consumers empty it and stop them, or {instead}allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
-from broker_alarms import memory_alarm
+from broker_alarms import disk_alarm, memory_alarm
 from fire_group import GroupFire
+from publishing_support import through
+from tcp_proxy import Proxy
 
 pytestmark = [
     pytest.mark.broker,
@@ -20,6 +23,8 @@ GOES_ON = (
     "No member ends. Every message is handled, each queue in order; what members held may be handled again."
 )
 ALARM_S = 45.0
+CUTS = 4
+BETWEEN_CUTS_S = 6.0
 CLOSINGS = 10
 BETWEEN_CLOSINGS_S = 3.0
 
@@ -63,6 +68,30 @@ def test_a_memory_alarm(group: GroupFire, kept: Callable[..., None]) -> None:
         promise="The group goes on with what waits in the queues. No member ends. Nothing is lost, repeated or out of order.",
         pause_s=5.0,
     )
+
+
+def test_reconnects_during_a_disk_alarm(
+    group: GroupFire, kept: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = group.site.broker
+    with closing(Proxy(broker.url)) as line:
+        group.urls = [through(broker.url, line.port)]
+
+        def cut_during_an_alarm() -> None:
+            with disk_alarm(broker):
+                for _ in range(CUTS):
+                    time.sleep(BETWEEN_CUTS_S)
+                    line.cut()
+                    broker.run("rabbitmqctl", "close_all_user_connections", group.site.user, "fire")
+                time.sleep(BETWEEN_CUTS_S)
+
+        figures = group.run(cut_during_an_alarm, burst=6_000)
+    kept(
+        figures,
+        fault=f"disk alarm for 30 s, during which all connections of the members and of the publisher are cut {CUTS} times",
+        promise=f"{GOES_ON} A member that reconnects during the alarm handles messages when it is over.",
+    )
+    assert "the broker blocks publishers: low on disk" in caplog.text
 
 
 def test_ten_closings(group: GroupFire, kept: Callable[..., None]) -> None:

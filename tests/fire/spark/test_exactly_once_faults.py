@@ -1,9 +1,10 @@
-"""Rows written to streams exactly once, while tasks fail, workers and the broker die, and jobs are cancelled and run again."""
+"""Rows written to streams exactly once, while tasks fail, workers and the broker die, a disk is full, and jobs are cancelled and run again."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import spark_jobs
+from broker_alarms import disk_alarm
 from delivery_checker import Verdict
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
@@ -34,7 +36,11 @@ FAULT_AT = 45_000
 SEEN_AT, FAILS_AT = 30_000, 45_000
 PAUSE_S = 0.3
 PATH = "Spark into streams, exactly once"
+ALARM_S = 15.0
+#: The broker has noticed the alarm, and what was on its way has arrived.
+NOTICED_S = 4.0
 ONCE = "The write succeeds: Spark runs the task again, with all its rows. Every row is in its stream once."
+WAITS = "No row is stored during the alarm. Then the write succeeds, and no task is repeated. Every row is in its stream once."
 ON_THE_SAME_TASK = "The write succeeds, and no task is repeated. Every row is in its stream once."
 AGAIN = "The write ends at once. Run again with the same appId and version, it completes: every row is in its stream once."
 
@@ -66,6 +72,19 @@ def broker_killed(run: SparkRun) -> Iterator[None]:
     run.site.broker.kill()
     yield
     run.site.broker.start()
+
+
+@contextmanager
+def disk_alarmed(run: SparkRun, site: StreamSite, stored: list[int]) -> Iterator[None]:
+    """Have a disk alarm, in which all connections are closed: the broker refuses new publishers then. Count the rows at both its ends."""
+    with disk_alarm(run.site.broker):
+        time.sleep(NOTICED_S)
+        site.close_connections()
+        yield
+        time.sleep(NOTICED_S)
+        stored.append(site.rows_there())
+        time.sleep(ALARM_S)
+        stored.append(site.rows_there())
 
 
 @contextmanager
@@ -110,6 +129,18 @@ def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callab
     assert not any(task["attempt"] for task in run.report["tasks"])
     words = "broker killed (SIGKILL) and started again"
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
+
+
+def test_a_disk_alarm(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+    stored: list[int] = []
+    begin(run, site)
+    run.meet(disk_alarmed(run, site, stored), FAULT_AT)
+    assert run.end_unharmed().error is None
+    assert stored[0] == stored[1] < ROWS
+    assert not any(task["attempt"] for task in run.report["tasks"])
+    assert run.report["reconnects"]
+    words = f"disk alarm for {NOTICED_S * 2 + ALARM_S:g} s, connections closed meanwhile"
+    expect_each_once(run, site, record, fault=words, promise=WAITS)
 
 
 def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:

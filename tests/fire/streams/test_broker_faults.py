@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -27,6 +28,7 @@ pytestmark = [
 ONCE = "Each row is stored once, in order, over a new connection. A reader is given each row once."
 WAITS = "Each row is stored once, in order; the publisher waits and keeps its connection."
 KILLS = 3
+CUTS = 3
 ROLL_OVER_KILLS = 5
 
 
@@ -110,6 +112,30 @@ def test_an_alarm(alarm: Any, promise: str, home: RunningBroker, kept: Callable[
     else:
         ((began, ended),) = lasted
         assert any(began < at < ended for at, _ in run.calls)
+
+
+def test_reconnects_during_a_disk_alarm(
+    home: RunningBroker, line: Proxy, kept: Callable[..., Verdict], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rabbit_chx.streams")
+
+    def cut_during_an_alarm(_: StreamRun) -> None:
+        time.sleep(0.5)
+        with disk_alarm(home):
+            for _time in range(CUTS):
+                time.sleep(3)
+                line.cut()
+            time.sleep(3)
+
+    run = StreamRun()
+    run.publish(through(home.stream_url, line.port), cut_during_an_alarm)
+    kept(
+        run,
+        fault=f"disk alarm for 12 s, during which the connections are reset (RST) {CUTS} times",
+        promise=f"{ONCE} The publisher connects when the alarm is over.",
+    )
+    assert run.reconnects >= 1
+    assert "probably a disk or memory alarm is on" in caplog.text
 
 
 def test_the_stream_is_made_again(home: RunningBroker, kept: Callable[..., Verdict]) -> None:

@@ -55,6 +55,16 @@ def test_what_an_answer_means(code: int, text: str, kind: type[RabbitChxError], 
     assert is_transient(error) is passes
 
 
+def test_a_refused_login_may_be_a_full_disk() -> None:
+    """4.3.6 answers so to right passwords after its metadata store met a full disk."""
+    text = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
+    assert "if they are right, look at the broker's disk and log" in str(
+        error_for(403, text, where="amqp://h")
+    )
+    refused = "ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused for user 'u'"
+    assert "disk" not in str(error_for(403, refused, where="amqp://h"))
+
+
 def test_silence_passes_and_wrong_input_does_not() -> None:
     assert is_transient(BrokerTimeoutError("no answer"))
     assert not is_transient(InputError("the connection is closed"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import re
 import socket
 import ssl
 import threading
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -265,6 +267,47 @@ def test_the_name_that_is_given_is_asked_for(name: str | None) -> None:
         assert Management(url).request("GET", "overview") == {}
         answering.join()
     assert names == [name or "localhost"]
+
+
+@pytest.mark.parametrize("letter", ["q", "\U0001f407"])
+def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+    """Objects need up to twenty times the bytes of an answer."""
+    most = 30_000_000
+    monkeypatch.setattr(module, "_MOST_MEMORY", most)
+    queues = [{"name": f"{letter}{n}", "arguments": {}, "members": ["a@b", {}]} for n in range(80_000)]
+    content = json.dumps(queues, ensure_ascii=False, separators=(",", ":")).encode()
+    del queues
+    tracemalloc.start()
+    try:
+        with pytest.raises(module._TooLargeError):
+            module._parsed(content)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        monkeypatch.setattr(module, "_MOST_MEMORY", 1_000_000_000)
+        parsed = module._parsed(content)
+        without_limit = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(parsed) == 80_000
+    assert peak < 1.1 * most < without_limit
+
+
+def test_an_answer_whose_objects_are_too_large_is_named(
+    api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_MEMORY", 2_000_000)
+    refused = error(api, page("200 OK", [{"name": f"q{n}"} for n in range(20_000)]))
+    assert type(refused) is BrokerRefusedError
+    assert "the answer to GET /api/overview has " in str(refused)
+    assert "its objects need more than 2 MB of memory: ask for less, such as one exchange" in str(refused)
+
+
+def test_a_full_disk_is_named(api: ScriptedApi) -> None:
+    """The reason is that of 4.3.6 for a queue whose node has no free byte."""
+    reason = "Request to node rabbit@a failed with {'EXIT', {{{badmatch,{error,enospc}}, [{rabbit_classic_queue_index_v2,"
+    refused = error(api, page("400 Bad Request", {"error": "bad_request", "reason": reason}))
+    assert str(refused).endswith("the disk of the broker is full: free disk there")
+    assert "right, look at the broker's disk" in str(error(api, page("401 Unauthorized", {})))
 
 
 def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:

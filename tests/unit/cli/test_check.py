@@ -6,13 +6,16 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from exposition import Family, parsed_exposition
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
-from rabbit_chx.topology import TopologyCheck
+from rabbit_chx.topology import Topology, TopologyCheck
+from rabbit_chx.topology import check as check_topology
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 
 NAME = 'or"ders\\\n'
@@ -73,6 +76,66 @@ def test_alike_findings_of_queues_that_count_up_share_a_line() -> None:
         "expiring-destination  q.4 expires after 60000 ms\nfix                   set x-expires of q.4\n"
     )
     assert len(checked.as_json()["findings"]) == 4  # programs get each
+
+
+def test_a_thousand_queues_with_the_same_faults_are_a_line_for_each_fault() -> None:
+    """A ring gives each queue another share, names come in any order, and faults of two kinds alternate."""
+    queues = "\n".join(
+        f"""[[queues]]
+        name = "orders.{n}"
+        arguments = {{ x-message-ttl = 60000, x-max-length = {9 if n == 500 else 1000} }}"""
+        for n in sorted(range(1, 1_001), key=str)
+    )
+    ring = HashRing.from_bindings([(f"orders.{n}", 1) for n in range(1, 1_001)])
+    topology = Topology.from_toml(
+        f"""{queues}
+        [[exchanges]]
+        name = "orders"
+        type = "x-consistent-hash"
+        ring = [{{ queue = "orders.{{1..1000}}", weight = 1 }}]"""
+    )
+    checked = check_topology(
+        replace(topology, rings={"orders": replace(ring, ground=Ground("read"))}), exchange="orders"
+    )
+    found = CheckReport("rabbit:5672", {"/": checked}, (), TIME_S)
+    lines = [line for line in text(found).splitlines() if "destination  " in line]
+    shares = [finding.share or 0.0 for _, finding in found.findings]
+    span = f"{percent(min(shares))} to {percent(max(shares))} of all keys go there"
+    assert len(lines) == 4
+    assert lines[0].split("  ", 1)[1].strip() == (
+        "orders.{1..1000} has a message TTL of 60,000 ms: a message that is not consumed in that time is lost; "
+        + span
+    )
+    assert [line.split()[1] for line in lines[1:]] == ["orders.{1..499}", "orders.{501..1000}", "orders.500"]
+    assert len(found.as_json()["findings"]) == 2_001  # queue 500 is an odd member, too
+    counts = metrics(found)["rabbit_chx_check_findings"].matching(kind="expiring-destination")
+    assert sum(counts.values()) == 1_000
+
+
+def test_a_share_of_the_double_has_a_line_of_its_own() -> None:
+    shares = {1: 0.1, 2: 0.11, 3: 0.25, 4: 0.1}
+    found = [
+        Finding(
+            "hole",
+            f"{percent(share)} of the keys of q{n} are lost",
+            "cure it",
+            exchange="orders",
+            share=share,
+        )
+        for n, share in shares.items()
+    ]
+    assert text(report(found)).partition("exchange")[2].splitlines()[1:-1] == [
+        "hole      10.000% to 11.000% of the keys of q{1..2} are lost",
+        "hole      25.000% of the keys of q3 are lost",
+        "hole      10.000% of the keys of q4 are lost",
+    ]
+
+
+@pytest.mark.parametrize("name", ["q{1..3}", "q\0", "q1.000%", "1" * 255])
+def test_a_name_that_resembles_a_range_is_shown_as_it_is(name: str) -> None:
+    message = f"queue {name} expires; 1.000% of all keys go there"
+    shown = text(report([Finding("expiring-destination", message, f"cure {name}")])).replace("\n", "")
+    assert shown.replace(" ", "").endswith(f"{message}fixcure {name}".replace(" ", "").replace("\0", "\\x00"))
 
 
 def test_more_findings_than_are_shown_are_counted_one_by_one() -> None:

@@ -99,6 +99,7 @@ def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
 def test_without_a_terminal_there_is_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.05)
     monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.05)
     monkeypatch.setattr(progress, "_SIGN_EVERY_S", 0.05)
     asked = threading.Event()
@@ -129,3 +130,19 @@ def test_what_is_short_is_left_alone(
     assert capsys.readouterr() == ("", "")
     with pytest.raises(KeyError), sign_of_life("5 keys"):
         raise KeyError
+
+
+def test_the_first_line_comes_early_and_the_innermost_work_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.05)
+    monkeypatch.setattr(progress, "_SIGN_EVERY_S", 3_600.0)
+    said = ""
+    with sign_of_life("reading the broker"), sign_of_life("planning"):
+        deadline = time.monotonic() + 60
+        while "planning" not in said and time.monotonic() < deadline:
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+        time.sleep(0.2)
+    said += capsys.readouterr().err
+    assert said == "planning: at work for 0 s\n"

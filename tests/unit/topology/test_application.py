@@ -405,7 +405,8 @@ def test_a_replaced_queue_is_not_drained() -> None:
     """Its messages would be unroutable in the meantime, or would go to other queues."""
     script = Script(counts=[QueueCounts(1, 2)], queues=("old",))
     wanted = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}),))
-    with pytest.raises(PlanRefusedError, match="has 1 message and 2 consumers") as caught:
+    says = "queue old is to be replaced, and has 1 message and 2 consumers: it is not drained, since its new messages"
+    with pytest.raises(PlanRefusedError, match=says) as caught:
         script.apply(plan(wanted, script.live()), Permission(delete=True))
     assert "apply the topology without it" in str(caught.value)
     assert script.operations() == ["old"]

@@ -14,7 +14,13 @@ from model_broker import ModelBroker
 from model_client import ClientKilledError, ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
-from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, NotDeterminedError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    BrokerRefusedError,
+    NotDeterminedError,
+    PlanRefusedError,
+)
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -43,6 +49,7 @@ from rabbit_chx.topology.ring_records import (
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
 ALL = Permission(1.0, delete=True, loss=True)
+KEEPING = Permission(1.0, delete=True)
 NAMES = ("a", "b", "c", "d", "e")
 #: More by `make long WHAT=apply`.
 SEEDS = int(os.environ.get("APPLY_SEEDS", "100"))
@@ -82,10 +89,16 @@ class Site:
         *,
         has_source: bool = False,
         refuses: Callable[[Operation], bool] = lambda _: False,
+        messages: int = 0,
     ) -> ModelClient:
         """Return a client; each of its operations is followed by a comparison."""
         return ModelClient(
-            self.model, dies_before, has_source=has_source, refuses=refuses, observe=self.compare
+            self.model,
+            dies_before,
+            has_source=has_source,
+            refuses=refuses,
+            messages=messages,
+            observe=self.compare,
         )
 
     def compare(self) -> None:
@@ -105,16 +118,22 @@ class Site:
         client = self.client(has_source=True)
         client.applied(plan(wanted, client.live(), propose=False), ALL)
 
-    def apply(self, wanted: Topology, client: ModelClient) -> bool:
+    def apply(self, wanted: Topology, client: ModelClient, permission: Permission = ALL) -> bool:
         """Apply, and return whether that was accepted and ended."""
         made = plan(wanted, client.live(), propose=False)
         if made.refused(allow_moved=1.0, allow_delete=True):
             return False
         try:
-            client.applied(made, ALL)
-        except (ClientKilledError, ApplyError, BrokerRefusedError):
+            client.applied(made, permission)
+        except (ClientKilledError, ApplyError, BrokerRefusedError, PlanRefusedError):
             return False
         return True
+
+    def leave(self, wanted: Topology) -> None:
+        """Apply while each queue has a message and no consumers: those that are to be deleted stay, without a binding."""
+        before = set(self.model.queues)
+        self.apply(wanted, self.client(messages=1), KEEPING)
+        assert before <= set(self.model.queues)
 
     def bind(self, exchange: str, queue: str, key: str) -> None:
         """Bind as another program does; not what was unbound before, which the management API does not show."""
@@ -174,9 +193,30 @@ def test_after_any_number_of_deaths_the_ring_is_known_and_the_next_apply_ends(
     assert not [name for name in live.records if not name.startswith("rabbit-chx.ring.")]
 
 
+@given(topologies(), topologies(), st.sampled_from(RELEASES))
+@settings(max_examples=SEEDS)
+def test_the_ring_is_known_after_an_apply_that_leaves_queues_unbound(
+    old: Topology, new: Topology, release: Release
+) -> None:
+    """The next apply, when they are empty, ends."""
+    new = replace(new, owns=("*",))
+    site = Site(ModelBroker.holding(old, release))
+    site.adopt(old)
+    for _ in range(2):
+        site.leave(new)
+        site.compare()
+        assert not site.doubts, site.doubts
+    assert site.apply(new, site.client())
+    assert not site.doubts
+    live = site.client().live()
+    assert not plan(new, live, propose=False).changes
+    assert {queue.name for queue in live.queues} == {queue.name for queue in new.queues}
+
+
 ACTIONS = st.one_of(
     st.tuples(st.just("apply"), topologies(), st.one_of(st.none(), st.integers(0, 40))),
     st.tuples(st.just("refused"), topologies(), st.integers(0, 40)),
+    st.tuples(st.just("leave"), topologies()),
     st.tuples(
         st.just("bind"), st.sampled_from("xy"), st.sampled_from(("new", *NAMES)), st.sampled_from("123")
     ),
@@ -198,6 +238,8 @@ def test_the_ring_is_the_true_one_or_not_determined_whatever_others_do(
                 site.apply(wanted, site.client(before))
             case ("refused", Topology() as wanted, int() as number):
                 site.apply(wanted, site.client(refuses=at_number(number)))
+            case ("leave", Topology() as wanted):
+                site.leave(wanted)
             case ("bind", str() as exchange, str() as queue, str() as key):
                 site.bind(exchange, queue, key)
             case ("unbind", int() as number):

@@ -1,0 +1,123 @@
+"""Each command says what it waits for: it sends nothing to a broker, and opens no connection, without a sign of life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exchange_types import CHX, MODULUS
+from shop import Shop
+from streamed import Streamed
+
+from rabbit_chx import Publisher
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.ring_source import DiagnosticsRing
+from rabbit_chx.cli import main
+from rabbit_chx.rendering import CountProgress
+from rabbit_chx.streams.connection import StreamConnection
+
+pytestmark = pytest.mark.broker
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q1", weight = 10 }, { queue = "q3", weight = 2 }]
+[[queues]]
+name = "q{1..4}"
+"""
+COMMANDS = (
+    "topology plan FILE",
+    "topology arrange FILE",
+    "topology apply FILE --yes --allow-moved 1",
+    "topology check FILE",
+    "topology export",
+    "ring list",
+    "ring show orders",
+    "ring check orders",
+    "ring check --all-vhosts",
+    "ring record orders",
+    "ring repair orders --apply --yes",
+    "slots show orders",
+    "slots balance orders --pattern k{n} --count 100",
+    "shards show sharded",
+    "group show orders",
+    "verify orders --count 100",
+    "verify orders --topology FILE --count 100",
+    "verify orders2 --topology FILE --count 100",
+    "route --exchange orders k",
+    "route --exchange sharded k",
+    "simulate --exchange orders --pattern k{n} --count 100",
+    "ring list --vhost /",
+    "ring show nothing",
+)
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests that were sent, and the connections that were opened, while nothing was shown."""
+    found: list[str] = []
+
+    def watch(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(self: Any, *arguments: Any, **named: Any) -> Any:
+            if not CountProgress._entered:
+                found.append(f"{owner.__name__}.{name}{arguments!r:.80}")
+            return real(self, *arguments, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(Management, "request")
+    watch(PikaConnection, "__init__")
+    watch(StreamConnection, "__init__")
+    watch(DiagnosticsRing, "read")
+    return found
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_shows_what_it_waits_for(
+    line: str, shop: Shop, silent: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "sharded" in line:
+        shop.channel.exchange_declare("sharded", MODULUS)
+        shop.channel.queue_bind("q1", "sharded", "1")
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE.replace('"orders"', '"orders2"') if "orders2" in line else FILE)
+    words = [str(path) if word == "FILE" else word for word in line.split()]
+    via = () if "--topology" in words else shop.via
+    code = main([*words, *shop.live, *via])
+    refused = "nothing" in words or "shards" in words or "/" in words  # what these name does not exist
+    assert (code in (2, 77)) if refused else (code in (0, 1, 3)), capsys.readouterr()
+    assert silent == []
+
+
+@pytest.mark.chx_broker(">=3.9", "streams")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stream show s",
+        "verify --stream s x",
+        "verify --stream s",
+        "group show s --stream-group g --journal s",
+        "replay --exchange x --since 1h k",
+    ],
+)
+def test_a_command_on_streams_shows_what_it_waits_for(
+    line: str, stream: Streamed, shop: Shop, silent: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.channel.exchange_declare("x", CHX, durable=True)
+    shop.channel.queue_bind(stream.name, "x", "1")
+    with Publisher(shop.broker.url, "x") as publisher:
+        publisher.publish_many(["k"] * 10, [b""] * 10)
+    at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
+    code = main([*line.split(), *at, *(() if "show" in line else shop.via)])
+    assert code in (0, 1, 3), capsys.readouterr()
+    assert silent == []
+
+
+def test_what_is_watched_is_noticed(shop: Shop, silent: list[str]) -> None:
+    shop.management.request("GET", "whoami")
+    assert silent == ["Management.request('GET', 'whoami')"]
