@@ -32,7 +32,7 @@ from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx import Publisher, SharedPublisher
+from rabbit_chx import Limits, Publisher, SharedPublisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing.encoder import Encoder, Rows
@@ -117,7 +117,7 @@ def _cost(work: Work, publish: Callable[[], object]) -> Cost:
 def ours(work: Work) -> Cost:
     """Publish with `rabbit_chx.Publisher`, from lists."""
     keys, bodies = work.keys, [work.body] * work.messages
-    with Publisher(work.url, work.exchange, max_in_flight=WINDOW) as publisher:
+    with Publisher(work.url, work.exchange, limits=Limits(max_in_flight=WINDOW)) as publisher:
         return _cost(work, lambda: publisher.publish_many(keys, bodies))
 
 
@@ -126,7 +126,7 @@ def shared(work: Work) -> Cost:
     keys, bodies = work.keys, [work.body] * work.messages
 
     async def publish() -> Cost:
-        async with SharedPublisher(work.url, work.exchange, max_in_flight=WINDOW) as publisher:
+        async with SharedPublisher(work.url, work.exchange, limits=Limits(max_in_flight=WINDOW)) as publisher:
             await publisher.publish_many([], [])  # connects, as the constructor of `Publisher` does
             cpu, started = _cpu(), time.perf_counter()
             await publisher.publish_many(keys, bodies)

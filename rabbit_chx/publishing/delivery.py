@@ -44,7 +44,8 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
+from rabbit_chx.publishing.limits import Outage, Patience
+from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.outcomes import Outcomes, RowBatch, Source
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 
@@ -505,7 +506,7 @@ class Delivery:
         for batch, indexes in ledger.take_refused():
             refused = batch.pick(indexes)
             refusals = self._outcomes.refusals(refused, acked)
-            if retries.keep_order or refusals >= retries.nack_retries:
+            if refusals >= retries.repeats:
                 self._outcomes.refuse(refused)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())

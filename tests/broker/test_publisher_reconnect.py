@@ -13,7 +13,7 @@ import pytest
 from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, Retries
 
 pytestmark = pytest.mark.broker
 
@@ -40,7 +40,7 @@ def test_what_no_new_connection_cures(
     way = proxy()
     first = through(vhost_url, way.port)
     second = first.replace("guest:guest@", change)
-    with Publisher([first, second], exchange, backoff_s=0.05) as publisher:
+    with Publisher([first, second], exchange, retries=Retries(backoff_s=0.05)) as publisher:
         with pytest.raises(PublishError) as caught:
             publisher.publish_many(itertools.repeat("k", ROWS), bodies_with({2_000: way.cut}, ROWS))
         assert isinstance(caught.value.__cause__, kind)

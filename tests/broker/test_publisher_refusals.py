@@ -19,13 +19,15 @@ from publishing_support import Consumed
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ChannelClosedError, NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher, PublishReport, limits
+from rabbit_chx.publishing import Limits, Publisher, PublishReport, Retries
+from rabbit_chx.publishing import options as publish_options
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
 ROWS = 3_000
+WINDOW = Limits(max_in_flight=100)
 
 
 @pytest.fixture
@@ -79,7 +81,9 @@ def publish(
 
 def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str) -> None:
     bodies = [str(i) for i in range(ROWS)]
-    report = publish(vhost_url, "narrow", bodies, nack_retries=1_000, backoff_s=0.02, max_in_flight=100)
+    report = publish(
+        vhost_url, "narrow", bodies, retries=Retries(nack_retries=1_000, backoff_s=0.02), limits=WINDOW
+    )
     assert (report.confirmed, report.nacked, report.republished) == (ROWS, 0, 0)
     deadline = time.monotonic() + 60
     while len(drained) < ROWS and time.monotonic() < deadline:
@@ -94,12 +98,12 @@ def test_what_is_refused_for_good(
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "_LONGEST_BACKOFF_S", 60.0)
+    monkeypatch.setattr(publish_options, "_LONGEST_BACKOFF_S", 60.0)
     backoff_s = 0.5 if options == {"nack_retries": 2} else 60.0
     started = time.monotonic()
     refused = pytest.raises(PublishError, match=r"refused messages \(basic.nack\): a queue is full")
     with refused as caught:
-        publish(vhost_url, "narrow", ["b"] * ROWS, backoff_s=backoff_s, **options)
+        publish(vhost_url, "narrow", ["b"] * ROWS, retries=Retries(backoff_s=backoff_s, **options))
     waited = time.monotonic() - started
     report = caught.value.report
     assert report.confirmed == narrow()
@@ -147,10 +151,10 @@ def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(
     if fault == "too large" and release_is_in(
         vhost.version, "<4.0"
     ):  # the limit is 128 MiB there, and 16 MiB from 4.0 on
-        assert publish(vhost_url, "rows", bodies, keys, max_in_flight=100).confirmed == rows
+        assert publish(vhost_url, "rows", bodies, keys, limits=WINDOW).confirmed == rows
         return
     with pytest.raises(PublishError, match=f"row {min(poison)} .*{code}") as caught:
-        publish(vhost_url, "rows", bodies, keys, backoff_s=0.1, max_in_flight=100, **options)
+        publish(vhost_url, "rows", bodies, keys, retries=Retries(backoff_s=0.1), limits=WINDOW, **options)
     report = caught.value.report
     assert isinstance(caught.value.__cause__, kinds)
     assert caught.value.reply_code == code

@@ -14,7 +14,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
-from rabbit_chx import SharedPublisher
+from rabbit_chx import Limits, Retries, SharedPublisher
 from rabbit_chx.errors import (
     InputError,
     MismatchError,
@@ -72,7 +72,7 @@ def test_a_call_has_the_report_of_publisher(
 
     async def run() -> PublishReport:
         async with SharedPublisher(
-            vhost_url, "nowhere", max_in_flight=100, properties={"app_id": "a"}
+            vhost_url, "nowhere", limits=Limits(max_in_flight=100), properties={"app_id": "a"}
         ) as publisher:
             report = await publisher.publish_many(
                 form(keys), form(keys), properties={"message_id": form(keys)}, exchanges=["x"] * 1_203
@@ -182,7 +182,7 @@ async def test_close_waits_for_a_cancelled_call(consumed: Consumed, vhost_url: s
 @in_loop
 async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Callable[[], Any]) -> None:
     way = proxy()
-    publisher = SharedPublisher(through(vhost_url, way.port), "", confirm_timeout_s=600)
+    publisher = SharedPublisher(through(vhost_url, way.port), "", limits=Limits(confirm_timeout_s=600))
     rows = ["k"] * 10
     with pytest.raises(PublishError):  # no queue has this name
         await publisher.publish_many(rows, rows)
@@ -206,7 +206,9 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
 @in_loop
 async def test_without_a_broker_nothing_was_sent() -> None:
     url = "amqp://127.0.0.1:1"
-    async with SharedPublisher(url, "x", reconnect_timeout_s=0.2, backoff_s=0.05) as publisher:
+    async with SharedPublisher(
+        url, "x", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.05)
+    ) as publisher:
         for _ in range(2):
             with pytest.raises(UnreachableError):
                 await publisher.publish_many(["k"], ["b"])

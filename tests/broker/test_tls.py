@@ -11,7 +11,7 @@ import pika
 import pytest
 from tls_broker import OTHER_NAME, TlsBroker, tls_broker
 
-from rabbit_chx import Broker, ConsumerGroup, StreamPublisher, StreamReader
+from rabbit_chx import Broker, ConsumerGroup, Retries, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
@@ -62,7 +62,7 @@ def by_publisher(url: str) -> object:
 
 
 def by_shared_publisher(url: str) -> object:
-    with SharedPublisher(url, "x", reconnect_timeout_s=5) as publisher:
+    with SharedPublisher(url, "x", retries=Retries(reconnect_timeout_s=5)) as publisher:
         publisher.submit("k", "b").result(30)
         return publisher.stats()
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx import Broker, ConsumerGroup, Publisher, SharedPublisher, Topology
+from rabbit_chx import Broker, ConsumerGroup, Limits, Publisher, Retries, SharedPublisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import aio_pika_arguments, pika_parameters
@@ -40,7 +40,10 @@ type = "quorum"
 arguments = { x-single-active-consumer = true }
 """
 LOG = logging.getLogger("canary_run")
-SHORT: dict[str, Any] = {"max_reconnects": 2, "reconnect_timeout_s": 5, "confirm_timeout_s": 5}
+SHORT: Any = {
+    "limits": Limits(confirm_timeout_s=5),
+    "retries": Retries(max_reconnects=2, reconnect_timeout_s=5),
+}
 ROWS = 50
 
 
@@ -92,8 +95,7 @@ def publish(url: str, exchange: str, **options: Any) -> object:
 
 
 async def publish_async(url: str, exchange: str, **options: Any) -> object:
-    short = {name: value for name, value in SHORT.items() if name != "max_reconnects"}
-    async with SharedPublisher(url, exchange, **short, **options) as publisher:
+    async with SharedPublisher(url, exchange, **SHORT, **options) as publisher:
         outcome("repr", publisher)
         return await publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
 

@@ -13,7 +13,7 @@ from delivery_checker import Attempt
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher, PublishReport
-from rabbit_chx.publishing.publisher_base import Target
+from rabbit_chx.publishing.options import Target
 
 _KEYS = 500
 _STEP = 60

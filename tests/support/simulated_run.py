@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delivery_checker import Attempt, History, Verdict, check
+from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, simulated
 from simulated_scenarios import Program, Scenario
@@ -282,7 +283,7 @@ def _arguments(network: Network) -> dict[str, Any]:
         "exchange": "x",
         "progress": _Progress(scenario.program.objections),
         "ring": (lambda: RING) if scenario.publisher.get("routing") == "client" else None,
-        **scenario.publisher,
+        **grouped(scenario.publisher),
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from delivery_checker import Attempt, History, Verdict, check
+from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, SimulatedWaker, simulated
 from simulated_run import bound_s
@@ -119,7 +120,7 @@ def simulate_shared(scenario: Scenario) -> Course:
                 "x",
                 ring=RING if scenario.publisher.get("routing") == "client" else None,
                 block_s=0.0,
-                **scenario.publisher,
+                **grouped(scenario.publisher),
             )
             _Threads(publisher, network, course).start()
             publisher._worker.run()

@@ -24,16 +24,15 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rabbit_chx.checks import check_seconds
 from rabbit_chx.connection.blocking_connection import Connection, Waker
-from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import (
     BufferFullError,
     ConnectionLostError,
@@ -47,10 +46,10 @@ from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions, documented, options_of, takes
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
-from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
+from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.retry import Backoff
@@ -70,7 +69,8 @@ _LONGEST_PAUSE_S = 1.0
 _IDLE_PAUSES = Backoff(1.0, 30.0)
 
 
-class SharedPublisher(Arguments):
+@documented(SharedOptions)
+class SharedPublisher(PublisherBase):
     """Publishes for any number of threads and event loops: single messages over one connection, which a thread of its own serves.
 
     Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
@@ -81,28 +81,6 @@ class SharedPublisher(Arguments):
     replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
     ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
     counts the rest. A call of `publish_many` that runs then is finished first. In a forked process, a call that publishes raises InputError. A publisher cannot be pickled.
-
-    Args:
-        url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
-        exchange: the exchange of messages without their own; it must exist.
-        routing: as of `Publisher`.
-        ring: as of `Publisher`; a function is called by the constructor, which then waits for it, and by `close`.
-        max_in_flight: the most messages without an outcome.
-        max_in_flight_bytes: the same in bytes. A single larger message is taken on alone.
-        block_s: seconds for which `submit` and `publish` wait for room; then they raise BufferFullError.
-        linger_s: seconds for which a message may wait for others, so that more are written together.
-        mandatory: as of `Publisher`; without it, unroutable messages are lost without notice.
-        persistent: as of `Publisher`.
-        content_type: as of `Publisher`.
-        properties: as of `Publisher`.
-        confirm_timeout_s: as of `Publisher`. Each message has its outcome within ``reconnect_timeout_s + confirm_timeout_s +
-            blocked_timeout_s``.
-        blocked_timeout_s: as of `Publisher`.
-        reconnect_timeout_s: seconds of an outage after which the open messages get an error. The first connection is retried as long.
-        nack_retries: how often a refused message is sent again. Later messages then overtake it.
-        backoff_s: as of `Publisher`.
-        connection_name: as of `Publisher`.
-        credentials: as of `Publisher`.
 
     Attributes:
         exchange: the exchange's name.
@@ -119,77 +97,39 @@ class SharedPublisher(Arguments):
         publisher.close()
     """
 
-    def __init__(
-        self,
-        url: Target | Sequence[Target],
-        exchange: str,
-        *,
-        routing: Literal["exchange", "client"] = "exchange",
-        ring: GivenRing | Callable[[], GivenRing] | None = None,
-        max_in_flight: int = Limits.max_in_flight,
-        max_in_flight_bytes: int = Limits.max_in_flight_bytes,
-        block_s: float = 10.0,
-        linger_s: float = 0.0,
-        mandatory: bool = True,
-        persistent: bool = True,
-        content_type: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        confirm_timeout_s: float = Limits.confirm_timeout_s,
-        blocked_timeout_s: float = Limits.blocked_timeout_s,
-        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
-        nack_retries: int = 0,
-        backoff_s: float = Retries.backoff_s,
-        connection_name: str | None = None,
-        credentials: Credentials | None = None,
-    ) -> None:
-        common: dict[str, Any] = {
-            "routing": routing,
-            "ring": ring,
-            "max_in_flight": max_in_flight,
-            "max_in_flight_bytes": max_in_flight_bytes,
-            "mandatory": mandatory,
-            "persistent": persistent,
-            "content_type": content_type,
-            "properties": properties,
-            "confirm_timeout_s": confirm_timeout_s,
-            "blocked_timeout_s": blocked_timeout_s,
-            # After a close over a message there is another connection in any case.
-            "reconnect_timeout_s": reconnect_timeout_s or sys.float_info.min,
-            "retry_first_connection": True,
-            "nack_retries": nack_retries,
-            "backoff_s": backoff_s,
-        }
-        try:
-            super().__init__(
-                url, exchange, connection_name=connection_name, credentials=credentials, **common
-            )
-        finally:
-            del url  # a traceback with local variables must not show the password
-        check_seconds("block_s", block_s)
-        check_seconds("linger_s", linger_s)
+    @takes(SharedOptions)
+    def __init__(self, options: SharedOptions) -> None:
+        super().__init__(options)
+        limits, retries = options.limits, _shared_retries(options.retries)
         if self._read_ring is not None:
             self._take(self._read_ring())
-        self._block_s = block_s
+        self._block_s = options.block_s
         self._constant = self._defaults.properties.constant
-        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else exchange.encode()
-        longest_s = reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s
-        self._outbox = Outbox(max_in_flight, max_in_flight_bytes, longest_s, time.monotonic)
+        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else self.exchange.encode()
+        longest_s = options.retries.reconnect_timeout_s + limits.confirm_timeout_s + limits.blocked_timeout_s
+        self._outbox = Outbox(limits.max_in_flight, limits.max_in_flight_bytes, longest_s, time.monotonic)
         self._worker = _Worker(
             self._owner.name,
             self._outbox,
-            partial(OutboxRows, self._outbox, self._defaults.batch_rows, linger_s),
+            partial(OutboxRows, self._outbox, self._defaults.batch_rows, options.linger_s),
             partial(
                 Delivery,
                 self._targets,
                 self._encoder_for,
-                self._limits,
+                limits,
                 clock=time.monotonic,
                 chance=random.random,
-                exchange=exchange,
+                exchange=self.exchange,
             ),
-            self._retries,
+            retries,
         )
-        self._bulk = _Bulk(self._owner.name, partial(Publisher, self._targets, exchange, **common))
+        bulk = {name: getattr(options, name) for name in options_of(CommonOptions)} | {
+            "url": self._targets,  # with name and credentials
+            "connection_name": None,
+            "credentials": None,
+            "retries": retries,
+        }
+        self._bulk = _Bulk(self._owner.name, partial(Publisher, **bulk))
         _WORKERS.add(self._worker)
         self._worker.thread.start()
 
@@ -423,7 +363,7 @@ class SharedPublisher(Arguments):
 
     def __repr__(self) -> str:
         if not hasattr(self, "_worker"):  # an argument was refused
-            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
+            return f"<{type(self).__name__}: not opened>"
         state = "closed" if self._outbox.closed else f"{self._outbox.open} messages are open"
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._targets[0].masked_url}: {state}>"
 
@@ -452,6 +392,14 @@ class _Outcome(Future[None]):
                 "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
                 "own, or add a callback to the other future"
             )
+
+
+def _shared_retries(given: Retries) -> Retries:
+    """Return the retries of each delivery. After a close over a message there is another connection in any case."""
+    retries = replace(given, retry_first_connection=True, nack_retries=given.nack_retries or 0)
+    if given.reconnects:
+        return retries
+    return replace(retries, reconnect_timeout_s=sys.float_info.min, max_reconnects=None)
 
 
 def _without_number(cause: InputError) -> InputError:

@@ -17,6 +17,7 @@ from fire_stage import Stage
 from tcp_proxy import Proxy
 
 from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError
+from rabbit_chx.publishing import Limits
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 
@@ -122,7 +123,7 @@ def test_an_alarm_that_takes_too_long(stage: Stage, kept: Callable[..., Verdict]
             while not run.over and time.monotonic() < deadline:
                 time.sleep(0.1)
 
-    run = stage.publish(raise_alarm, blocked_timeout_s=2.0)
+    run = stage.publish(raise_alarm, limits=Limits(blocked_timeout_s=2.0))
     assert re.search(r"blocked publishers \(.*memory.*\) for 2 s", str(run.error))
     assert isinstance(run.error, PublishError)
     assert isinstance(run.error.__cause__, BrokerTimeoutError)

@@ -17,6 +17,7 @@ from publishing_support import through
 from tcp_proxy import Proxy, black_hole
 
 from rabbit_chx.amqp import TlsSettings
+from rabbit_chx.publishing import Limits, Retries
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 
@@ -38,7 +39,9 @@ def test_connections_that_are_reset(
 ) -> None:
     line = way()
     load = Load(rows=15_000, fault_at=3_000)
-    run = stage.publish(four_times(line.cut), stage.target(line.port), load=load, backoff_s=0.2)
+    run = stage.publish(
+        four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
+    )
     kept(run, fault="connection reset (RST), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
@@ -47,7 +50,7 @@ def test_connections_that_end_in_good_order(
     stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
-    run = stage.publish(four_times(line.finish), stage.target(line.port), backoff_s=0.2)
+    run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
@@ -74,7 +77,7 @@ def test_a_black_hole(
         line.to_broker.held = line.to_client.held = False
 
     target = stage.target(line.port, connection_timeout_s=2)
-    run = stage.publish(swallow, target, confirm_timeout_s=2.0, backoff_s=0.5)
+    run = stage.publish(swallow, target, limits=Limits(confirm_timeout_s=2.0), retries=Retries(backoff_s=0.5))
     kept(
         run,
         fault=f"nothing comes through {HOLES[hole]} for {HOLE_S:.0f} s, confirm_timeout_s=2",
@@ -86,7 +89,10 @@ def test_a_black_hole(
 @pytest.mark.representative
 def test_a_black_hole_for_good(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
-    bounds: dict[str, Any] = {"confirm_timeout_s": 2.0, "reconnect_timeout_s": 3.0, "backoff_s": 0.5}
+    bounds: dict[str, Any] = {
+        "limits": Limits(confirm_timeout_s=2.0),
+        "retries": Retries(reconnect_timeout_s=3.0, backoff_s=0.5),
+    }
     at: list[float] = []
 
     def swallow(_: Run) -> None:

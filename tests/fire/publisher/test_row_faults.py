@@ -14,6 +14,7 @@ from fire_stage import Stage
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.publishing import Retries
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +46,7 @@ def test_rows_that_close_the_connection(
         columns["properties"] = {
             "headers": [{"d": Decimal("1.25")} if row in POISON else None for row in rows]
         }
-    run = stage.publish(lambda _: None, load=LOAD, columns=columns, backoff_s=0.1)
+    run = stage.publish(lambda _: None, load=LOAD, columns=columns, retries=Retries(backoff_s=0.1))
     assert f"row {min(POISON)} " in str(run.error)
     assert str(code) in str(run.error)
     kept(

@@ -13,6 +13,7 @@ from fire_queues import EXCHANGE, QUEUES
 from fire_stage import Stage
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.publishing import Retries
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 
@@ -104,7 +105,7 @@ def test_one_binding_is_removed(stage: Stage, kept: Callable[..., Verdict]) -> N
 
 @pytest.mark.representative
 def test_full_queues_refuse(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), backoff_s=0.2)
+    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -118,7 +119,7 @@ def test_full_queues_refuse(stage: Stage, kept: Callable[..., Verdict]) -> None:
 
 
 def test_full_queues_refuse_and_order_is_kept(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), keep_order=True)
+    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -144,7 +145,7 @@ def test_full_queues_that_are_consumed(stage: Stage, kept: Callable[..., Verdict
                     if body:
                         taken[queue].append(int(body.split()[0]))
 
-    run = stage.publish(consume, load=Load(rows=7_200, fault_at=600), backoff_s=0.2)
+    run = stage.publish(consume, load=Load(rows=7_200, fault_at=600), retries=Retries(backoff_s=0.2))
     kept(
         run,
         fault="full queues that refuse (reject-publish), with a consumer slower than the publisher",

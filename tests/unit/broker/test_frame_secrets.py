@@ -12,20 +12,22 @@ from amqp_broker import hang_up
 from frame_secrets import locals_with
 from scripted_peer import Peer
 
-from rabbit_chx import Broker, Publisher, SharedPublisher, StreamPublisher
+from rabbit_chx import Broker, Publisher, Retries, SharedPublisher, StreamPublisher
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 
 SECRET = "canary-4711"  # noqa: S105
 
 
 def publisher(url: str) -> None:
-    with Publisher(url, "orders", max_reconnects=1, backoff_s=0.01) as made:
+    with Publisher(url, "orders", retries=Retries(max_reconnects=1, backoff_s=0.01)) as made:
         made.publish_many(["k"], ["b"])
 
 
 def shared_publisher(url: str) -> None:
     async def publish() -> None:
-        async with SharedPublisher(url, "orders", reconnect_timeout_s=0.05, backoff_s=0.01) as made:
+        async with SharedPublisher(
+            url, "orders", retries=Retries(reconnect_timeout_s=0.05, backoff_s=0.01)
+        ) as made:
             await made.publish_many(["k"], ["b"])
 
     asyncio.run(publish())
@@ -85,7 +87,7 @@ def test_nobody_answers(use: Callable[[str], None]) -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        (Publisher, {"exchange": "orders", "max_in_flight": 0}),
+        (Publisher, {"exchange": "orders", "properties": 5}),
         (SharedPublisher, {"exchange": "orders", "routing": "nowhere"}),
         (StreamPublisher, {"window": 0, "stream": "s", "management_url": f"http://user:{SECRET}@localhost"}),
         (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),

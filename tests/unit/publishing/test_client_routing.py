@@ -11,7 +11,7 @@ from amqp_broker import ack
 from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, Retries
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, SlotTable
 
@@ -57,7 +57,7 @@ def test_rows_of_a_lost_connection_go_to_the_same_queues(peer: Peer) -> None:
         return ack(message)
 
     peer.answer = hang_up_once
-    with in_client(peer, RING, backoff_s=0) as publisher:
+    with in_client(peer, RING, retries=Retries(backoff_s=0)) as publisher:
         report = publisher.publish_many(KEYS[:50], KEYS[:50])
     assert (report.confirmed, report.republished) == (50, 50)
     second = [message for message in peer.messages if message.connection == 2]

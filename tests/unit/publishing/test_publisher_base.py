@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import re
 import threading
 import time
 from typing import Any
@@ -18,9 +16,10 @@ from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Limits, Publisher, Retries
 from rabbit_chx.publishing.batches import named_columns
-from rabbit_chx.publishing.publisher_base import Arguments
+from rabbit_chx.publishing.options import PublishOptions
+from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
 def only(tag: int, answer: Answer) -> Answer:
@@ -53,7 +52,9 @@ def test_messages_are_persistent_unless_told_otherwise(
 
 
 def test_each_row_arrives_with_all_its_values(peer: Peer) -> None:
-    with Publisher(peer.settings, "orders", max_in_flight=4, properties={"app_id": "a"}) as publisher:
+    with Publisher(
+        peer.settings, "orders", limits=Limits(max_in_flight=4), properties={"app_id": "a"}
+    ) as publisher:
         publisher.publish_many(
             [f"k{i}" for i in range(5)],
             [f"b{i}" for i in range(5)],
@@ -69,7 +70,7 @@ def test_each_row_arrives_with_all_its_values(peer: Peer) -> None:
 
 def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer) -> None:
     peer.answer = only(2, nack)
-    with Publisher(peer.settings, "orders", backoff_s=0) as publisher:
+    with Publisher(peer.settings, "orders", retries=Retries(backoff_s=0)) as publisher:
         report = publisher.publish_many(
             ["k1", "k2", "k3"],
             ["b1", "b2", "b3"],
@@ -109,7 +110,7 @@ def test_returned_rows_are_only_reported_on_request(peer: Peer) -> None:
 def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any]) -> None:
     peer.answer = only(2, nack)
     with (
-        Publisher(peer.settings, "orders", nack_retries=0, **options) as publisher,
+        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0), **options) as publisher,
         pytest.raises(PublishError, match="the broker refused messages") as caught,
     ):
         publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -153,7 +154,7 @@ def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
     columns: dict[str, Any] = {name: ["a"] * 7 for name in ("keys", "bodies", "message_id", "exchanges")}
     columns[column][5] = bad
     given = {name: form(values) for name, values in columns.items()}
-    with Publisher(peer.settings, "orders", max_in_flight=4) as publisher:
+    with Publisher(peer.settings, "orders", limits=Limits(max_in_flight=4)) as publisher:
         publisher.send(["a"] * 3, ["a"] * 3)
         with pytest.raises(PublishError, match="row 8: ") as caught:
             publisher.send(
@@ -178,7 +179,9 @@ def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
 
     peer.answer = ask_and_ask
     with (
-        Publisher(peer.settings, "orders", confirm_timeout_s=0.3, max_reconnects=0) as publisher,
+        Publisher(
+            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.3), retries=Retries(max_reconnects=0)
+        ) as publisher,
         pytest.raises(PublishError, match="the broker has answered nothing"),
     ):
         publisher.publish_many(["k"], ["b"])
@@ -188,7 +191,9 @@ def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
 
 
 def test_no_descriptor_left_is_an_outage(peer: Peer) -> None:
-    with Publisher(peer.settings, "orders", reconnect_timeout_s=1.0, backoff_s=0.05) as publisher:
+    with Publisher(
+        peer.settings, "orders", retries=Retries(reconnect_timeout_s=1.0, backoff_s=0.05)
+    ) as publisher:
         publisher.publish_many(["k"], ["b"])
         peer.answer = hang_up
         with (
@@ -205,7 +210,9 @@ def test_no_descriptor_left_is_an_outage(peer: Peer) -> None:
 def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer) -> None:
     with (
         contextlib.ExitStack() as without,
-        Publisher(peer.settings, "orders", reconnect_timeout_s=60, backoff_s=0.01) as publisher,
+        Publisher(
+            peer.settings, "orders", retries=Retries(reconnect_timeout_s=60, backoff_s=0.01)
+        ) as publisher,
     ):
 
         def hang_up_once(message: Message) -> bytes:
@@ -234,14 +241,16 @@ def test_leaving_the_block_reports_rows_that_are_not_confirmed(peer: Peer, answe
     peer.answer = answer
     with (
         pytest.raises(PublishError, match="0 of 1 rows confirmed"),
-        Publisher(peer.settings, "orders", nack_retries=0) as publisher,
+        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0)) as publisher,
     ):
         publisher.send(["k"], ["b"])
 
 
 def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
     def fail() -> None:
-        with Publisher(peer.settings, "orders", confirm_timeout_s=0.05, max_reconnects=0) as publisher:
+        with Publisher(
+            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.05), retries=Retries(max_reconnects=0)
+        ) as publisher:
             publisher.send(["k"], ["b"])
             raise ZeroDivisionError
 
@@ -260,14 +269,13 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
         ({"url": 5}, "url is of type int: give an AMQP URI"),
         ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
         ({"properties": 5}, "properties is of type int: give a dict of values by name"),
-        ({"max_in_flight": "100"}, "max_in_flight is '100': give a whole number"),
+        ({"limits": 100}, r"limits is 100: give Limits\(\.\.\.\)"),
         ({"url": []}, "url is an empty list"),
         ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
         ({"exchange": "\ud800"}, "half of a surrogate pair"),
         ({"exchange": None}, "the exchange is None: give its name as a str"),
         ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
-        ({"max_in_flight": 0}, "max_in_flight is 0"),
-        ({"nack_retries": -1}, "nack_retries is -1"),
+        ({"retries": None}, r"retries is None: give Retries\(\.\.\.\)"),
     ],
     ids=str,
 )
@@ -276,43 +284,11 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
 ) -> None:
     given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
     with pytest.raises(InputError, match=message):
-        Arguments(given.pop("url"), given.pop("exchange"), **given)
-
-
-def arguments_of(publisher: type) -> str:
-    documentation = inspect.getdoc(publisher) or ""
-    return documentation.split("\nArgs:\n")[1].split("\n\nRaises:")[0]
-
-
-def test_every_argument_is_documented() -> None:
-    documented = re.findall(
-        r"^    (\w+): ", arguments_of(Publisher).split("\n\nAttributes:")[0], re.MULTILINE
-    )
-    assert documented == list(inspect.signature(Publisher).parameters)
-
-
-def test_each_bound_is_the_one_that_was_given() -> None:
-    arguments = Arguments(
-        "amqp://localhost",
-        "x",
-        max_in_flight=2,
-        max_in_flight_bytes=3,
-        confirm_timeout_s=4,
-        blocked_timeout_s=5,
-        max_reconnects=6,
-        nack_retries=7,
-        backoff_s=8,
-        keep_order=True,
-    )
-    limits, retries = arguments._limits, arguments._retries
-    assert (limits.max_in_flight, limits.max_in_flight_bytes) == (2, 3)
-    assert (limits.confirm_timeout_s, limits.blocked_timeout_s) == (4, 5)
-    assert (retries.max_reconnects, retries.nack_retries, retries.backoff_s) == (6, 7, 8)
-    assert retries.keep_order is True
+        PublisherBase(PublishOptions(**given))
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
-    arguments = Arguments("amqp://localhost", "x", max_in_flight=window)
+    arguments = PublisherBase(PublishOptions("amqp://localhost", "x", limits=Limits(max_in_flight=window)))
     columns = named_columns(["k"] * 1200, ["b"] * 1200, None, None)
     assert len(next(arguments._defaults.batches_of(columns, 0))) == rows
