@@ -20,7 +20,7 @@ from rabbit_chx.connection.session import OpenConnection, Session
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.limits import Patience
 
-_SEEDS = 400  # of the rarest: a publisher that does not hear an alarm
+_SEEDS = 200  # of the rarest: a publisher that does not hear an alarm
 
 
 def ack_before_confirm(publish: Any, session: Session, *given: Any) -> None:

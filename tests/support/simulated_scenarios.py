@@ -415,7 +415,7 @@ class _Drawing:
         kind: Any = chance.choice(kinds)
         self._stalls += kind in ("frozen", "alarm")
         seconds = (
-            min(chance.expovariate(0.05), 90.0) if kind == "alarm" else min(chance.expovariate(0.2), 40.0)
+            min(chance.expovariate(0.02), 240.0) if kind == "alarm" else min(chance.expovariate(0.2), 40.0)
         )
         return Fault(kind, at=at, seconds=seconds)
 
