@@ -106,12 +106,11 @@ def options_of(values: Any) -> dict[str, Option]:
 
 def check_options(values: object) -> None:
     """Raise an InputError if an option has a value that it cannot have. A default is valid."""
-    for declared in options_of(values).values():
-        value = (
-            None if declared.default is MISSING else getattr(values, declared.name)
-        )  # a URL may hold a password
-        if value is not declared.default:
-            declared.kind.check(declared.name, value)
+    for name, declared in options_of(values).items():
+        if declared.default is not MISSING:  # a URL may hold a password
+            value = getattr(values, name)
+            if value is not declared.default:
+                declared.kind.check(name, value)
 
 
 def documented(values: type | None = None) -> Callable[[type[_T]], type[_T]]:
