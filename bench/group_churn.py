@@ -29,7 +29,7 @@ from pathlib import Path
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx import ConsumerGroup, Publisher, Retries
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.testing import find_broker
@@ -93,7 +93,7 @@ class Churn:
     def publish(self, rate: float) -> None:
         """Publish until `end`: one message to each queue, and again."""
         began = time.monotonic()
-        with Publisher(self.url, _EXCHANGE, keep_order=True) as publisher:
+        with Publisher(self.url, _EXCHANGE, retries=Retries(keep_order=True)) as publisher:
             while not self._stop.is_set():
                 publisher.publish_many(self.queues, [str(self.sent)] * len(self.queues))
                 self.sent += 1

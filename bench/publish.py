@@ -1,4 +1,4 @@
-"""Compare `Publisher` with other ways to publish on one connection: messages per second and client CPU.
+"""Compare `Publisher` and `SharedPublisher` with other ways to publish many messages: messages per second and client CPU.
 
 All ways publish the same persistent, mandatory messages with distinct keys. They publish in turns to the same
 x-consistent-hash exchange with four classic queues on one broker. Each run has a separate process, so that
@@ -8,6 +8,7 @@ no way uses the heap of another one. A run counts only if every message is in th
 from __future__ import annotations
 
 import argparse
+import asyncio
 import multiprocessing
 import re
 import resource
@@ -31,7 +32,7 @@ from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx import Publisher
+from rabbit_chx import Limits, Publisher, SharedPublisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing.encoder import Encoder, Rows
@@ -116,8 +117,22 @@ def _cost(work: Work, publish: Callable[[], object]) -> Cost:
 def ours(work: Work) -> Cost:
     """Publish with `rabbit_chx.Publisher`, from lists."""
     keys, bodies = work.keys, [work.body] * work.messages
-    with Publisher(work.url, work.exchange, max_in_flight=WINDOW) as publisher:
+    with Publisher(work.url, work.exchange, limits=Limits(max_in_flight=WINDOW)) as publisher:
         return _cost(work, lambda: publisher.publish_many(keys, bodies))
+
+
+def shared(work: Work) -> Cost:
+    """Publish with `rabbit_chx.SharedPublisher.publish_many`, from lists."""
+    keys, bodies = work.keys, [work.body] * work.messages
+
+    async def publish() -> Cost:
+        async with SharedPublisher(work.url, work.exchange, limits=Limits(max_in_flight=WINDOW)) as publisher:
+            await publisher.publish_many([], [])  # connects, as the constructor of `Publisher` does
+            cpu, started = _cpu(), time.perf_counter()
+            await publisher.publish_many(keys, bodies)
+            return Cost(work.messages, time.perf_counter() - started, _cpu() - cpu)
+
+    return asyncio.run(publish())
 
 
 def raw(work: Work) -> Cost:
@@ -355,6 +370,7 @@ def main() -> None:
     ways: dict[str, tuple[Callable[[Work], Cost], int]] = {
         "ready-made bytes (the limit)": (raw, 200_000),
         OURS: (ours, 200_000),
+        "rabbit_chx.SharedPublisher.publish_many": (shared, 200_000),
         **({"rabbitmq-c, windowed": (partial(compiled_peer, in_c), 200_000)} if in_c else {}),
         "pika SelectConnection, windowed": (windowed_pika, 50_000),
         "pika BlockingConnection, one by one": (tutorial, 10_000),

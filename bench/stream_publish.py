@@ -17,7 +17,7 @@ from typing import Any
 import pika
 import pyarrow as pa
 
-from rabbit_chx import Broker, HashRing, Publisher, StreamPublisher, StreamReader
+from rabbit_chx import Broker, HashRing, Limits, Publisher, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.streams.connection import StreamConnection
@@ -73,7 +73,7 @@ def main() -> None:
     columns = pa.array(keys), pa.array(bodies)
 
     def over_amqp(exchange: str) -> Any:
-        with Publisher(place.url, exchange, max_in_flight=10_000) as publisher:
+        with Publisher(place.url, exchange, limits=Limits(max_in_flight=10_000)) as publisher:
             return publisher.publish_many(keys, bodies)
 
     def over_streams(*, arrow: bool = False, name: str | None = None, **where: Any) -> Any:

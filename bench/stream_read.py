@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rabbit_chx import Publisher, StreamPublisher, StreamReader
+from rabbit_chx import Limits, Publisher, StreamPublisher, StreamReader
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -123,7 +123,7 @@ def fill(amqp_url: str, stream_url: str, rows: int) -> None:
             connection.create_stream(stream)
     with (
         StreamPublisher(stream_url, stream=STREAM) as publisher,
-        Publisher(amqp_url, "", max_in_flight=20_000) as over_amqp,
+        Publisher(amqp_url, "", limits=Limits(max_in_flight=20_000)) as over_amqp,
     ):
         for begin in range(0, rows, BATCH):
             bodies = [f"{number:0100}" for number in range(begin, min(begin + BATCH, rows))]

@@ -59,8 +59,8 @@ async def published(broker: RunningBroker, way: str, messages: int) -> bool:
             )  # raises if refused, or without a queue
 
         started = time.monotonic()
-        # So many at a time, since each waits for its confirm. rabbit_chx.AsyncPublisher gives the same
-        # guarantee with less work, as it needs no task and no future for each message.
+        # So many at a time, since each waits for its confirm. SharedPublisher.publish_many of
+        # rabbit_chx gives the same guarantee with less work, as it needs no task and no future for each message.
         for first in range(0, messages, AT_ONCE):
             await asyncio.gather(*map(publish, values[first : first + AT_ONCE]))
         print(f"{messages:,} messages confirmed in {time.monotonic() - started:.1f} s")

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from fastapi import Body, FastAPI, Header, Request, Response
 
-from rabbit_chx import SharedPublisher
+from rabbit_chx import Limits, Retries, SharedPublisher
 from rabbit_chx.errors import PASSING_ERRORS, RabbitChxError
 
 Content = Annotated[bytes, Body(media_type="application/octet-stream")]
@@ -26,7 +26,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open the publisher in the process that serves, after the fork of a prefork server, and wait for open messages at the end."""
     url = os.environ.get("AMQP_URL", "amqp://localhost")
     async with SharedPublisher(
-        url, exchange="orders", block_s=1, reconnect_timeout_s=5, confirm_timeout_s=5, blocked_timeout_s=5
+        url,
+        exchange="orders",
+        block_s=1,
+        retries=Retries(reconnect_timeout_s=5),
+        limits=Limits(confirm_timeout_s=5, blocked_timeout_s=5),
     ) as publisher:
         app.state.publisher = publisher
         yield

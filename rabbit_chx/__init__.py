@@ -1,7 +1,7 @@
 """Mirror, plan and use RabbitMQ's ``x-consistent-hash`` exchange.
 
 The package exports its main classes and functions, and every error of `rabbit_chx.errors`. Types of their arguments and results are
-exported by the packages, for example ``rabbit_chx.publishing.Limits``. docs/api.md lists all public names. The classes and functions are
+exported by the packages, for example ``rabbit_chx.publishing.PublishReport``. docs/api.md lists all public names. The classes and functions are
 imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client library.
 """
 
@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import UnreachableError as UnreachableError
     from rabbit_chx.errors import UnroutableError as UnroutableError
     from rabbit_chx.errors import UriError as UriError
-    from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
+    from rabbit_chx.publishing import Limits as Limits
     from rabbit_chx.publishing import Publisher as Publisher
+    from rabbit_chx.publishing import Retries as Retries
     from rabbit_chx.publishing import SharedPublisher as SharedPublisher
     from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
     from rabbit_chx.routing import ExchangeRef as ExchangeRef
@@ -110,7 +111,7 @@ _NAMES = {
         "UnroutableError",
         "UriError",
     ],
-    "rabbit_chx.publishing": ["AsyncPublisher", "Publisher", "SharedPublisher"],
+    "rabbit_chx.publishing": ["Limits", "Publisher", "Retries", "SharedPublisher"],
     "rabbit_chx.routing": [
         "ConsistentHashExchange",
         "ExchangeRef",
@@ -127,7 +128,7 @@ _NAMES = {
 _MOVED = {
     "rabbit_chx.broker": ["Declared"],
     "rabbit_chx.consuming": ["Deduplicator", "GroupMessage", "GroupPace"],
-    "rabbit_chx.publishing": ["Limits", "PublishReport", "Retries", "Returned", "stable_ids"],
+    "rabbit_chx.publishing": ["PublishReport", "Returned", "stable_ids"],
     "rabbit_chx.routing": ["Explanation"],
     "rabbit_chx.testing": ["OrderChecker"],
 }

@@ -20,7 +20,6 @@ RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
 SOAK_RESULTS = _ROOT / "docs" / "figures" / "soak.json"
 _PATHS = (
     "Publisher",
-    "AsyncPublisher",
     "Spark batch",
     "Spark stream",
     "StreamPublisher",
@@ -238,7 +237,7 @@ def _recovery(records: Iterable[FireRecord]) -> str:
     waits = [
         record.recover_s
         for record in records
-        if record.recover_s is not None and _plain_path(record) in {"Publisher", "AsyncPublisher"}
+        if record.recover_s is not None and _plain_path(record) == "Publisher"
     ]
     if not waits:
         return ""

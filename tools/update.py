@@ -25,6 +25,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/performance.md": {"peers": peer_table.peers},
+    "docs/publishing.md": {"arguments": tables.publishing_arguments},
     "docs/spark.md": {
         "columns": tables.spark_columns,
         "options": tables.options,

@@ -1,1 +1,1 @@
-"""An AMQP connection with publisher confirms: the session without I/O, a blocking and an asyncio loop."""
+"""An AMQP connection with publisher confirms: the session without I/O, and a blocking loop."""

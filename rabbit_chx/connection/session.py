@@ -1,7 +1,7 @@
 """One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock.
 
-A connection (`Connection`, `AsyncConnection`) owns the socket and a session; the session has the ledger of the messages. The connection
-passes received bytes to `Session.receive` and sends the bytes in `Session.output`.
+A `Connection` owns the socket and a session; the session has the ledger of the messages. The connection passes received bytes to
+`Session.receive` and sends the bytes in `Session.output`.
 
 *Opening.* Start, tune, open-ok, channel open-ok and confirm select-ok each queue the next method; the last one makes the phase READY.
 *Confirms.* Nearly all later frames are acks and nacks of fixed size. `_consume_confirms` parses a whole run of them into the ledger. pamqp
@@ -374,7 +374,7 @@ class _Content:
 
 
 class OpenConnection(Protocol):
-    """The interface of the blocking and the asyncio connection for a delivery."""
+    """The interface of a connection for a delivery."""
 
     session: Session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -48,7 +49,7 @@ class ConsumerOptions(TypedDict, total=False):
     reconnect_timeout_s: float
 
 
-class _ConsumerBase:
+class _ConsumerBase(ABC):
     """The consumption of several queues over one connection. The queues are looked up again at intervals."""
 
     def __init__(
@@ -112,10 +113,11 @@ class _ConsumerBase:
         """The queues that are consumed now, each once per consumer."""
         return tuple(consumer.queue for consumer, task in self._consumers.values() if not task.done())
 
+    @abstractmethod
     async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
         """Return the queue of each consumer that should run, by a name for the consumer."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _check_consumers(self, connection: ConsumingConnection) -> None:
         """Check the consumers after each lookup."""
 
@@ -271,6 +273,9 @@ class ShardConsumer(_ConsumerBase):
             _log.info("consuming new shards: %s", ", ".join(new))
         self._queues = names
         return names
+
+    async def _check_consumers(self, connection: ConsumingConnection) -> None:
+        """Each shard has its consumer."""
 
 
 class PseudoQueueConsumer(_ConsumerBase):

@@ -1,4 +1,4 @@
-"""Publish rows with confirms: delivery logic without I/O, blocking and asyncio publishers."""
+"""Publish rows with confirms: delivery logic without I/O, a publisher for bulk and one for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
 from rabbit_chx.publishing.ids import stable_ids
-from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
-    from rabbit_chx.publishing.async_publisher import AsyncPublisher
     from rabbit_chx.publishing.shared.outbox import SharedStats
     from rabbit_chx.publishing.shared.shared_publisher import SharedPublisher
 
 __all__ = [
-    "AsyncPublisher",
     "Limits",
     "PublishReport",
     "Publisher",
@@ -29,7 +27,6 @@ __all__ = [
 
 # These import asyncio, which other programs do not need.
 _LATE = {
-    "rabbit_chx.publishing.async_publisher": ["AsyncPublisher"],
     "rabbit_chx.publishing.shared.outbox": ["SharedStats"],
     "rabbit_chx.publishing.shared.shared_publisher": ["SharedPublisher"],
 }

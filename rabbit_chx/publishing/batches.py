@@ -7,8 +7,7 @@ are sliced. Others are read row by row; their batch ends early if rows arrive sl
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
@@ -21,9 +20,6 @@ from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name
 #: A column of keys or bodies, and columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
 PropertyColumns: TypeAlias = Mapping[str, Iterable[Any]]
-#: The same for the publisher on asyncio; a column may be an async iterable.
-AnyColumn: TypeAlias = Iterable[str | bytes] | AsyncIterable[str | bytes]
-AnyProperties: TypeAlias = Mapping[str, Iterable[Any] | AsyncIterable[Any]]
 
 BATCH_ROWS = 500
 BATCH_BYTES = 256 << 10
@@ -72,15 +68,6 @@ class RowDefaults:
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
 
-    async def async_batches_of(
-        self, columns: Mapping[str, Any], first_row: int
-    ) -> AsyncGenerator[Rows, None]:
-        """Yield as `batches_of`; a column may be an async iterable."""
-        async with aclosing(async_batches(columns, self.batch_rows)) as coming:
-            async for batch in coming:
-                yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
-                first_row += len(batch[0])
-
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
         """Return validated rows."""
         keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
@@ -119,7 +106,7 @@ def _checked_for_copies(headers: Sequence[Any], _what: str, first_row: int) -> S
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield the same rows of all columns: at most `rows` rows and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
-        _check_column(name, values, is_iterable=hasattr(values, "__iter__"))
+        _check_column(name, values)
     if all(map(_can_be_sliced, columns.values())):
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
@@ -132,23 +119,8 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
         yield from _of_iterables(columns, rows)
 
 
-async def async_batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> AsyncGenerator[Batch, None]:
-    """Yield as `batches`; a column may be an async iterable."""
-    if not any(isinstance(values, AsyncIterable) for values in columns.values()):
-        for batch in batches(columns, rows):
-            yield batch
-        return
-    for name, values in columns.items():
-        _check_column(
-            name, values, is_iterable=isinstance(values, AsyncIterable) or hasattr(values, "__iter__")
-        )
-    async with aclosing(_of_async_iterables(columns, rows)) as coming:
-        async for batch in coming:
-            yield batch
-
-
-def _check_column(name: str, values: object, *, is_iterable: bool) -> None:
-    if isinstance(values, (str, bytes, bytearray, Mapping)) or not is_iterable:
+def _check_column(name: str, values: object) -> None:
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
         raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
 
 
@@ -206,38 +178,6 @@ def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
     if batch := buffer.take():
         yield batch
     buffer.check()
-
-
-async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGenerator[Batch, None]:
-    buffer = _RowBuffer(columns, rows)
-    iterators = [
-        aiter(values) if isinstance(values, AsyncIterable) else _Awaitable(_values(values))
-        for values in columns.values()
-    ]
-    while not buffer.problem:
-        row = tuple([await anext(iterator, _NOTHING) for iterator in iterators])
-        if all(value is _NOTHING for value in row):
-            break
-        if batch := buffer.add(row):
-            yield batch
-    if batch := buffer.take():
-        yield batch
-    buffer.check()
-
-
-class _Awaitable:
-    """An iterator as an async iterator."""
-
-    def __init__(self, values: Iterable[Any]) -> None:
-        self._values = iter(values)
-
-    def __aiter__(self) -> _Awaitable:
-        return self
-
-    async def __anext__(self) -> Any:
-        for value in self._values:
-            return value
-        raise StopAsyncIteration
 
 
 class _RowBuffer:

@@ -1,7 +1,7 @@
 """The delivery of rows over all connections: sending, retries and time limits. No I/O, no clock.
 
-An operation (`Delivery.connect`, `submit`, `drain`) is a generator of steps. The blocking publisher executes them with `drive`, the asyncio
-publisher with `drive_async`. So both make the same decisions.
+An operation (`Delivery.connect`, `submit`, `drain`, `serve`) is a generator of steps, which a publisher executes with `drive`. What becomes
+of the rows is passed to the `Outcomes`: counts, or an outcome for each message.
 
 - **Window.** A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
 - **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
@@ -18,16 +18,16 @@ publisher with `drive_async`. So both make the same decisions.
   processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone
   at a close is refused: no other is open, or the channel has processed all others. A loss without a close of the broker never refuses a
   row; if the outage ends in a failure, the error names the row that was alone.
-- **Interruption.** A cancelled task closes its operation between two steps. The state is consistent there, and the next operation continues
-  from it. Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains.
+- **Interruption.** Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains. An operation that is closed
+  between two steps leaves a consistent state, from which the next operation continues.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -44,7 +44,9 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
+from rabbit_chx.publishing.limits import Outage, Patience
+from rabbit_chx.publishing.options import Limits, Retries
+from rabbit_chx.publishing.outcomes import Outcomes, RowBatch, Source
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 
 _log = logging.getLogger(__name__)
@@ -91,24 +93,8 @@ Step: TypeAlias = Open | Close | Poll | Sleep
 Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
 
 
-async def drive_async(steps: Steps, do: Callable[[Step], Awaitable[OpenConnection | None]]) -> None:
-    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
-    with closing(steps):
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await do(step)
-                except RabbitChxError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration:
-            return
-
-
 def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
-    """Execute an operation as `drive_async` does, with blocking calls."""
+    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
     with closing(steps):
         try:
             step = next(steps)
@@ -124,34 +110,6 @@ def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
 
 
 # -- batches
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowBatch:
-    """Rows that are sent together. The ledger returns the batch with its refused and unanswered messages.
-
-    Attributes:
-        numbers: the number of each row in its report.
-        refusals: refusals by the broker without a confirm of another message in between.
-        due: the time of the next attempt after a refusal, in seconds of a monotonic clock.
-        acked: messages that the broker had confirmed in all at the last refusal.
-        closes: how often the broker closed the channel or the connection while these rows were open.
-        losses: how often a connection was lost while this row was open alone.
-        is_processed: whether the channel has once processed this row without closing over it; its confirm is missing.
-    """
-
-    rows: Rows
-    numbers: Sequence[int]
-    refusals: int = 0
-    due: float = 0.0
-    acked: int = 0
-    closes: int = 0
-    losses: int = 0
-    is_processed: bool = False
-
-    def pick(self, places: Sequence[int]) -> RowBatch:
-        """Return the rows with these indices."""
-        return replace(self, rows=self.rows.pick(places), numbers=[self.numbers[place] for place in places])
 
 
 class RefusedBatches:
@@ -262,6 +220,7 @@ class Delivery:
         chance: returns random numbers from 0 to 1, for the backoff.
         progress: called periodically with the current report; None for no progress.
         exchange: the exchange, for log records.
+        outcomes: what becomes of the rows; None to count them in `tally`.
 
     Attributes:
         failure: the error that every later operation raises, or None.
@@ -279,12 +238,14 @@ class Delivery:
         chance: Callable[[], float],
         progress: Callable[[PublishReport], None] | None = None,
         exchange: str = "",
+        outcomes: Outcomes | None = None,
     ) -> None:
         self.failure: RabbitChxError | None = None
         self._exchange = exchange
         self._log_fields = {"exchange": exchange}
         self._refused = RefusedBatches()
         self.tally = Tally()
+        self._given_outcomes = outcomes
         self._targets = targets
         self._target = 0
         self._encoder_for = encoder
@@ -364,6 +325,25 @@ class Delivery:
         """Wait until every row is answered."""
         yield from self._wait_until(self._is_drained, 0)
 
+    def serve(self, source: Source) -> Steps:
+        """Send rows as they come, while others are open, until `source` is over."""
+        patience = Patience(self._limits, self._clock())
+
+        def is_due() -> bool:
+            return source.is_over or (self._may_send() and source.is_due())
+
+        def next_poll(connection: OpenConnection) -> Poll:
+            longest_s = self._next_poll(connection, 0).wait_s
+            return Poll(source.idle_s(longest_s, may_send=self._may_send()))
+
+        while True:
+            yield from self._wait_until(is_due, 0, patience, next_poll)
+            batch = source.take() if self._may_send() else None
+            if batch is not None and self._connection is not None:
+                self._publish(self._connection, batch)
+            elif source.is_over:
+                return
+
     def close(self) -> None:
         """End the delivery: every later operation raises an error."""
         self.failure = self.failure or closed_connection(self.where)
@@ -397,6 +377,10 @@ class Delivery:
     # -- conditions
 
     @property
+    def _outcomes(self) -> Outcomes:
+        return self._given_outcomes or self.tally
+
+    @property
     def is_connected(self) -> bool:
         """True if a connection is open, or was when it was used last."""
         return self._connection is not None
@@ -408,17 +392,31 @@ class Delivery:
         """Return True if the window has room for a batch, or if waiting is pointless."""
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or must be encoded again
-        connection, limits, refused = self._connection, self._limits, self._refused
-        if connection is None or self.failure is not None or self._one_by_one:
+        connection, limits, refused = self._writable(), self._limits, self._refused
+        if connection is None:
             return False
-        session = connection.session
-        if session.failure is not None or connection.backlog or session.blocked is not None:
-            return False
-        open_ = session.ledger.open + refused.rows
+        ledger = connection.session.ledger
+        open_ = ledger.open + refused.rows
         return not open_ or (
             open_ + messages <= limits.max_in_flight
-            and session.ledger.open_bytes + refused.body_bytes + size <= limits.max_in_flight_bytes
+            and ledger.open_bytes + refused.body_bytes + size <= limits.max_in_flight_bytes
         )
+
+    def _may_send(self) -> bool:
+        """Return whether the window has room for a row of `serve`. Rows that have expired are open here, and no longer at their source."""
+        connection = self._writable()
+        return (
+            connection is not None
+            and connection.session.ledger.open + self._refused.rows < self._limits.max_in_flight
+        )
+
+    def _writable(self) -> OpenConnection | None:
+        """Return the connection, if new rows may be written to it now."""
+        connection = self._connection
+        if connection is None or self.failure is not None or self._one_by_one or connection.backlog:
+            return None
+        session = connection.session
+        return connection if session.failure is None and session.blocked is None else None
 
     def _is_drained(self) -> bool:
         open_ = self._connection.session.ledger.open if self._connection else 0
@@ -427,7 +425,11 @@ class Delivery:
     # -- waiting
 
     def _wait_until(
-        self, condition: Callable[[], bool], until_open: int, patience: Patience | None = None
+        self,
+        condition: Callable[[], bool],
+        until_open: int,
+        patience: Patience | None = None,
+        next_poll: Callable[[OpenConnection], Poll] | None = None,
     ) -> Steps:
         """Poll until a condition is true; it is false while more than `until_open` rows are open. `patience` may be of earlier waits."""
         while not self._settle_and_test(condition):
@@ -438,7 +440,7 @@ class Delivery:
                 yield from self._reconnect(self._outage) if self._outage else self.connect()
                 continue
             try:
-                yield self._next_poll(connection, until_open)
+                yield next_poll(connection) if next_poll else self._next_poll(connection, until_open)
                 # Usually the first poll is enough, and no `Patience` is created.
                 if patience is not None or not self._settle_and_test(condition):
                     patience = patience or Patience(self._limits, self._clock())
@@ -448,7 +450,9 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Send the next row in doubt, then collect and resend refused messages; then return whether the condition is true."""
+        """Settle confirms, send the next row in doubt, collect and resend refused messages; then return whether the condition is true."""
+        if self._given_outcomes is not None:  # a tally has nothing to settle, and this is done for each batch
+            self._given_outcomes.settle()
         connection = self._connection
         if self._one_by_one and connection is not None and self._is_next_due(connection):
             self._send_next(connection)
@@ -501,9 +505,9 @@ class Delivery:
         acked = self._acked + ledger.acked
         for batch, indexes in ledger.take_refused():
             refused = batch.pick(indexes)
-            refusals = batch.refusals if acked == batch.acked else 0  # it has confirmed other messages since
-            if retries.keep_order or refusals >= retries.nack_retries:
-                self.tally.refuse(refused.rows)
+            refusals = self._outcomes.refusals(refused, acked)
+            if refusals >= retries.repeats:
+                self._outcomes.refuse(refused)
             else:
                 due = now + retries.backoff.delay_s(refusals, self._chance())
                 self._refused.add(replace(refused, refusals=refusals + 1, due=due, acked=acked))
@@ -512,17 +516,24 @@ class Delivery:
 
     def _give_up_refused(self) -> None:
         for batch in self._refused.take_all():
-            self.tally.refuse(batch.rows)
+            self._outcomes.refuse(batch)
 
     def _publish(self, connection: OpenConnection, batch: RowBatch) -> int:
-        """Send the rows of a batch, and return their number."""
+        """Send the rows of a batch that still wait for their outcome, and return their number."""
         assert self._encoder is not None  # `_adopt` has set it
-        connection.session.publish(self._encoder.encode(batch.rows), len(batch.rows), batch)
-        return len(batch.rows)
+        pending = self._outcomes.pending(batch)
+        if pending is None:
+            return 0
+        connection.session.publish(self._encoder.encode(pending.rows), len(pending.rows), pending)
+        return len(pending.rows)
 
     # -- lost connections
 
     def _recover(self, cause: RabbitChxError) -> Steps:
+        self._outcomes.settle()
+        if self._outcomes.may_end:  # nothing is lost; the next connection has its own time
+            self.failure = cause
+            raise cause
         connection = self._connection
         in_doubt: list[RowBatch] = []
         is_last_alone = False
@@ -612,15 +623,15 @@ class Delivery:
         return not is_transient(cause) or alone.closes >= (2 if works else 3)
 
     def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
-        """Count and name a row that closed the connection. If no message to its exchange is accepted, count the others, too."""
+        """Give up a row that closed the connection. If no message to its exchange is accepted, give up the others, too."""
         exchanges = alone.rows.exchanges
         error = closing_error(cause, _row(alone), exchanges[0].decode() if exchanges else self._exchange)
-        self.tally.close(alone.rows, cause, error)
+        closed = [alone]
         if exchanges and is_of_exchange(cause):
             self.tally.refused_exchanges.add(exchanges[0])
-            accepted = [batch for batch in self._unsent if self.tally.accepts(batch.rows)]
-            self.tally.closed += len(self._unsent) - len(accepted)
-            self._unsent = accepted
+            closed += [batch for batch in self._unsent if batch.rows.exchanges == exchanges]
+            self._unsent = [batch for batch in self._unsent if batch.rows.exchanges != exchanges]
+        self._outcomes.close(closed, cause, error)
 
     def _is_next_due(self, connection: OpenConnection) -> bool:
         """Return whether the last row in doubt was confirmed, or was processed where confirms are slow."""
@@ -701,6 +712,8 @@ class Delivery:
     def _adopt(self, connection: OpenConnection) -> None:
         """Use this connection; send the open rows of the last connection first."""
         self._connection = connection
+        if self._given_outcomes is not None:
+            self._given_outcomes.attach(connection)
         self.tally.attach(connection)
         if self._encoder is not None:  # not the first connection
             self.tally.reconnects += 1

@@ -1,82 +1,17 @@
-"""Limits of publishing: the window, timeouts and retries. Callers supply the time, in seconds of a monotonic clock."""
+"""Applied limits: of one wait, and of one outage. Callers supply the time, in seconds of a monotonic clock."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import InterruptedLinkError, StallError
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
-from rabbit_chx.retry import Backoff, Retry
+from rabbit_chx.publishing.options import Limits, Retries
+from rabbit_chx.retry import Retry
 
 _log = logging.getLogger(__name__)
-
-_LONGEST_BACKOFF_S = 5.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a publishing connection.
-
-    Attributes:
-        max_in_flight: the most messages that are sent and not answered.
-        max_in_flight_bytes: the same in bytes of their frames. A single larger batch is sent alone.
-        confirm_timeout_s: the longest time without a confirm and without a sent byte of a message, in seconds, not counting blocks.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails immediately. Blocks add up unless
-            there is progress between them.
-    """
-
-    max_in_flight: int = 1000
-    max_in_flight_bytes: int = 8 << 20
-    confirm_timeout_s: float = 60.0
-    blocked_timeout_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        check_whole("max_in_flight", self.max_in_flight, 1)
-        check_whole("max_in_flight_bytes", self.max_in_flight_bytes, 1)
-        check_seconds("confirm_timeout_s", self.confirm_timeout_s, zero=False)
-        check_seconds("blocked_timeout_s", self.blocked_timeout_s)
-
-
-@dataclass(frozen=True)
-class Retries:
-    """The number and timing of retries.
-
-    Attributes:
-        reconnect_timeout_s: the time for reconnecting, in seconds after the loss. Each confirm restarts it. 0 does not reconnect.
-        max_reconnects: the most failed attempts in a row. None for no such limit; 0 does not reconnect.
-        retry_first_connection: whether the first connection is retried for that time, too; otherwise it fails immediately.
-        nack_retries: how often a refused message is sent again while no other message is confirmed.
-        backoff_s: seconds before the first attempt of either kind; each later pause is twice as long, at most 5 s.
-        keep_order: whether a refused message is an error immediately, so that later messages do not overtake it.
-    """
-
-    reconnect_timeout_s: float = 120.0
-    max_reconnects: int | None = None
-    retry_first_connection: bool = False
-    nack_retries: int = 3
-    backoff_s: float = 1.0
-    keep_order: bool = False
-
-    def __post_init__(self) -> None:
-        if self.max_reconnects is not None:
-            check_whole("max_reconnects", self.max_reconnects, 0)
-        check_whole("nack_retries", self.nack_retries, 0)
-        check_seconds("backoff_s", self.backoff_s)
-        check_seconds("reconnect_timeout_s", self.reconnect_timeout_s)
-
-    @property
-    def reconnects(self) -> bool:
-        """True if a lost connection is replaced."""
-        return self.max_reconnects != 0 and self.reconnect_timeout_s > 0
-
-    @property
-    def backoff(self) -> Backoff:
-        """The pauses between attempts."""
-        return Backoff(self.backoff_s, _LONGEST_BACKOFF_S)
 
 
 class Patience:

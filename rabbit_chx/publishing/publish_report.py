@@ -10,6 +10,7 @@ from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
@@ -141,17 +142,34 @@ class Tally:
         self._returned_before = 0
         self._bytes_before = 0
 
-    def refuse(self, rows: Rows) -> None:
+    # -- as `Outcomes`
+
+    may_end = False
+
+    def settle(self) -> None:
+        """Do nothing: the session counts confirms."""
+
+    def pending(self, batch: RowBatch) -> RowBatch:
+        """Return all rows."""
+        return batch
+
+    def refusals(self, batch: RowBatch, acked: int) -> int:
+        """Return the refusals since the broker last confirmed another message."""
+        return batch.refusals if acked == batch.acked else 0
+
+    def refuse(self, batch: RowBatch) -> None:
         """Count rows that the broker finally refused."""
         if not self.nacked:
-            self._samples.append(Return(NACK, "refused (basic.nack)", rows.keys[0]))
-        self.nacked += len(rows)
+            self._samples.append(Return(NACK, "refused (basic.nack)", batch.rows.keys[0]))
+        self.nacked += len(batch.rows)
 
-    def close(self, rows: Rows, cause: RabbitChxError, error: RabbitChxError) -> None:
-        """Count the row that closed the channel or the connection; `error` names the row and its `cause`."""
-        self._samples.append(Return(cause.reply_code or NACK, str(cause), rows.keys[0]))
+    def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
+        """Count rows that are not sent again; `error` names the first one and its `cause`."""
+        self._samples.append(Return(cause.reply_code or NACK, str(cause), closed[0].rows.keys[0]))
         self.closes.append(error)
-        self.closed += 1
+        self.closed += sum(len(batch.rows) for batch in closed)
+
+    # -- counts
 
     def accepts(self, rows: Rows) -> bool:
         """Return whether no row is for an exchange that refuses every message."""

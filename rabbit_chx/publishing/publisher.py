@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import random
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import FINALIZER_S, one_thread
-from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
+from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
-from rabbit_chx.publishing.delivery import Close, Open, Poll, Step, Steps, drive
-from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.publisher_base import PublisherBase, same_arguments
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Step, Steps, drive, refusal_error
+from rabbit_chx.publishing.options import PublishOptions, documented, takes
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
+_log = logging.getLogger(__name__)
 
+
+@documented(PublishOptions)
 class Publisher(PublisherBase):
     r"""Publishes many messages over one connection, and tracks the confirm of each.
 
@@ -29,40 +36,6 @@ class Publisher(PublisherBase):
 
     The constructor connects. Leaving the ``with`` block waits for the confirms. One thread at a time may use a publisher: a second thread
     gets an InputError during a call, and so does a forked process. A publisher cannot be pickled.
-
-    Args:
-        url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
-        exchange: the exchange to publish to; it must exist.
-        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the default
-            exchange: several times as fast, and without the exchange's alternate exchange and permissions. The consumer then sees the
-            queue's name as the routing key. docs/publishing.md describes the other differences.
-        ring: with ``routing="client"`` the exchange's ring, read from the broker, or a function that reads it, with `Broker.ring` or
-            `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each flush, and a ring that differs is
-            an error.
-        max_in_flight: the window: messages that are sent and not answered. 1,000 is sufficient near the broker; over a network use messages
-            per second times seconds of a round trip.
-        max_in_flight_bytes: the same in bytes of their frames. A single larger batch is sent alone.
-        mandatory: whether the broker returns unroutable messages; otherwise they are lost without notice.
-        persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
-        content_type: the content type of every message.
-        properties: other properties of every message, by name (``app_id``, ``headers``, ...).
-        on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
-        confirm_timeout_s: the longest time without a confirm and without a sent byte of a message, in seconds, not counting blocks. The
-            first time the connection is replaced; the second time is an error.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails immediately. Blocks add up,
-            unless there is a confirm or a sent byte of a message between them.
-        reconnect_timeout_s: the time for reconnecting, in seconds after the loss. Each confirm restarts it. 0 does not reconnect.
-        max_reconnects: the most failed attempts in a row. An attempt tries each URL once. None for no such limit; 0 does not reconnect.
-        retry_first_connection: whether the first connection is retried for that time, too; otherwise it fails immediately.
-        nack_retries: how often a refused message is sent again while no other message is confirmed.
-        backoff_s: seconds before the first attempt of either kind; each later pause is twice as long, at most 5 s.
-        keep_order: whether a refused message is an error immediately, so that later messages do not overtake it. This applies to first
-            copies; docs/publishing.md describes how a later copy may arrive after newer messages.
-        progress: called with the current report, at most four times a second, after each reconnect, and at the end of a flush or with an
-            error. An exception of it ends the call of the publisher.
-        connection_name: the name that the management UI shows for the connection.
-        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
-            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
 
     Attributes:
         exchange: the exchange's name.
@@ -86,12 +59,21 @@ class Publisher(PublisherBase):
             publisher.publish_many(keys, bodies)
     """
 
-    @same_arguments(PublisherBase.__init__)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        try:
-            super().__init__(*arguments, **options)
-        finally:
-            del arguments, options  # a traceback with local variables must not show the password
+    @takes(PublishOptions)
+    def __init__(self, options: PublishOptions) -> None:
+        super().__init__(options)
+        self._on_unroutable = options.on_unroutable
+        self._progress = options.progress
+        self._delivery = Delivery(
+            self._targets,
+            self._encoder_for,
+            options.limits,
+            options.retries,
+            clock=time.monotonic,
+            chance=random.random,
+            progress=options.progress,
+            exchange=self.exchange,
+        )
         self._connection: Connection | None = None  # current or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
         if self._read_ring is not None:
@@ -179,9 +161,31 @@ class Publisher(PublisherBase):
         self._delivery.close()
         self._close_connection()
 
-    def _abandon(self) -> None:
+    def __del__(self) -> None:
+        delivery = getattr(self, "_delivery", None)
+        if (
+            delivery is None
+            or not delivery.is_connected
+            or delivery.failure
+            or not self._owner.is_this_process
+        ):
+            return
+        rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""
+        what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed{rows}; call flush() and close(), or use it in a with block"
+        warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
         if self._connection is not None:
             self._connection.close(FINALIZER_S)
+
+    @property
+    def report(self) -> PublishReport:
+        """The current counts of the rows since the last flush or error."""
+        return self._delivery.report
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_delivery"):  # an argument was refused
+            return f"<{type(self).__name__}: not opened>"
+        state = "closed" if self._delivery.failure else str(self.report)
+        return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
     def _send(
         self,
@@ -211,6 +215,51 @@ class Publisher(PublisherBase):
             raise self._error(cause) from cause
         return self._finish(self._delivery.finish())
 
+    def _compare(self, ring: object) -> None:
+        assert self._defaults.routing is not None  # read before the first row
+        problem = self._defaults.routing.compare(ring)
+        if problem is not None:
+            changed = MismatchError(problem, exchange=self.exchange)
+            self._delivery.failure = self._delivery.failure or changed
+            raise changed
+
+    def _finish(self, tally: Tally) -> PublishReport:
+        report = tally.final
+        assert report is not None  # `finish` has set it
+        if tally.nacked:
+            raise self._publish_error(tally, report, refusal_error(report))
+        if tally.closes:
+            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
+        if report.returned and self._on_unroutable == "raise":
+            raise self._publish_error(tally, report, _unroutable(report))
+        if report.unknown:
+            raise self._publish_error(tally, report, "an operation was interrupted")
+        if self._progress is not None and report.rows:
+            self._progress(report)
+        return report
+
+    def _error(self, why: object) -> PublishError:
+        """Return the error of an operation, with the report of its rows, and begin a new report."""
+        tally = self._delivery.finish()
+        assert tally.final is not None  # `finish` has set it
+        return self._publish_error(tally, tally.final, why)
+
+    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
+        cause = tally.closes[0] if tally.closes and not tally.nacked else why
+        exchange, code = self.exchange, None
+        if isinstance(cause, RabbitChxError):
+            exchange, code = cause.exchange or exchange, cause.reply_code
+        error = PublishError(
+            f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
+        )
+        tally.error = error
+        if self._progress is not None and report.rows:
+            try:
+                self._progress(report)
+            except Exception:  # noqa: BLE001  # raised, it would hide the error
+                _log.exception("progress failed, too")
+        return error
+
     def _run(self, steps: Steps) -> None:
         with self._lock:
             try:
@@ -239,3 +288,16 @@ class Publisher(PublisherBase):
     def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+
+def _closing(tally: Tally) -> str:
+    further = tally.closed - 1
+    return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
+
+
+def _unroutable(report: PublishReport) -> str:
+    sentence = f"no queue took {report.returned:,} of the messages"
+    sample = next((sample for sample in report.samples if sample.code != NACK), None)
+    if sample is not None:
+        sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
+    return f"{sentence}, so no queue has them: bind queues to the exchange, or look for holes in its ring"

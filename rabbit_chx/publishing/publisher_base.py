@@ -1,232 +1,62 @@
-"""The common part of both publishers: arguments, reports and errors."""
+"""What `Publisher` and `SharedPublisher` make of their options, alike."""
 
 from __future__ import annotations
 
-import logging
-import random
-import time
-import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias
+from functools import partial
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.owner import Owned, Owner
-from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError
+from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
-from rabbit_chx.publishing.delivery import Delivery, refusal_error
 from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
-from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
-from rabbit_chx.routing import ConsistentHashExchange
-from rabbit_chx.routing.key_map import KeyMap
-
-_log = logging.getLogger(__name__)
-
-#: A broker: its AMQP URI, or settings.
-Target: TypeAlias = "str | ConnectionSettings"
-#: The result of `Broker.ring` or of `Broker.exchange`, which includes the hashed part.
-GivenRing: TypeAlias = KeyMap | ConsistentHashExchange
-
-_P = ParamSpec("_P")
+from rabbit_chx.publishing.options import CommonOptions, Target, check_options
 
 _PERSISTENT = 2
 _TRANSIENT = 1
 
 
-def same_arguments(
-    constructor: Callable[Concatenate[Any, _P], None],
-) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, _P], None]]:
-    """Give a constructor the signature of another one, to which it passes its arguments."""
-    return wraps(constructor)
+class PublisherBase(Owned):
+    """A publisher without its connection. The constructor validates the options, and does no I/O."""
 
-
-class Arguments(Owned):
-    """The arguments of every publisher, which the publishers document. Its constructor does no I/O."""
-
-    def __init__(
-        self,
-        url: Target | Sequence[Target],
-        exchange: str,
-        *,
-        routing: Literal["exchange", "client"] = "exchange",
-        ring: GivenRing | Callable[[], GivenRing | Awaitable[GivenRing]] | None = None,
-        max_in_flight: int = Limits.max_in_flight,
-        max_in_flight_bytes: int = Limits.max_in_flight_bytes,
-        mandatory: bool = True,
-        persistent: bool = True,
-        content_type: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        on_unroutable: Literal["raise", "report"] = "raise",
-        confirm_timeout_s: float = Limits.confirm_timeout_s,
-        blocked_timeout_s: float = Limits.blocked_timeout_s,
-        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
-        max_reconnects: int | None = Retries.max_reconnects,
-        retry_first_connection: bool = Retries.retry_first_connection,
-        nack_retries: int = Retries.nack_retries,
-        backoff_s: float = Retries.backoff_s,
-        keep_order: bool = False,
-        progress: Callable[[PublishReport], None] | None = None,
-        connection_name: str | None = None,
-        credentials: Credentials | None = None,
-    ) -> None:
-        self.exchange = exchange
-        try:
-            is_in_client = _in_client(routing, ring)
-            targets = with_credentials(read_secretly(_targets, url), credentials)
-        finally:
-            del url
-        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
-        if connection_name is not None:
-            targets = tuple(replace(target, connection_name=connection_name) for target in targets)
-        if on_unroutable not in ("raise", "report"):
-            raise InputError(f"on_unroutable is {on_unroutable!r}: give 'raise' or 'report'")
-        if not isinstance(properties, Mapping | None):
+    def __init__(self, options: CommonOptions) -> None:
+        exchange = self.exchange = options.exchange
+        targets = with_credentials(read_secretly(_targets, options.url), options.credentials)
+        check_options(options)
+        if options.routing == "exchange" and options.ring is not None:
             raise InputError(
-                f"properties is of type {type(properties).__name__}: give a dict of values by name"
+                "a ring is given, and routing is 'exchange': give routing='client', or leave the ring out"
             )
-        limits = Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s)
-        self._read_ring = ring if callable(ring) else None
-        self._ring_changed: MismatchError | None = None
-        self._on_unroutable = on_unroutable
-        self._progress = progress
+        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
+        if options.connection_name is not None:
+            targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
+        self._targets = targets
+        properties = options.properties or {}
         shared = Properties(
             {
-                "delivery_mode": _PERSISTENT if persistent else _TRANSIENT,
-                "content_type": content_type,
-                **(properties or {}),
+                "delivery_mode": _PERSISTENT if options.persistent else _TRANSIENT,
+                "content_type": options.content_type,
+                **properties,
             }
         )
         name = exchange_name(exchange)
-        if is_in_client:
+        if options.routing == "client":
             name = DEFAULT_EXCHANGE
-            check_for_copies([(properties or {}).get("headers")])
+            check_for_copies([properties.get("headers")])
         # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
-        self._defaults = RowDefaults(exchange, shared, max(1, min(BATCH_ROWS, max_in_flight // 2)))
-        if routing == "client" and self._read_ring is None:
-            self._take(ring)
-        self._limits = limits
-        self._retries = Retries(
-            reconnect_timeout_s=reconnect_timeout_s,
-            max_reconnects=max_reconnects,
-            retry_first_connection=retry_first_connection,
-            nack_retries=nack_retries,
-            backoff_s=backoff_s,
-            keep_order=keep_order,
-        )
-        self._targets = targets
-        self._encoder_for = partial(make_encoder, name, shared.constant, mandatory)
+        batch_rows = max(1, min(BATCH_ROWS, options.limits.max_in_flight // 2))
+        self._defaults = RowDefaults(exchange, shared, batch_rows)
+        self._encoder_for = partial(make_encoder, name, shared.constant, options.mandatory)
+        self._read_ring = options.ring if callable(options.ring) else None
+        if options.routing == "client" and self._read_ring is None:
+            self._take(options.ring)
 
     def _take(self, ring: object) -> None:
         self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
-
-
-class PublisherBase(Arguments):
-    """Reports and errors of `Publisher` and `AsyncPublisher`."""
-
-    @same_arguments(Arguments.__init__)
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        try:
-            super().__init__(*arguments, **options)
-        finally:
-            del arguments, options  # a traceback with local variables must not show the password
-        self._delivery = Delivery(
-            self._targets,
-            self._encoder_for,
-            self._limits,
-            self._retries,
-            clock=time.monotonic,
-            chance=random.random,
-            progress=self._progress,
-            exchange=self.exchange,
-        )
-
-    def _compare(self, ring: object) -> None:
-        assert self._defaults.routing is not None  # read before the first row
-        problem = self._defaults.routing.compare(ring)
-        if problem is not None:
-            self._ring_changed = MismatchError(problem, exchange=self.exchange)
-            self._delivery.failure = self._delivery.failure or self._ring_changed
-            raise self._ring_changed
-
-    def __del__(self) -> None:
-        delivery = getattr(self, "_delivery", None)
-        if (
-            delivery is None
-            or not delivery.is_connected
-            or delivery.failure
-            or not self._owner.is_this_process
-        ):
-            return
-        rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""
-        what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed{rows}; call flush() and close(), or use it in a with block"
-        warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Close the connection of a publisher that nobody has closed, and hardly wait."""
-
-    @property
-    def report(self) -> PublishReport:
-        """The current counts of the rows since the last flush or error."""
-        return self._delivery.report
-
-    def __repr__(self) -> str:
-        if not hasattr(self, "_delivery"):  # an argument was refused
-            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
-        state = "closed" if self._delivery.failure else str(self.report)
-        return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
-
-    def _finish(self, tally: Tally) -> PublishReport:
-        report = tally.final
-        assert report is not None  # `finish` has set it
-        if tally.nacked:
-            raise self._publish_error(tally, report, refusal_error(report))
-        if tally.closes:
-            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
-        if report.returned and self._on_unroutable == "raise":
-            raise self._publish_error(tally, report, _unroutable(report))
-        if report.unknown:
-            raise self._publish_error(tally, report, "an operation was interrupted")
-        if self._progress is not None and report.rows:
-            self._progress(report)
-        return report
-
-    def _error(self, why: object) -> PublishError:
-        """Return the error of an operation, with the report of its rows, and begin a new report."""
-        tally = self._delivery.finish()
-        assert tally.final is not None  # `finish` has set it
-        return self._publish_error(tally, tally.final, why)
-
-    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
-        cause = tally.closes[0] if tally.closes and not tally.nacked else why
-        exchange, code = self.exchange, None
-        if isinstance(cause, RabbitChxError):
-            exchange, code = cause.exchange or exchange, cause.reply_code
-        error = PublishError(
-            f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
-        )
-        tally.error = error
-        if self._progress is not None and report.rows:
-            try:
-                self._progress(report)
-            except Exception:  # noqa: BLE001  # raised, it would hide the error
-                _log.exception("progress failed, too")
-        return error
-
-
-def _in_client(routing: object, ring: object) -> bool:
-    if routing not in ("exchange", "client"):
-        raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
-    if routing == "exchange" and ring is not None:
-        raise InputError(
-            "a ring is given, and routing is 'exchange': give routing='client', or leave the ring out"
-        )
-    return routing == "client"
 
 
 def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
@@ -241,16 +71,3 @@ def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
         target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
         for target in targets
     )
-
-
-def _closing(tally: Tally) -> str:
-    further = tally.closed - 1
-    return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
-
-
-def _unroutable(report: PublishReport) -> str:
-    sentence = f"no queue took {report.returned:,} of the messages"
-    sample = next((sample for sample in report.samples if sample.code != NACK), None)
-    if sample is not None:
-        sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
-    return f"{sentence}, so no queue has them: bind queues to the exchange, or look for holes in its ring"

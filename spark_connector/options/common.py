@@ -17,6 +17,7 @@ from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_
 from rabbit_chx.checks import similar
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.publishing import options as published
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.nodes import split_address
@@ -125,6 +126,14 @@ def option(
 ) -> Any:  # a field of any type
     """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
     return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
+
+
+def publishing_option(
+    name: str, declared: published.Option, kind: OptionKind | None = None, **more: Any
+) -> Any:  # a field of any type
+    """Return the field of an option of the publishers, with its meaning, default and kind unless `more` or `kind` differs."""
+    kind = kind or _OF_PUBLISHERS[declared.kind]
+    return option(name, kind, **{"meaning": declared.meaning, "default": declared.default, **more})
 
 
 def option_fields(values: type) -> dict[str, Option]:
@@ -307,6 +316,16 @@ JSON_OBJECT = OptionKind("JSON object", _json_object, "a JSON object", json.dump
 NODE_ADDRESSES = OptionKind("JSON object", _node_addresses, "a JSON object")
 MANAGEMENT_URL = OptionKind("URL", ManagementUrl.of)
 RING = OptionKind("text", _ring)
+
+
+_OF_PUBLISHERS = {
+    published.FLAG: FLAG,
+    published.COUNT: COUNT,
+    published.WHOLE: WHOLE,
+    published.BYTES: SIZE,
+    published.SECONDS: SECONDS,
+    published.POSITIVE_SECONDS: SECONDS,
+}
 
 
 # fmt: off

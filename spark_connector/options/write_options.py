@@ -15,6 +15,7 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
@@ -26,10 +27,8 @@ from spark_connector.options.common import (
     MANAGEMENT_URL,
     NODE_ADDRESSES,
     RING,
-    SECONDS,
     SIZE,
     TEXT,
-    WHOLE,
     Brokers,
     OptionKind,
     check_exclusive,
@@ -38,6 +37,7 @@ from spark_connector.options.common import (
     one_of,
     option,
     option_fields,
+    publishing_option,
     quote_text,
     read_options,
 )
@@ -129,6 +129,7 @@ def _sub_entry_rows(text: str) -> int:
     return number
 
 
+_COMMON, _LIMITS, _RETRIES = options_of(CommonOptions), options_of(Limits), options_of(Retries)
 _HEADERS = OptionKind("JSON object", _headers, "a JSON object")
 _NAME_PATTERN = OptionKind("text", _name_pattern)
 _REPORT_PATH = OptionKind("text", _report_path)
@@ -167,12 +168,11 @@ class WriteOptions:
     ignore_unknown_columns: bool = option(
         "ignoreUnknownColumns", FLAG, "ignore columns that are not part of a message", default=False
     )
-    mandatory: bool = option(
-        "mandatory", FLAG, "whether the broker returns unroutable messages; with `false` they are lost silently",
-        default=True, only="amqp",
+    mandatory: bool = publishing_option(
+        "mandatory", _COMMON["mandatory"], only="amqp",
     )
-    persistent: bool = option(
-        "persistent", FLAG, "delivery mode 2", default=True, only="amqp"
+    persistent: bool = publishing_option(
+        "persistent", _COMMON["persistent"], only="amqp",
     )
     headers: Mapping[str, str | int | bool] = option(
         "headersConst", _HEADERS, "headers of every message; a row's header of the same name overrides",
@@ -191,17 +191,15 @@ class WriteOptions:
     max_message_bytes: int = option(
         "maxMessageBytes", SIZE, "maximum size of a body", default=16 << 20
     )
-    max_in_flight: int = option(
-        "maxInFlight", COUNT, "maximum number of unconfirmed messages of a task",
-        default=Limits.max_in_flight, heading="How fast", only="amqp",
+    max_in_flight: int = publishing_option(
+        "maxInFlight", _LIMITS["max_in_flight"], heading="How fast", only="amqp",
     )
-    max_in_flight_bytes: int = option(
-        "maxInFlightBytes", SIZE, "maximum size of unconfirmed messages", default=Limits.max_in_flight_bytes, only="amqp"
+    max_in_flight_bytes: int = publishing_option(
+        "maxInFlightBytes", _LIMITS["max_in_flight_bytes"], only="amqp",
     )
-    keep_order: bool = option(
-        "ordering", either("none", "per-key"),
-        "`per-key`: see [Order](spark.md#order); refuses `spark.speculation`",
-        default=False, only="amqp",
+    keep_order: bool = publishing_option(
+        "ordering", _RETRIES["keep_order"], either("none", "per-key"),
+        meaning="`per-key`: see [Order](spark.md#order); refuses `spark.speculation`", only="amqp",
     )
     skip_bad_rows: bool = option(
         "badRows", either("fail", "skip"),
@@ -212,31 +210,23 @@ class WriteOptions:
         "onUnroutable", either("fail", "skip"), "reaction to [unroutable rows](spark.md#unroutable-rows)",
         default=False, only="amqp",
     )
-    confirm_timeout_s: float = option(
-        "confirmTimeout", SECONDS, "time without a sent byte or a confirm until the connection is replaced",
-        default=Limits.confirm_timeout_s,
+    confirm_timeout_s: float = publishing_option(
+        "confirmTimeout", _LIMITS["confirm_timeout_s"],
     )
-    blocked_timeout_s: float = option(
-        "blockedTimeout", SECONDS,
-        "time for which the broker may block publishers without progress; 0 fails at once",
-        default=Limits.blocked_timeout_s, only="amqp",
+    blocked_timeout_s: float = publishing_option(
+        "blockedTimeout", _LIMITS["blocked_timeout_s"], only="amqp",
     )
-    reconnect_timeout_s: float = option(
-        "reconnectTimeout", SECONDS,
-        "time to connect, at the start and after a loss; a confirm restarts it; 0 fails at once",
-        default=Retries.reconnect_timeout_s,
+    reconnect_timeout_s: float = publishing_option(
+        "reconnectTimeout", _RETRIES["reconnect_timeout_s"],
     )
-    max_reconnects: int | None = option(
-        "maxReconnects", WHOLE, "maximum number of consecutive failed attempts; 0 fails at once",
-        default=Retries.max_reconnects, only="amqp",
+    max_reconnects: int | None = publishing_option(
+        "maxReconnects", _RETRIES["max_reconnects"], only="amqp",
     )
-    reconnect_backoff_s: float = option(
-        "reconnectBackoff", SECONDS, "delay before the first attempt; doubles up to 5 s",
-        default=Retries.backoff_s, only="amqp",
+    backoff_s: float = publishing_option(
+        "reconnectBackoff", _RETRIES["backoff_s"], only="amqp",
     )
-    nack_retries: int = option(
-        "nackRetries", WHOLE, "maximum number of repeats of a refused message without another confirm",
-        default=Retries.nack_retries, only="amqp",
+    nack_retries: int = publishing_option(
+        "nackRetries", _RETRIES["nack_retries"], default=NACK_RETRIES, only="amqp",
     )
     preflight: bool = option(
         "preflight", FLAG, "check broker and exchange before the first task", default=True
@@ -345,6 +335,17 @@ class WriteOptions:
         _check_protocol(options, texts)
         _check(options)
         return options
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the publisher of a task."""
+        return Limits(**{name: getattr(self, name) for name in _LIMITS})
+
+    @property
+    def retries(self) -> Retries:
+        """The retries of the publisher of a task, also of its first connection: its rows are read already."""
+        own = {name: getattr(self, name) for name in _RETRIES if name != "retry_first_connection"}
+        return Retries(**own, retry_first_connection=True)
 
     @property
     def client_routing(self) -> bool:

@@ -52,7 +52,7 @@ def test_no_password_in_anything_that_a_program_writes(vhost: RunningBroker, tmp
     outcomes = (tmp_path / "outcomes").read_text()
     for expected in (
         "publisher: 50 of 50 rows confirmed",
-        "async publisher: 50 of 50 rows confirmed",
+        "shared publisher: 50 of 50 rows confirmed",
         "publisher with wrong password: amqp://canary-",
         "cut off: 50 of 50 rows confirmed",
         "rabbit-chx topology apply other.toml --yes --allow-moved 1: 0 0",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from both_publishers import BOTH, AnyPublisher
 from declared import with_login
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
@@ -22,13 +21,6 @@ pytestmark = pytest.mark.broker
 KEYS = [f"key {i}" for i in range(3_000)]
 
 
-@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
-def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
-    """Which of the two."""
-    kind: AnyPublisher = request.param
-    return kind
-
-
 @pytest.fixture
 def reader(vhost: RunningBroker, channel: BlockingChannel) -> Iterator[Broker]:
     """Reads the ring of `x`, and what it hashes."""
@@ -38,12 +30,12 @@ def reader(vhost: RunningBroker, channel: BlockingChannel) -> Iterator[Broker]:
 
 
 def test_each_row_is_where_the_exchange_would_have_put_it(
-    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, consumed: Consumed
+    vhost_url: str, reader: Broker, consumed: Consumed
 ) -> None:
-    with publisher_of(vhost_url, "x") as publisher:
+    with Publisher(vhost_url, "x") as publisher:
         publisher.publish_many(KEYS, KEYS)
     by_exchange = {message.body: message.queue for message in consumed()}
-    with publisher_of(vhost_url, "x", routing="client", ring=lambda: reader.exchange("x")) as publisher:
+    with Publisher(vhost_url, "x", routing="client", ring=lambda: reader.exchange("x")) as publisher:
         assert publisher.publish_many(KEYS, KEYS).complete
     messages = consumed()
     assert {message.body: message.queue for message in messages} == by_exchange
@@ -52,11 +44,11 @@ def test_each_row_is_where_the_exchange_would_have_put_it(
 
 
 def test_a_binding_that_is_added_during_the_write_fails_it(
-    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, channel: BlockingChannel
+    vhost_url: str, reader: Broker, channel: BlockingChannel
 ) -> None:
     channel.queue_declare("q4", durable=True)
     before = reader.ring("x")
-    with publisher_of(vhost_url, "x", routing="client", ring=lambda: reader.ring("x")) as publisher:
+    with Publisher(vhost_url, "x", routing="client", ring=lambda: reader.ring("x")) as publisher:
         publisher.send(KEYS, KEYS)
         channel.queue_bind("q4", "x", "6")
         with pytest.raises(PublishError, match="the ring has changed during the write") as caught:

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from frame_secrets import locals_with
 
-from rabbit_chx import AsyncPublisher, Broker, Publisher, StreamPublisher
+from rabbit_chx import Broker, Publisher, SharedPublisher, StreamPublisher
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -26,9 +26,9 @@ def publisher(url: str, _management: str) -> None:
         made.publish_many(["k"], ["b"])
 
 
-def async_publisher(url: str, _management: str) -> None:
+def shared_publisher(url: str, _management: str) -> None:
     async def publish() -> None:
-        async with AsyncPublisher(url, "nothing") as made:
+        async with SharedPublisher(url, "nothing") as made:
             await made.publish_many(["k"], ["b"])
 
     asyncio.run(publish())
@@ -40,7 +40,7 @@ def broker(url: str, management: str) -> None:
 
 
 EACH = pytest.mark.parametrize(
-    "use", [publisher, async_publisher, broker], ids=["Publisher", "AsyncPublisher", "Broker"]
+    "use", [publisher, shared_publisher, broker], ids=["Publisher", "SharedPublisher", "Broker"]
 )
 
 

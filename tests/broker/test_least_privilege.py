@@ -15,14 +15,13 @@ from typing import NamedTuple
 import pika
 import pytest
 from blocks import page
-from both_publishers import BOTH
 from canary import CANARY, canary_user
 from declared import with_login
 from fuzzing import told
 from quick_rings import quick_prefix
 from slotted import declare_slots
 
-from rabbit_chx import ConsumerGroup, Release, StreamGroup, Topology
+from rabbit_chx import ConsumerGroup, Publisher, Release, SharedPublisher, StreamGroup, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
@@ -127,9 +126,10 @@ def command(*words: str) -> Callable[[Site], None]:
 
 
 def publish(site: Site) -> None:
-    for kind in BOTH:
-        with kind(site.url, "orders") as publisher:
-            assert publisher.publish_many(["k"], ["b"]).complete
+    with Publisher(site.url, "orders") as publisher:
+        assert publisher.publish_many(["k"], ["b"]).complete
+    with SharedPublisher(site.url, "orders") as shared:
+        shared.submit("k", "b").result(60)
 
 
 def consume(site: Site) -> None:
@@ -193,7 +193,7 @@ def repair(site: Site) -> None:
 
 #: What each row of the table stands for.
 ACTIONS: dict[str, list[Callable[[Site], None]]] = {
-    "`Publisher`, `AsyncPublisher`, a write from Spark": [publish],
+    "`Publisher`, `SharedPublisher`, a write from Spark": [publish],
     "`ConsumerGroup` with an existing journal": [consume_with_a_journal_there],
     "`ConsumerGroup`": [consume_without_a_journal_there],
     "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],

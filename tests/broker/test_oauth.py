@@ -21,7 +21,6 @@ from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
 from rabbit_chx import (
-    AsyncPublisher,
     Broker,
     ConsumerGroup,
     Publisher,
@@ -37,6 +36,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
+from rabbit_chx.publishing import Retries
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, plan
 
@@ -122,19 +122,25 @@ class Clients:
 
     def publish(self, token: Token) -> int:
         rows = 0
-        with Publisher(self.url, exchange="", credentials=token, reconnect_timeout_s=0) as publisher:
+        with Publisher(
+            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
+        ) as publisher:
             while not self.is_over.wait(0.1):
                 rows += publisher.publish_many(["q"] * 5, [b"body"] * 5).confirmed
         return rows
 
     def publish_once(self, token: Token) -> int:
-        with Publisher(self.url, exchange="", credentials=token, reconnect_timeout_s=0) as publisher:
+        with Publisher(
+            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
+        ) as publisher:
             assert self.is_over.wait(150)  # the thread of the connection renews the token
             return publisher.publish_many(["q"], [b"body"]).confirmed
 
     def publish_shared(self, token: Token) -> int:
         rows = 0
-        with SharedPublisher(self.url, exchange="", credentials=token, reconnect_timeout_s=1) as publisher:
+        with SharedPublisher(
+            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=1)
+        ) as publisher:
             while not self.is_over.wait(0.1):
                 publisher.submit("q", b"body").result(30)
                 rows += 1
@@ -144,8 +150,8 @@ class Clients:
     def publish_async(self, token: Token) -> int:
         async def run() -> int:
             rows = 0
-            async with AsyncPublisher(
-                self.url, exchange="", credentials=token, reconnect_timeout_s=0
+            async with SharedPublisher(
+                self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
             ) as publisher:
                 while not self.is_over.is_set():
                     rows += (await publisher.publish_many(["q"], [b"body"])).confirmed
@@ -293,15 +299,21 @@ def test_a_slow_function_does_not_stop_its_clients(site: tuple[RunningBroker, Is
     with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
         connection.channel().queue_declare("slow", durable=True, arguments={"x-queue-type": "stream"})
     amqp, stream, loop = SlowToken(issuer), SlowToken(issuer), SlowToken(issuer)
-    common: dict[str, Any] = {"exchange": "", "on_unroutable": "report", "reconnect_timeout_s": 0}
+    common: dict[str, Any] = {
+        "exchange": "",
+        "on_unroutable": "report",
+        "retries": Retries(reconnect_timeout_s=0),
+    }
     publish_meanwhile(Publisher(url, credentials=amqp, **common), amqp)
     streams = f"rabbitmq-stream://robin@127.0.0.1:{broker.stream_port}"
     publish_meanwhile(StreamPublisher(streams, stream="slow", credentials=stream), stream)
 
     async def publish() -> None:
-        async with AsyncPublisher(url, credentials=loop, **common) as publisher:
+        async with SharedPublisher(url, "", credentials=loop) as publisher:
+            await publisher.publish_many(["slow"], [b"body"])
             assert await asyncio.to_thread(loop.is_called.wait, 20)
-            await publisher.publish_many(["q"] * 5, [b"body"] * 5)
+            await publisher.publish("slow", b"body")
+            await publisher.publish_many(["slow"] * 5, [b"body"] * 5)
             loop.may_return.set()
 
     asyncio.run(publish())
@@ -321,7 +333,7 @@ def test_an_expired_token_ends_a_connection(site: tuple[RunningBroker, Issuer]) 
         exchange="",
         on_unroutable="report",
         credentials=lambda: (token, time.time() + 3600),
-        reconnect_timeout_s=0,
+        retries=Retries(reconnect_timeout_s=0),
     )
     with publisher, pytest.raises(PublishError, match="credential expired"):
         publish_for_10_s(publisher)

@@ -12,7 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
 from rabbit_chx.errors import NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Limits, Publisher
 
 pytestmark = pytest.mark.broker
 
@@ -35,7 +35,7 @@ def test_every_row_arrives_as_it_was_given(consumed: Consumed, vhost_url: str) -
 )
 def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]) -> None:
     keys, bodies = [f"k{i}" for i in range(1_203)], [f"b{i}" for i in range(1_203)]
-    with Publisher(vhost_url, "x", max_in_flight=100, persistent=False) as publisher:
+    with Publisher(vhost_url, "x", limits=Limits(max_in_flight=100), persistent=False) as publisher:
         assert publisher.publish_many(form(keys), form(bodies)).confirmed == 1_203
     found = consumed()
     assert sorted((m.key, m.body.decode()) for m in found) == sorted(zip(keys, bodies, strict=True))
@@ -45,7 +45,7 @@ def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[li
 def test_bodies_of_every_size_in_a_narrow_window(consumed: Consumed, vhost_url: str) -> None:
     sizes = [0, 1, 131_063, 131_064, 131_065, 300_000, 5_000_000, 0, 2]
     bodies = [bytes([i]) * size for i, size in enumerate(sizes)]
-    with Publisher(vhost_url, "x", max_in_flight=2, max_in_flight_bytes=200_000) as publisher:
+    with Publisher(vhost_url, "x", limits=Limits(max_in_flight=2, max_in_flight_bytes=200_000)) as publisher:
         assert publisher.publish_many([str(i) for i in range(len(sizes))], bodies).complete
     assert sorted(m.body for m in consumed()) == sorted(bodies)
 

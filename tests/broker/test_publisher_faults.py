@@ -20,7 +20,7 @@ from rabbit_chx.errors import (
     PublishError,
     UnreachableError,
 )
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, Retries
 
 pytestmark = pytest.mark.broker
 
@@ -82,7 +82,7 @@ def test_a_lost_connection_reports_how_much_is_confirmed(
                 way.cut()
             yield str(i)
 
-    with Publisher(through(vhost_url, way.port), "x", max_reconnects=0) as publisher:
+    with Publisher(through(vhost_url, way.port), "x", retries=Retries(max_reconnects=0)) as publisher:
         with pytest.raises(PublishError, match="the connection was lost") as caught:
             publisher.publish_many(itertools.repeat("k"), bodies())
         with pytest.raises(PublishError, match="the connection was lost"):

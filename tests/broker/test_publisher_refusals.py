@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 import time
@@ -18,16 +17,17 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from publishing_support import Consumed
 
-from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ChannelClosedError, NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher, PublishReport, limits
+from rabbit_chx.publishing import Limits, Publisher, PublishReport, Retries
+from rabbit_chx.publishing import options as publish_options
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
 ROWS = 3_000
+WINDOW = Limits(max_in_flight=100)
 
 
 @pytest.fixture
@@ -63,7 +63,6 @@ def drained(vhost_url: str, narrow: object) -> Iterator[list[bytes]]:
 
 
 def publish(
-    kind: str,
     url: Any,
     exchange: str,
     bodies: Any,
@@ -73,27 +72,18 @@ def publish(
     exchanges: Any = None,
     **options: Any,
 ) -> PublishReport:
-    """What the one or the other publisher reports."""
+    """What the publisher reports."""
     columns = {"properties": properties, "exchanges": exchanges}
     keys = keys or itertools.repeat("k", ROWS)
-    if kind == "sync":
-        with Publisher(url, exchange, **options) as publisher:
-            return publisher.publish_many(keys, bodies, **columns)
-
-    async def run() -> PublishReport:
-        async with AsyncPublisher(url, exchange, **options) as publisher:
-            return await publisher.publish_many(keys, bodies, **columns)
-
-    return asyncio.run(run())
+    with Publisher(url, exchange, **options) as publisher:
+        return publisher.publish_many(keys, bodies, **columns)
 
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
-
-
-@both
-def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str, kind: str) -> None:
+def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str) -> None:
     bodies = [str(i) for i in range(ROWS)]
-    report = publish(kind, vhost_url, "narrow", bodies, nack_retries=1_000, backoff_s=0.02, max_in_flight=100)
+    report = publish(
+        vhost_url, "narrow", bodies, retries=Retries(nack_retries=1_000, backoff_s=0.02), limits=WINDOW
+    )
     assert (report.confirmed, report.nacked, report.republished) == (ROWS, 0, 0)
     deadline = time.monotonic() + 60
     while len(drained) < ROWS and time.monotonic() < deadline:
@@ -101,21 +91,19 @@ def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str, k
     assert sorted(map(int, drained)) == list(range(ROWS))
 
 
-@both
 @pytest.mark.parametrize("options", [{"nack_retries": 0}, {"keep_order": True}, {"nack_retries": 2}], ids=str)
 def test_what_is_refused_for_good(
     narrow: Callable[[], int],
     vhost_url: str,
-    kind: str,
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "_LONGEST_BACKOFF_S", 60.0)
+    monkeypatch.setattr(publish_options, "_LONGEST_BACKOFF_S", 60.0)
     backoff_s = 0.5 if options == {"nack_retries": 2} else 60.0
     started = time.monotonic()
     refused = pytest.raises(PublishError, match=r"refused messages \(basic.nack\): a queue is full")
     with refused as caught:
-        publish(kind, vhost_url, "narrow", ["b"] * ROWS, backoff_s=backoff_s, **options)
+        publish(vhost_url, "narrow", ["b"] * ROWS, retries=Retries(backoff_s=backoff_s, **options))
     waited = time.monotonic() - started
     report = caught.value.report
     assert report.confirmed == narrow()
@@ -126,7 +114,6 @@ def test_what_is_refused_for_good(
         assert waited < backoff_s / 2, "it waits, although it does not try again"
 
 
-@both
 @pytest.mark.parametrize(
     ("fault", "code", "kinds"),
     [
@@ -138,8 +125,8 @@ def test_what_is_refused_for_good(
         ),
     ],
 )
-def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  # noqa: PLR0917
-    channel: BlockingChannel, vhost: RunningBroker, kind: str, fault: str, code: int, kinds: type[Exception]
+def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(
+    channel: BlockingChannel, vhost: RunningBroker, fault: str, code: int, kinds: type[Exception]
 ) -> None:
     vhost_url = vhost.url
     rows, poison = 300, {0, 170, 299}
@@ -164,10 +151,10 @@ def test_a_row_that_closes_its_connection_is_named_and_all_others_are_stored(  #
     if fault == "too large" and release_is_in(
         vhost.version, "<4.0"
     ):  # the limit is 128 MiB there, and 16 MiB from 4.0 on
-        assert publish(kind, vhost_url, "rows", bodies, keys, max_in_flight=100).confirmed == rows
+        assert publish(vhost_url, "rows", bodies, keys, limits=WINDOW).confirmed == rows
         return
     with pytest.raises(PublishError, match=f"row {min(poison)} .*{code}") as caught:
-        publish(kind, vhost_url, "rows", bodies, keys, backoff_s=0.1, max_in_flight=100, **options)
+        publish(vhost_url, "rows", bodies, keys, retries=Retries(backoff_s=0.1), limits=WINDOW, **options)
     report = caught.value.report
     assert isinstance(caught.value.__cause__, kinds)
     assert caught.value.reply_code == code

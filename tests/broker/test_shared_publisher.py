@@ -20,7 +20,7 @@ from pika.exchange_type import ExchangeType
 from publishing_support import Consumed, through
 from tcp_proxy import Proxy
 
-from rabbit_chx import AmqpField, Broker, SharedPublisher
+from rabbit_chx import AmqpField, Broker, Limits, Retries, SharedPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -112,7 +112,7 @@ def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(
         channel.queue_declare("rows.stream", durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_bind("rows.stream", "rows")
         special["headers"] = {"price": Decimal("1.25")}
-    with SharedPublisher(vhost_url, "rows", max_in_flight_bytes=1 << 30) as publisher:
+    with SharedPublisher(vhost_url, "rows", limits=Limits(max_in_flight_bytes=1 << 30)) as publisher:
         futures = [
             publisher.submit("k", body, **(special if row in poison else {}))
             for row, body in enumerate(bodies)
@@ -176,7 +176,7 @@ def test_a_lost_connection_loses_nothing(
     consumed: Consumed, vhost_url: str, proxy: Callable[..., Proxy], how: str
 ) -> None:
     line = proxy()
-    with SharedPublisher(through(vhost_url, line.port), "x", backoff_s=0.05) as publisher:
+    with SharedPublisher(through(vhost_url, line.port), "x", retries=Retries(backoff_s=0.05)) as publisher:
         futures = []
         for i in range(6_000):
             if i in (1_000, 3_000, 5_000):
@@ -197,10 +197,8 @@ def test_an_outage_is_the_error_of_its_messages_and_the_next_ones_are_sent(
     with SharedPublisher(
         through(vhost_url, line.port),
         "x",
-        reconnect_timeout_s=0.5,
-        confirm_timeout_s=5,
-        blocked_timeout_s=5,
-        backoff_s=0.05,
+        retries=Retries(reconnect_timeout_s=0.5, backoff_s=0.05),
+        limits=Limits(confirm_timeout_s=5, blocked_timeout_s=5),
     ) as publisher:
         assert error_of(publisher.submit("k", "before")) is None
         line.refuse()
@@ -228,7 +226,7 @@ def test_it_becomes_healthy_again_without_a_message(
     del channel
     line = proxy()
     with SharedPublisher(
-        through(vhost_url, line.port), "x", reconnect_timeout_s=0.1, backoff_s=0.05
+        through(vhost_url, line.port), "x", retries=Retries(reconnect_timeout_s=0.1, backoff_s=0.05)
     ) as publisher:
         assert error_of(publisher.submit("k", "b")) is None
         line.refuse()

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from both_publishers import Awaited
 from tls_broker import OTHER_NAME, TlsBroker, tls_broker
 
-from rabbit_chx import Broker, ConsumerGroup, StreamPublisher, StreamReader
+from rabbit_chx import Broker, ConsumerGroup, Retries, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
@@ -62,13 +61,8 @@ def by_publisher(url: str) -> object:
         return publisher.publish_many(["k"], ["b"])
 
 
-def by_async_publisher(url: str) -> object:
-    with Awaited(url, "x") as publisher:
-        return publisher.publish_many(["k"], ["b"])
-
-
 def by_shared_publisher(url: str) -> object:
-    with SharedPublisher(url, "x", reconnect_timeout_s=5) as publisher:
+    with SharedPublisher(url, "x", retries=Retries(reconnect_timeout_s=5)) as publisher:
         publisher.submit("k", "b").result(30)
         return publisher.stats()
 
@@ -92,7 +86,6 @@ BY_AMQP: tuple[Way, ...] = (
     by_broker,
     by_group,
     by_publisher,
-    by_async_publisher,
     by_shared_publisher,
 )
 BY_STREAMS: tuple[Way, ...] = (by_stream_publisher, by_stream_reader)
@@ -136,7 +129,7 @@ def test_a_certificate_for_another_name(one_way: TlsBroker, way: Way) -> None:
     assert way(url_for(way, one_way, unnamed, "localhost"))
 
 
-@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, by_async_publisher, *BY_STREAMS, by_http])
+@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, *BY_STREAMS, by_http])
 def test_the_name_to_look_for(one_way: TlsBroker, way: Way) -> None:
     assert way(url_for(way, one_way, one_way.trusted | {"server_name_indication": OTHER_NAME}, "localhost"))
     refusal(way, url_for(way, one_way, one_way.trusted | {"server_name_indication": "other.test"}))
@@ -149,7 +142,7 @@ def test_a_client_is_asked_for_its_certificate(mutual: TlsBroker, way: Way) -> N
         refusal(way, url_for(way, mutual, parameters))
 
 
-@pytest.mark.parametrize("way", [by_publisher, by_async_publisher, by_broker, by_http])
+@pytest.mark.parametrize("way", [by_publisher, by_broker, by_http])
 def test_a_missing_client_certificate_is_reported(mutual: TlsBroker, way: Way) -> None:
     url = url_for(way, mutual, mutual.trusted)
     # The system may drop the broker's alert, where the broker has closed the connection before we read.

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
-from rabbit_chx import AsyncPublisher, ConsumerGroup, Publisher, StreamGroup, StreamPublisher, tracing
+from rabbit_chx import ConsumerGroup, Publisher, SharedPublisher, StreamGroup, StreamPublisher, tracing
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
@@ -51,7 +51,7 @@ def test_each_message_has_the_span_of_its_call(
         publisher.publish_many(["k3"] * 5, [b"%d" % row for row in range(5)], properties={"headers": given})
 
     async def publish() -> None:
-        async with AsyncPublisher(vhost_url, "x") as publisher:
+        async with SharedPublisher(vhost_url, "x") as publisher:
             await publisher.publish_many(["k4"], [b"4"])
 
     asyncio.run(publish())

@@ -18,10 +18,10 @@ from oauth_broker import oauth_broker
 from token_issuer import Issuer
 
 from rabbit_chx import (
-    AsyncPublisher,
     Broker,
     ConsumerGroup,
     Publisher,
+    SharedPublisher,
     StreamGroup,
     StreamPublisher,
     StreamReader,
@@ -30,6 +30,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.tokens import Credentials, token_command
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.publishing import Retries
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(180)]
@@ -59,7 +60,8 @@ class Client:
         self.url = broker.url.replace("guest:guest@", "robin@")
         self.api = str(broker.management_url).replace("guest:guest@", "")
         self.streams = f"rabbitmq-stream://robin@127.0.0.1:{broker.stream_port}"
-        self.options: dict[str, Any] = {"credentials": credentials, "reconnect_timeout_s": 8}
+        self.options: dict[str, Any] = {"credentials": credentials}
+        self.retries = Retries(reconnect_timeout_s=8)
         self.is_over = threading.Event()
         self.steps = 0
         self.stepped_at = 0.0
@@ -75,14 +77,16 @@ class Client:
                 self.step()
 
     def publish(self) -> None:
-        with Publisher(self.url, exchange="", **self.options) as publisher:
+        with Publisher(self.url, exchange="", retries=self.retries, **self.options) as publisher:
             while not self.is_over.wait(0.1):
                 publisher.publish_many(["q"], [b"body"])
                 self.step()
 
     def publish_async(self) -> None:
         async def run() -> None:
-            async with AsyncPublisher(self.url, exchange="", **self.options) as publisher:
+            async with SharedPublisher(
+                self.url, exchange="", retries=self.retries, **self.options
+            ) as publisher:
                 while not self.is_over.is_set():
                     await publisher.publish_many(["q"], [b"body"])
                     self.step()
@@ -91,7 +95,7 @@ class Client:
         asyncio.run(run())
 
     def write_stream(self) -> None:
-        with StreamPublisher(self.streams, stream="s", **self.options) as publisher:
+        with StreamPublisher(self.streams, stream="s", reconnect_timeout_s=8, **self.options) as publisher:
             while not self.is_over.wait(0.1):
                 publisher.publish_many(["k"], [b"body"])
                 self.step()

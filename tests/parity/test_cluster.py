@@ -25,7 +25,7 @@ from routes.live import Stage, read_rings
 from routes.scenario import Keys, Scenario, predict, replay
 
 from rabbit_chx.errors import PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, Retries
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.rules import RESTART_SORTS
 from rabbit_chx.testing import RunningBroker
@@ -143,7 +143,7 @@ def fate_of_all(node: RunningBroker, stage: Stage) -> str:
     keys = KEYS.listed()
     url = in_vhost(node, stage.vhost).url
     with (
-        Publisher(url, stage.scenario.name, persistent=False, nack_retries=0) as publisher,
+        Publisher(url, stage.scenario.name, persistent=False, retries=Retries(nack_retries=0)) as publisher,
         pytest.raises(PublishError) as refusal,
     ):
         publisher.publish_many(keys, keys)

@@ -5,7 +5,6 @@ A bug is one patch of the real code. So this shows that the invariants of the si
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -18,11 +17,10 @@ from simulated_scenarios import scenario_of
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.connection.session import OpenConnection, Session
-from rabbit_chx.publishing import AsyncPublisher
-from rabbit_chx.publishing.delivery import Delivery, Poll
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.limits import Patience
 
-_SEEDS = 200
+_SEEDS = 200  # of the rarest: a publisher that does not hear an alarm
 
 
 def ack_before_confirm(publish: Any, session: Session, *given: Any) -> None:
@@ -49,16 +47,6 @@ def reuse_a_tag(adopt: Any, delivery: Delivery, connection: OpenConnection) -> N
     """Give the tags of what was sent again after a reconnect to the next messages, too."""
     adopt(delivery, connection)
     connection.session.ledger.sent = 0
-
-
-async def swallow_a_cancel(do: Any, publisher: AsyncPublisher, step: Any) -> Any:
-    """Wait on where the task is cancelled."""
-    try:
-        return await do(publisher, step)
-    except asyncio.CancelledError:
-        if isinstance(step, Poll):
-            return None
-        raise
 
 
 def ignore_blocked(_: Any, __: Session, ___: Any) -> None:
@@ -134,7 +122,6 @@ BUGS = [
     bug(off_by_one_in_multiple, Ledger, "_answer_through", "lost"),
     bug(drop_a_return, Session, "_on_return", "lost"),
     bug(reuse_a_tag, Delivery, "_adopt", "count"),
-    bug(swallow_a_cancel, AsyncPublisher, "_do", "swallowed"),
     bug(ignore_blocked, Session, "_on_blocked", "gave up"),
     bug(resend_without_counting, Delivery, "_adopt", "uncounted"),
     # Beyond the publisher's classic bugs: each other invariant can fail, too.

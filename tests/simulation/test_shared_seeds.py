@@ -14,7 +14,7 @@ from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import Session
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.shared.outbox import Outbox
-from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
+from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 
 _AT_ONCE = 50
 #: More by `make long WHAT=simulate`.
@@ -96,9 +96,9 @@ def await_each_confirm(_: Any, __: Delivery, connection: Any) -> bool:
     [
         (confirm_what_is_refused, RowLedger, "nack", "lost"),
         (confirm_the_next_one, RowLedger, "ack_each", "lost"),
-        (return_the_oldest, SharedDelivery, "_on_returned", "blamed"),
+        (return_the_oldest, OutboxRows, "_on_returned", "blamed"),
         (drop_the_content, Session, "_on_return", "lost"),
-        (blame_all, SharedDelivery, "_refuse_closing", "blamed"),
+        (blame_all, Delivery, "_refuse_closing", "blamed"),
         (resend_newest_first, Delivery, "_take_back", "out of order"),
         (forget_what_was_sent, Outbox, "take", "blamed"),
         (never_expire, Outbox, "expire", "late"),

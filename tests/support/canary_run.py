@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rabbit_chx import AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
+from rabbit_chx import Broker, ConsumerGroup, Limits, Publisher, Retries, SharedPublisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import aio_pika_arguments, pika_parameters
@@ -40,7 +40,10 @@ type = "quorum"
 arguments = { x-single-active-consumer = true }
 """
 LOG = logging.getLogger("canary_run")
-SHORT: dict[str, Any] = {"max_reconnects": 2, "reconnect_timeout_s": 5, "confirm_timeout_s": 5}
+SHORT: Any = {
+    "limits": Limits(confirm_timeout_s=5),
+    "retries": Retries(max_reconnects=2, reconnect_timeout_s=5),
+}
 ROWS = 50
 
 
@@ -92,7 +95,7 @@ def publish(url: str, exchange: str, **options: Any) -> object:
 
 
 async def publish_async(url: str, exchange: str, **options: Any) -> object:
-    async with AsyncPublisher(url, exchange, **SHORT, **options) as publisher:
+    async with SharedPublisher(url, exchange, **SHORT, **options) as publisher:
         outcome("repr", publisher)
         return await publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
 
@@ -188,7 +191,7 @@ def run(url: str, management: str, ring_via: str) -> None:
     step("topology", partial(topology, url, management))
     senders: dict[str, Callable[..., object]] = {
         "publisher": publish,
-        "async publisher": partial(awaited, publish_async),
+        "shared publisher": partial(awaited, publish_async),
     }
     for name, sender in senders.items():
         step(name, partial(sender, url, "orders"))

@@ -34,7 +34,7 @@ from fire_site import Site, site_on
 from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
-from rabbit_chx import ConsumerGroup, Publisher, StreamGroup
+from rabbit_chx import ConsumerGroup, Limits, Publisher, Retries, StreamGroup
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.consuming.stream_channels import STORE_S
 from rabbit_chx.routing import Release
@@ -100,7 +100,9 @@ class _Numbers(threading.Thread):
 
     def run(self) -> None:
         try:
-            with Publisher(self._urls, EXCHANGE, keep_order=True, blocked_timeout_s=300.0) as publisher:
+            with Publisher(
+                self._urls, EXCHANGE, retries=Retries(keep_order=True), limits=Limits(blocked_timeout_s=300.0)
+            ) as publisher:
                 self._publish(publisher, self._burst)
                 while not self._over.wait(_STEP / self._per_s):
                     self._publish(publisher, _STEP)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from both_publishers import AnyPublisher, Awaited
 from delivery_checker import Attempt
 
 from rabbit_chx.errors import PublishError
-from rabbit_chx.publishing import PublishReport
-from rabbit_chx.publishing.publisher_base import Target
+from rabbit_chx.publishing import Publisher, PublishReport
+from rabbit_chx.publishing.options import Target
 
 _KEYS = 500
 _STEP = 60
@@ -95,7 +93,6 @@ class Run:
 
     def publish(
         self,
-        kind: AnyPublisher,
         url: Target | Sequence[Target],
         exchange: str,
         fault: Callable[[Run], None],
@@ -106,7 +103,6 @@ class Run:
         """Publish all rows, or as many as the publisher takes.
 
         Args:
-            kind: which publisher.
             url: the broker.
             exchange: where to.
             fault: what happens meanwhile, in a thread of its own.
@@ -117,9 +113,8 @@ class Run:
         happening = _Happening(fault, self)
         keys = [key_of(number) for number in range(self.load.rows)]
         try:
-            with kind(url, exchange, progress=self._note, **options) as publisher:
-                bodies: Any = self._awaited(happening) if kind is Awaited else self._paced(happening)
-                self.report = publisher.publish_many(keys, bodies, **(columns or {}))
+            with Publisher(url, exchange, progress=self._note, **options) as publisher:
+                self.report = publisher.publish_many(keys, self._paced(happening), **(columns or {}))
         except PublishError as error:
             self.error, self.report = error, error.report
             _log.exception("publish_many failed")
@@ -134,12 +129,6 @@ class Run:
         for wait_s, numbers in self.load.steps():
             time.sleep(wait_s)
             yield from self._bodies(numbers, happening)
-
-    async def _awaited(self, happening: _Happening) -> AsyncIterator[str]:
-        for wait_s, numbers in self.load.steps():
-            await asyncio.sleep(wait_s)
-            for body in self._bodies(numbers, happening):
-                yield body
 
     def _bodies(self, numbers: range, happening: _Happening) -> Iterator[str]:
         for number in numbers:

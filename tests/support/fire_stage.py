@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from both_publishers import AnyPublisher, Awaited
 from canary import traces_of_canary
 from delivery_checker import History
 from fire_load import Load, Run, key_of
@@ -23,22 +21,8 @@ from row_reader import drained
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
-from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
-
-PATHS: dict[Any, str] = {Publisher: "Publisher", Awaited: "AsyncPublisher"}
-
-
-def both(*, representative: Collection[AnyPublisher] = ()) -> pytest.MarkDecorator:
-    """Run a test with each publisher, as its argument ``kind``; both may be representative."""
-    return pytest.mark.parametrize(
-        "kind",
-        [
-            pytest.param(kind, id=path, marks=[pytest.mark.representative] if kind in representative else [])
-            for kind, path in PATHS.items()
-        ],
-    )
 
 
 @dataclass
@@ -72,7 +56,6 @@ class Stage:
 
     def publish(
         self,
-        kind: AnyPublisher,
         fault: Callable[[Run], None],
         *targets: ConnectionSettings,
         load: Load | None = None,
@@ -82,7 +65,6 @@ class Stage:
         """Publish under a fault.
 
         Args:
-            kind: which publisher.
             fault: what happens.
             targets: where to connect to; nothing for the broker itself.
             load: the rows.
@@ -91,7 +73,7 @@ class Stage:
         """
         run = Run(load or Load())
         with _logged(self.folder):
-            run.publish(kind, list(targets) or self.target(), EXCHANGE, fault, columns=columns, **options)
+            run.publish(list(targets) or self.target(), EXCHANGE, fault, columns=columns, **options)
         self.write_down(run)
         return run
 

@@ -23,7 +23,7 @@ from typing import Any
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx import ConsumerGroup, Publisher, Retries
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage, GroupPace
 from rabbit_chx.consuming.journal import JOURNAL
@@ -80,7 +80,7 @@ class GroupStage:
         """Publish so many messages to each queue, with the next numbers."""
         keys = [queue for _ in range(count) for queue in self.queues]
         bodies = [str(number) for number in range(self._sent, self._sent + count) for _ in self.queues]
-        with Publisher(self.url, "numbers", keep_order=True) as publisher:
+        with Publisher(self.url, "numbers", retries=Retries(keep_order=True)) as publisher:
             publisher.publish_many(keys, bodies)
         self._sent += count
 

@@ -1,6 +1,6 @@
 """A publisher in a process of its own, which can be stopped and continued.
 
-A program as well: it reads from its input which publisher is to publish what and where, says when the fault is due, and at
+A program as well: it reads from its input where to publish, says when the fault is due, and at
 the end what became of the rows.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from both_publishers import BOTH, AnyPublisher
 from fire_load import Load, Run
 
 from rabbit_chx.publishing import PublishReport
@@ -25,12 +24,11 @@ _TIMEOUT_S = 120
 
 
 def publish_in_process(
-    kind: AnyPublisher, url: str, exchange: str, fault: Callable[[subprocess.Popen[str]], None], folder: Path
+    url: str, exchange: str, fault: Callable[[subprocess.Popen[str]], None], folder: Path
 ) -> Run:
     """Publish under a fault of the process.
 
     Args:
-        kind: which publisher.
         url: the broker; it goes to the process by its input, where no list of processes shows it.
         exchange: where to.
         fault: what happens to the process.
@@ -42,7 +40,7 @@ def publish_in_process(
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps([kind.__name__, url, exchange]) + "\n")
+            process.stdin.write(json.dumps([url, exchange]) + "\n")
             process.stdin.flush()
             assert process.stdout.readline() == f"{_DUE}\n", log.read_text()
             fault(process)
@@ -57,10 +55,9 @@ def publish_in_process(
 def main() -> None:
     """Be the process."""
     logging.basicConfig(filename=sys.argv[1], level=logging.DEBUG)
-    name, url, exchange = json.loads(sys.stdin.readline())
+    url, exchange = json.loads(sys.stdin.readline())
     run = Run(Load())
     run.publish(
-        next(publisher for publisher in BOTH if publisher.__name__ == name),
         url,
         exchange,
         lambda _: _say(_DUE),

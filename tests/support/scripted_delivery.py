@@ -13,7 +13,7 @@ from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, Steps, drive
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 
 #: What the broker does in a poll of the delivery.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rabbit_chx import AsyncPublisher, Broker, Topology
+from rabbit_chx import Broker, SharedPublisher, Topology
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.testing import RunningBroker
@@ -83,7 +83,7 @@ async def sharded(inside: RunningBroker, shards: int) -> tuple[str, ...]:
 
 
 async def published(url: str, first: int, count: int) -> None:
-    async with AsyncPublisher(url, "images") as publisher:
+    async with SharedPublisher(url, "images") as publisher:
         bodies = range(first, first + count)
         await publisher.publish_many([f"k{n % 50}" for n in bodies], [b"%d" % n for n in bodies])
 

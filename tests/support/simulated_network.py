@@ -1,11 +1,10 @@
-"""The operating system of a simulated publisher: connections, sockets, an event loop, the clock and the heartbeat thread.
+"""The operating system of a simulated publisher: connections, sockets, the clock and the heartbeat thread.
 
 The modules of the product run unchanged; their imports of the operating system are replaced for the time of a run.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -17,12 +16,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from simulated_scenarios import Fault, Scenario
-from simulated_world import EndlessRunError, World
+from simulated_world import World
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection import asyncio_connection, blocking_connection
+from rabbit_chx.connection import blocking_connection
 from rabbit_chx.connection.failures import lost_connection, unreachable
-from rabbit_chx.publishing import AsyncPublisher, Publisher, publisher, publisher_base
+from rabbit_chx.publishing import Publisher, publisher
 
 if TYPE_CHECKING:  # which imports this module
     from simulated_broker import Broker
@@ -229,7 +228,7 @@ class Memory:
     """Compares what a publisher holds with the bounds of a scenario; `excess` is the first excess."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.publisher: Publisher | AsyncPublisher | None = None
+        self.publisher: Publisher | None = None
         self.excess = ""
         given, program = scenario.publisher, scenario.program
         self._rows = given.get("max_in_flight", _WINDOW)
@@ -272,9 +271,6 @@ class Memory:
 
 _CLOSE = (10 << 16 | 50).to_bytes(4)  # connection.close, behind the frame's head
 _RESET = ConnectionResetError(104, "Connection reset by peer")
-_THREAD_S = 0.5
-_LAST_S = 60.0  # for tasks that are cancelled
-_HIGH_WATER, _LOW_WATER = 65_536, 16_384  # those of asyncio
 
 
 class Network:
@@ -500,132 +496,6 @@ class _Thread:
         return False
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop by the clock of a world, which can open connections to its broker.
-
-    Args:
-        network: the way to the broker.
-    """
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self._network = network
-        self._selector = self
-        self._ready: Any
-
-    def time(self) -> float:
-        """Return the time of the world."""
-        return self._network.world.monotonic()
-
-    def select(self, timeout: float | None) -> list[object]:
-        """Let time pass until a callback is ready."""
-        world = self._network.world
-        until = math.inf if timeout is None else world.now + timeout
-        while not self._ready and world.step(until):
-            pass
-        if timeout is None and not self._ready:
-            raise EndlessRunError("everybody waits for nothing")
-        return []
-
-    def run_in_executor(self, _: object, func: Callable[..., Any], *given: object) -> asyncio.Future[Any]:
-        """Call it later, as a thread would."""
-        future = self.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(func(*given))
-
-        self.call_later(self._network.world.chance.random() * _THREAD_S, finish)
-        return future
-
-    def cancel_all(self) -> None:
-        """End every task of a run that does not end."""
-        self._network.world.ends_at = self._network.world.now + _LAST_S
-        tasks = asyncio.all_tasks(self)
-        for task in tasks:
-            task.cancel()
-        with contextlib.suppress(EndlessRunError):
-            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-
-    def _process_events(self, event_list: list[object]) -> None:
-        pass
-
-    def _write_to_self(self) -> None:
-        pass
-
-    async def create_connection(  # type: ignore[override]  # no more than the product uses
-        self, factory: Callable[[], asyncio.Protocol], *_: object, **__: object
-    ) -> None:
-        """Connect as the real one."""
-        await asyncio.sleep(2 * self._network.scenario.latency_s)
-        line = self._network.attempt()
-        if line is None:
-            await asyncio.Event().wait()
-        else:
-            _AsyncTransport(self, self._network, line, factory())
-
-
-class _AsyncTransport(asyncio.Transport):
-    """A transport of `SimulatedLoop`."""
-
-    def __init__(self, loop: SimulatedLoop, network: Network, line: Line, protocol: asyncio.Protocol) -> None:
-        super().__init__()
-        self._loop = loop
-        self._network = network
-        self._line = line
-        self._protocol = protocol
-        self._buffer = bytearray()
-        self._paused = self._over = False
-        self._counts = True
-        line.down.arrived = self._receive
-        line.client_ended = self._end
-        line.up.taken = self._flush
-        protocol.connection_made(self)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._network.memory.look()
-        if self._over:
-            return
-        if data[7:11] == _CLOSE:
-            self._counts = False
-        self._buffer += data
-        self._flush()
-        if len(self._buffer) > _HIGH_WATER and not self._paused:
-            self._paused = True
-            self._protocol.pause_writing()
-
-    def _flush(self) -> None:
-        size = min(len(self._buffer), self._line.up.room)
-        if size:
-            self._line.up.write(bytes(self._buffer[:size]))
-            del self._buffer[:size]
-        if self._paused and len(self._buffer) <= _LOW_WATER:
-            self._paused = False
-            self._protocol.resume_writing()
-
-    def _receive(self, data: bytes) -> None:
-        self._network.memory.look()
-        if self._counts:
-            self._line.heard += len(data)
-        self._protocol.data_received(data)
-
-    def _end(self, error: OSError | None) -> None:
-        if not self._over:
-            self._over = True
-            self._loop.call_soon(self._protocol.connection_lost, error)
-
-    def get_write_buffer_size(self) -> int:
-        return len(self._buffer)
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return self._line.up if name == "socket" else default
-
-    def abort(self) -> None:
-        self._buffer.clear()
-        self._line.close_by_client()
-        self._end(None)
-
-
 @contextlib.contextmanager
 def simulated(network: Network) -> Iterator[None]:
     """Run the product on a network by its clock, without logs."""
@@ -639,11 +509,8 @@ def simulated(network: Network) -> Iterator[None]:
         (blocking_connection, "time", world),
         (blocking_connection, "threading", threads),
         (blocking_connection, "Transport", lambda *given: SimulatedTransport(network, *given)),
-        (asyncio_connection, "time", world),
-        (asyncio_connection, "bytes_not_taken", lambda pipe: pipe.untaken),
-        (publisher, "time", network),
-        (publisher_base, "time", world),
-        (publisher_base, "random", world.chance),
+        (publisher, "time", SimpleNamespace(sleep=network.sleep, monotonic=world.monotonic)),
+        (publisher, "random", world.chance),
     ]
     originals = [(module, name, getattr(module, name)) for module, name, _ in substitutes]
     logging.disable(logging.CRITICAL)

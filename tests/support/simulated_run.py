@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import traceback
 from collections.abc import Iterator, Sequence
@@ -10,16 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delivery_checker import Attempt, History, Verdict, check
+from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
-from simulated_network import Network, SimulatedLoop, simulated
+from simulated_network import Network, simulated
 from simulated_scenarios import Program, Scenario
 from simulated_world import EndlessRunError, World
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import ConnectionLostError, PublishError, RabbitChxError
-from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.publishing.delivery import RowBatch, Steps
+from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing.delivery import Steps
 from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.publish_report import PublishReport, Tally
 
 _CONFIRM_TIMEOUT_S, _BLOCKED_TIMEOUT_S, _RECONNECT_TIMEOUT_S = 60.0, 300.0, 120.0  # the defaults
@@ -177,8 +178,6 @@ def _wrong(
     if network.memory.excess:
         yield "memory", network.memory.excess
     yield from (("count", words) for words in _miscounts(report, broker, network, log, answers))
-    if log.swallowed:
-        yield "swallowed", f"{log.swallowed} cancelled calls did not end"
     if scenario.must_complete:
         yield from _incomplete(outcome, broker, log)
 
@@ -222,8 +221,7 @@ def _miscounts(
     stored = answers.acks
     if report.confirmed > stored:
         yield f"the publisher has heard {stored} confirms: {report}"
-    is_exact = network.scenario.program.path == "Publisher" and not broker.returned and not log.left_out
-    if is_exact and report.confirmed != stored:
+    if not broker.returned and not log.left_out and report.confirmed != stored:
         yield f"the publisher has heard {stored} confirms, and not one return: {report}"
     if report.returned > broker.returned:
         yield f"the broker returned {broker.returned}: {report}"
@@ -251,8 +249,7 @@ class Log:
         closed: those of them that it blames for a close by the broker.
         reports: the last report of each stretch, from one flush or error to the next.
         errors: the errors of calls.
-        left_out: whether a call was cancelled, interrupted or objected to, so that not all of its rows were handed over.
-        swallowed: cancelled calls that did not end by it.
+        left_out: whether a call was interrupted or objected to, so that not all of its rows were handed over.
         connecting: whether the first connection was never there.
     """
 
@@ -263,7 +260,6 @@ class Log:
     reports: list[PublishReport] = field(default_factory=list)
     errors: list[RabbitChxError] = field(default_factory=list)
     left_out: bool = False
-    swallowed: int = 0
     connecting: bool = True
 
 
@@ -287,7 +283,7 @@ def _arguments(network: Network) -> dict[str, Any]:
         "exchange": "x",
         "progress": _Progress(scenario.program.objections),
         "ring": (lambda: RING) if scenario.publisher.get("routing") == "client" else None,
-        **scenario.publisher,
+        **grouped(scenario.publisher),
     }
 
 
@@ -302,7 +298,7 @@ def _columns(program: Program, ids: Sequence[int]) -> dict[str, Any]:
     return columns
 
 
-def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) -> None:
+def _observe(publisher: Publisher, network: Network, log: Log) -> None:
     """Keep every final report and all accepted rows, and watch the memory."""
     log.connecting = False
     network.memory.publisher = publisher
@@ -333,7 +329,7 @@ def _observe(publisher: Publisher | AsyncPublisher, network: Network, log: Log) 
     delivery.finish, delivery.submit = finished, watched  # type: ignore[method-assign]
 
 
-def _take_leave(publisher: Publisher | AsyncPublisher, log: Log) -> None:
+def _take_leave(publisher: Publisher, log: Log) -> None:
     """Log the rows that are open at the end."""
     log.reports.append(publisher.report)
     delivery = publisher._delivery
@@ -354,25 +350,12 @@ def publish(network: Network, log: Log) -> None:
     cuts = sorted(network.world.chance.randint(0, program.rows) for _ in range(program.calls - 1))
     calls = [range(*pair) for pair in zip([0, *cuts], [*cuts, program.rows], strict=True)]
     try:
-        if program.path == "Publisher":
-            _publish(network, log, calls)
-            return
-        loop = SimulatedLoop(network)
-        try:
-            loop.run_until_complete(_publish_async(network, log, calls))
-        except EndlessRunError:
-            loop.cancel_all()
-            raise
-        finally:
-            loop.close()
+        _publish(network, log, calls)
     except BaseException:
         # A publisher warns if it is collected without having been closed, and here the run was ended, not its program.
         if network.memory.publisher is not None:
             network.memory.publisher._delivery.failure = ConnectionLostError("the run was ended")
         raise
-
-
-# -- blocking
 
 
 def _publish(network: Network, log: Log, calls: list[range]) -> None:
@@ -423,65 +406,3 @@ def _flushed(publisher: Publisher, log: Log) -> bool:
     except ObjectionError:
         return False
     return True
-
-
-# -- asyncio
-
-
-async def _publish_async(network: Network, log: Log, calls: list[range]) -> None:
-    program = network.scenario.program
-    publisher = AsyncPublisher(**_arguments(network))
-    try:
-        await publisher.__aenter__()
-    except RabbitChxError:
-        return
-    _observe(publisher, network, log)
-    await asyncio.gather(*(_task(publisher, network, log, calls, task) for task in range(program.tasks)))
-    flushed = False
-    while not flushed:
-        try:
-            await publisher.flush()
-        except PublishError as cause:
-            log.errors.append(cause)
-        except ObjectionError:
-            continue
-        flushed = True
-    _take_leave(publisher, log)
-    await publisher.close()
-
-
-async def _task(publisher: AsyncPublisher, network: Network, log: Log, calls: list[range], task: int) -> None:
-    program, chance = network.scenario.program, network.world.chance
-    for number, call in enumerate(calls):
-        await asyncio.sleep(chance.expovariate(1) * program.idle_s)
-        ids = [id_ for id_ in call if id_ % program.tasks == task]
-        log.handed_over += ids
-        columns = _columns(program, ids)
-        doing = publisher.publish_many if chance.random() < 0.3 else publisher.send
-        running = asyncio.create_task(doing(**columns))
-        if program.cancel_every and number % program.cancel_every == program.cancel_every - 1:
-            await _cancel(running, network, log)
-        try:
-            await running
-        except PublishError as cause:
-            log.errors.append(cause)
-            if publisher._delivery.failure is not None:
-                return
-        except ObjectionError:
-            log.left_out = True
-        except asyncio.CancelledError:
-            log.left_out = True
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                raise
-
-
-async def _cancel(running: asyncio.Task[Any], network: Network, log: Log) -> None:
-    """Cancel a call after a while; it ends at once."""
-    chance = network.world.chance
-    await asyncio.sleep(chance.random() * chance.choice((4 * network.scenario.confirm_s, 3.0)))
-    if running.cancel():
-        asked = network.world.now
-        await asyncio.wait([running])
-        if network.world.now - asked > 1 or not (running.cancelled() or running.exception()):
-            log.swallowed += 1

@@ -87,21 +87,18 @@ class Program:
     """The program that publishes.
 
     Attributes:
-        path: the publisher that it uses.
         rows: rows that it hands over.
         calls: in how many calls.
-        tasks: how many tasks of asyncio share the publisher.
+        tasks: how many of them share a `SharedPublisher`.
         body: the most bytes of a body.
         keys: how many keys there are.
         idle_s: seconds that it is elsewhere between two calls, on average.
         columns: whether each row has properties and an exchange of its own.
-        cancel_every: of so many calls one is cancelled on its way; 0 is none.
         interrupt_at: seconds after the start at which Ctrl-C comes; None for never.
         objections: of so many calls of `progress` one raises; 0 is none.
         unroutable: how many of the keys have no queue.
     """
 
-    path: Literal["Publisher", "AsyncPublisher"] = "Publisher"
     rows: int = 200
     calls: int = 10
     tasks: int = 1
@@ -109,7 +106,6 @@ class Program:
     keys: int = 10
     idle_s: float = 0.0
     columns: bool = False
-    cancel_every: int = 0
     interrupt_at: float | None = None
     objections: int = 0
     unroutable: int = 0
@@ -284,9 +280,7 @@ class _Drawing:
 
     def _program(self) -> Program:
         chance, pick, rows = self._chance, self._chance.choice, self._rows
-        path = "AsyncPublisher" if chance.random() < 0.25 else "Publisher"
         program = Program(
-            path=path,  # type: ignore[arg-type]
             rows=rows,
             calls=chance.randint(1, 12),
             body=pick((16, 60, 60, 300, 2000, 10_000) if rows < 300 else (16, 60, 60, 300)),
@@ -296,8 +290,6 @@ class _Drawing:
             objections=pick((0, 0, 0, 0, 3)),
             unroutable=0 if self._must_complete else pick((0, 0, 0, 1)),
         )
-        if path == "AsyncPublisher":
-            return replace(program, tasks=pick((1, 1, 3)), cancel_every=pick((0, 0, 2, 3)))
         if not self._must_complete and chance.random() < 0.1:
             return replace(program, interrupt_at=chance.expovariate(1.0))
         return program
@@ -423,7 +415,7 @@ class _Drawing:
         kind: Any = chance.choice(kinds)
         self._stalls += kind in ("frozen", "alarm")
         seconds = (
-            min(chance.expovariate(0.05), 90.0) if kind == "alarm" else min(chance.expovariate(0.2), 40.0)
+            min(chance.expovariate(0.02), 240.0) if kind == "alarm" else min(chance.expovariate(0.2), 40.0)
         )
         return Fault(kind, at=at, seconds=seconds)
 

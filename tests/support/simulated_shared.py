@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from delivery_checker import Attempt, History, Verdict, check
+from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, SimulatedWaker, simulated
 from simulated_run import bound_s
@@ -98,9 +99,7 @@ def shared_scenario(seed: int, fewest: int = 20, most: int = 400) -> Scenario:
     given = {name: value for name, value in scenario.publisher.items() if name not in _NOT_SHARED}
     given["nack_retries"] = chance.choice((0, 0, 3))
     given["linger_s"] = chance.choice((0.0, 0.0, 0.01))
-    program = replace(
-        scenario.program, path="Publisher", tasks=chance.choice((1, 3, 8)), interrupt_at=None, objections=0
-    )
+    program = replace(scenario.program, tasks=chance.choice((1, 3, 8)), interrupt_at=None, objections=0)
     return replace(scenario, program=program, publisher=given)
 
 
@@ -121,7 +120,7 @@ def simulate_shared(scenario: Scenario) -> Course:
                 "x",
                 ring=RING if scenario.publisher.get("routing") == "client" else None,
                 block_s=0.0,
-                **scenario.publisher,
+                **grouped(scenario.publisher),
             )
             _Threads(publisher, network, course).start()
             publisher._worker.run()

@@ -1,10 +1,12 @@
-"""The publisher that threads and event loops share: one connection, which a thread of its own serves.
+"""The publisher that threads and event loops share: a connection for single messages, and one for bulk, each with a thread of its own.
 
-*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `SharedDelivery` over a
+*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `Delivery` over a
 blocking connection. The worker does not refer to the publisher, so that a publisher that nobody closes is collected.
 
 *Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
 without messages with pauses between its attempts, so that `healthy` recovers by itself.
+
+*Bulk.* `_Bulk` calls a `Publisher` in another thread. It opens it for the first call, keeps it, and replaces it after an error.
 
 *Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import logging
 import os
 import random
@@ -21,16 +24,15 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rabbit_chx.checks import check_seconds
 from rabbit_chx.connection.blocking_connection import Connection, Waker
-from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import (
     BufferFullError,
     ConnectionLostError,
@@ -40,14 +42,16 @@ from rabbit_chx.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from rabbit_chx.publishing.batches import named_columns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
-from rabbit_chx.publishing.delivery import Close, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.publisher_base import Arguments, GivenRing, Target
+from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions, documented, options_of, takes
+from rabbit_chx.publishing.publish_report import PublishReport
+from rabbit_chx.publishing.publisher import Publisher
+from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
-from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
+from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.retry import Backoff
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
@@ -65,39 +69,18 @@ _LONGEST_PAUSE_S = 1.0
 _IDLE_PAUSES = Backoff(1.0, 30.0)
 
 
-class SharedPublisher(Arguments):
-    """Publishes single messages for any number of threads and event loops, over one connection that a thread of its own serves.
+@documented(SharedOptions)
+class SharedPublisher(PublisherBase):
+    """Publishes for any number of threads and event loops: single messages over one connection, which a thread of its own serves.
 
     Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
     written next, together. The messages of one thread, or of one event loop, are sent in the order of their submission. Delivery is at least
-    once, as of `Publisher`.
+    once, as of `Publisher`. Many rows at once are faster with `publish_many`, which has a connection of its own.
 
     The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
     replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
     ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
-    counts the rest. In a forked process, `submit` and `publish` raise InputError. A publisher cannot be pickled.
-
-    Args:
-        url: the broker's AMQP URI, or settings. Several are tried in order, beginning with the next one after each loss.
-        exchange: the exchange of messages without their own; it must exist.
-        routing: as of `Publisher`.
-        ring: as of `Publisher`; a function is called by the constructor, which then waits for it, and by `close`.
-        max_in_flight: the most messages without an outcome.
-        max_in_flight_bytes: the same in bytes. A single larger message is taken on alone.
-        block_s: seconds for which `submit` and `publish` wait for room; then they raise BufferFullError.
-        linger_s: seconds for which a message may wait for others, so that more are written together.
-        mandatory: as of `Publisher`; without it, unroutable messages are lost without notice.
-        persistent: as of `Publisher`.
-        content_type: as of `Publisher`.
-        properties: as of `Publisher`.
-        confirm_timeout_s: as of `Publisher`. Each message has its outcome within ``reconnect_timeout_s + confirm_timeout_s +
-            blocked_timeout_s``.
-        blocked_timeout_s: as of `Publisher`.
-        reconnect_timeout_s: seconds of an outage after which the open messages get an error. The first connection is retried as long.
-        nack_retries: how often a refused message is sent again. Later messages then overtake it.
-        backoff_s: as of `Publisher`.
-        connection_name: as of `Publisher`.
-        credentials: as of `Publisher`.
+    counts the rest. A call of `publish_many` that runs then is finished first. In a forked process, a call that publishes raises InputError. A publisher cannot be pickled.
 
     Attributes:
         exchange: the exchange's name.
@@ -110,80 +93,43 @@ class SharedPublisher(Arguments):
         publisher = SharedPublisher("amqp://localhost", exchange="orders")
         publisher.submit("customer-42", body).result()  # in any thread
         await publisher.publish("customer-42", body)  # in any event loop
+        report = await publisher.publish_many(keys, bodies)
         publisher.close()
     """
 
-    def __init__(
-        self,
-        url: Target | Sequence[Target],
-        exchange: str,
-        *,
-        routing: Literal["exchange", "client"] = "exchange",
-        ring: GivenRing | Callable[[], GivenRing] | None = None,
-        max_in_flight: int = Limits.max_in_flight,
-        max_in_flight_bytes: int = Limits.max_in_flight_bytes,
-        block_s: float = 10.0,
-        linger_s: float = 0.0,
-        mandatory: bool = True,
-        persistent: bool = True,
-        content_type: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        confirm_timeout_s: float = Limits.confirm_timeout_s,
-        blocked_timeout_s: float = Limits.blocked_timeout_s,
-        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
-        nack_retries: int = 0,
-        backoff_s: float = Retries.backoff_s,
-        connection_name: str | None = None,
-        credentials: Credentials | None = None,
-    ) -> None:
-        try:
-            super().__init__(
-                url,
-                exchange,
-                routing=routing,
-                ring=ring,
-                max_in_flight=max_in_flight,
-                max_in_flight_bytes=max_in_flight_bytes,
-                mandatory=mandatory,
-                persistent=persistent,
-                content_type=content_type,
-                properties=properties,
-                confirm_timeout_s=confirm_timeout_s,
-                blocked_timeout_s=blocked_timeout_s,
-                # After a close over a message there is another connection in any case.
-                reconnect_timeout_s=reconnect_timeout_s or sys.float_info.min,
-                retry_first_connection=True,
-                nack_retries=nack_retries,
-                backoff_s=backoff_s,
-                connection_name=connection_name,
-                credentials=credentials,
-            )
-        finally:
-            del url  # a traceback with local variables must not show the password
-        check_seconds("block_s", block_s)
-        check_seconds("linger_s", linger_s)
+    @takes(SharedOptions)
+    def __init__(self, options: SharedOptions) -> None:
+        super().__init__(options)
+        limits, retries = options.limits, _shared_retries(options.retries)
         if self._read_ring is not None:
             self._take(self._read_ring())
-        self._block_s = block_s
+        self._block_s = options.block_s
         self._constant = self._defaults.properties.constant
-        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else exchange.encode()
-        longest_s = reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s
-        self._outbox = Outbox(max_in_flight, max_in_flight_bytes, longest_s, time.monotonic)
-        make = partial(SharedDelivery, self._outbox, self._defaults.batch_rows, linger_s)
+        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else self.exchange.encode()
+        longest_s = options.retries.reconnect_timeout_s + limits.confirm_timeout_s + limits.blocked_timeout_s
+        self._outbox = Outbox(limits.max_in_flight, limits.max_in_flight_bytes, longest_s, time.monotonic)
         self._worker = _Worker(
             self._owner.name,
             self._outbox,
+            partial(OutboxRows, self._outbox, self._defaults.batch_rows, options.linger_s),
             partial(
-                make,
+                Delivery,
                 self._targets,
                 self._encoder_for,
-                self._limits,
+                limits,
                 clock=time.monotonic,
                 chance=random.random,
-                exchange=exchange,
+                exchange=self.exchange,
             ),
-            self._retries,
+            retries,
         )
+        bulk = {name: getattr(options, name) for name in options_of(CommonOptions)} | {
+            "url": self._targets,  # with name and credentials
+            "connection_name": None,
+            "credentials": None,
+            "retries": retries,
+        }
+        self._bulk = _Bulk(self._owner.name, partial(Publisher, **bulk))
         _WORKERS.add(self._worker)
         self._worker.thread.start()
 
@@ -282,6 +228,34 @@ class SharedPublisher(Arguments):
                 timer.cancel()
                 self._withdraw(message)
 
+    async def publish_many(
+        self,
+        keys: Column,
+        bodies: Column,
+        *,
+        properties: PropertyColumns | None = None,
+        exchanges: Iterable[str | None] | None = None,
+    ) -> PublishReport:
+        """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`, and wait until every row is answered.
+
+        A `Publisher` with the arguments of this one sends them, in a thread and over a connection of its own; an iterator is read in that
+        thread. Calls take turns, and each has the report and the error of its own rows. `stats` does not count them. Between these rows
+        and messages of `submit` and `publish` there is no order.
+
+        A cancelled call does not stop its rows, unless it still waits for its turn: those that follow are sent, too.
+
+        Returns:
+            The counts of these rows.
+
+        Raises:
+            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
+            UnreachableError: there was no connection in time. Nothing was sent.
+            BrokerRefusedError: the broker refuses user, password or vhost. Nothing was sent.
+            InputError: the publisher is closed, or belongs to another process.
+        """
+        self._owner.check()
+        return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
+
     def _rows(
         self,
         key: str | bytes,
@@ -354,10 +328,10 @@ class SharedPublisher(Arguments):
         return self._worker.stats()
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Wait until every message has its outcome, for at most `timeout_s` seconds, and close the connection.
+        """Wait until every message has its outcome, for at most `timeout_s` seconds, and close the connections.
 
-        Messages without an outcome then get an UnknownOutcomeError, or a ConnectionLostError if they were not sent. Later calls of `submit`
-        raise InputError. In a forked process it does nothing.
+        Messages without an outcome then get an UnknownOutcomeError, or a ConnectionLostError if they were not sent; a call of
+        `publish_many` gets a PublishError. Later calls raise InputError. In a forked process it does nothing.
 
         Raises:
             MismatchError: with ``routing="client"`` and a function for the ring, the ring has changed.
@@ -366,7 +340,9 @@ class SharedPublisher(Arguments):
         if not self._owner.is_this_process:
             return
         is_first = self._outbox.closed is None
+        deadline = time.monotonic() + timeout_s
         self._worker.close(timeout_s)
+        self._bulk.close(max(0.0, deadline - time.monotonic()))
         if is_first and self._read_ring is not None and self._defaults.routing is not None:
             problem = self._defaults.routing.compare(self._read_ring())
             if problem is not None:
@@ -387,7 +363,7 @@ class SharedPublisher(Arguments):
 
     def __repr__(self) -> str:
         if not hasattr(self, "_worker"):  # an argument was refused
-            return f"<{type(self).__name__} exchange={self.exchange!r}: not opened>"
+            return f"<{type(self).__name__}: not opened>"
         state = "closed" if self._outbox.closed else f"{self._outbox.open} messages are open"
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._targets[0].masked_url}: {state}>"
 
@@ -416,6 +392,14 @@ class _Outcome(Future[None]):
                 "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
                 "own, or add a callback to the other future"
             )
+
+
+def _shared_retries(given: Retries) -> Retries:
+    """Return the retries of each delivery. After a close over a message there is another connection in any case."""
+    retries = replace(given, retry_first_connection=True, nack_retries=given.nack_retries or 0)
+    if given.reconnects:
+        return retries
+    return replace(retries, reconnect_timeout_s=sys.float_info.min, max_reconnects=None)
 
 
 def _without_number(cause: InputError) -> InputError:
@@ -447,22 +431,29 @@ class _Worker:
     Args:
         name: the publisher, for logs and errors.
         outbox: the messages.
+        rows: makes the rows of a delivery.
         delivery: makes a delivery.
         retries: those of a delivery for messages.
     """
 
     def __init__(
-        self, name: str, outbox: Outbox, delivery: Callable[[Retries], SharedDelivery], retries: Retries
+        self,
+        name: str,
+        outbox: Outbox,
+        rows: Callable[[], OutboxRows],
+        delivery: Callable[..., Delivery],
+        retries: Retries,
     ) -> None:
         self.name = name
         self.outbox = outbox
         self.process = os.getpid()
         self.is_ready = False
-        self._delivery_for = delivery
+        self._make_rows = rows
+        self._make_delivery = delivery
         self._retries = retries
         self._waker = Waker()
         self._connection: Connection | None = None
-        self._delivery: SharedDelivery | None = None
+        self._delivery: Delivery | None = None
         self._republished = self._reconnects = 0  # of deliveries that have ended
         self._connections = 0
         self._aborted = threading.Event()
@@ -549,11 +540,12 @@ class _Worker:
     def _deliver(self, *, has_messages: bool, is_repeated: bool) -> bool:
         """Deliver until it fails or nothing is left; return whether it has connected."""
         retries = self._retries if has_messages else replace(self._retries, retry_first_connection=False)
-        delivery = self._delivery = self._delivery_for(retries)
+        rows = self._make_rows()
+        delivery = self._delivery = self._make_delivery(retries, outcomes=rows)
         try:
             drive(delivery.connect(), self._do)
             self.is_ready = True
-            drive(delivery.serve(), self._do)
+            drive(delivery.serve(rows), self._do)
         except _AbortedError:
             raise
         except RabbitChxError as cause:
@@ -610,6 +602,71 @@ class _Worker:
     def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+
+class _Bulk:
+    """Runs the calls of `publish_many`, one after the other, in a thread of its own.
+
+    Args:
+        name: the publisher, for errors.
+        make: opens a publisher; its argument is the function for the progress.
+    """
+
+    def __init__(self, name: str, make: Callable[..., Publisher]) -> None:
+        self._name = name
+        self._make = make
+        self._publisher: Publisher | None = None  # as long as it works
+        self._thread = ThreadPoolExecutor(1, "rabbit_chx bulk publisher")
+        self._is_closed = False
+        self._given_up: ConnectionLostError | None = None  # for the call that runs
+
+    def call(self, *columns: Any) -> Future[PublishReport]:
+        """Begin a call; it is cancelled only before its turn. A span of the caller is that of its rows."""
+        try:
+            return self._thread.submit(contextvars.copy_context().run, self._publish, *columns)
+        except RuntimeError as cause:
+            raise InputError(
+                f"{self._name} is closed, or has no thread ({cause}): open another one"
+            ) from None
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for the calls, for a limited time, and close the connection; then the calls end with an error at their next step."""
+        try:
+            ended = self._thread.submit(self._end)
+        except RuntimeError:  # closed before
+            return
+        self._thread.shutdown(wait=False)
+        try:
+            ended.result(min(timeout_s, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            self._given_up = ConnectionLostError(f"{self._name} was closed before all rows were answered")
+            self._is_closed = True
+
+    def _publish(
+        self,
+        keys: Column,
+        bodies: Column,
+        properties: PropertyColumns | None,
+        exchanges: Iterable[str | None] | None,
+    ) -> PublishReport:
+        if self._is_closed:
+            raise InputError(f"{self._name} is closed: open another one")
+        publisher = self._publisher = self._publisher or self._make(progress=self._look)
+        try:
+            return publisher.publish_many(keys, bodies, properties=properties, exchanges=exchanges)
+        except BaseException:  # the next call has another connection
+            self._end()
+            raise
+
+    def _look(self, _report: PublishReport) -> None:
+        given_up, self._given_up = self._given_up, None
+        if given_up is not None:
+            raise given_up
+
+    def _end(self) -> None:
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()
 
 
 def _failed(cause: RabbitChxError) -> ErrorFor:

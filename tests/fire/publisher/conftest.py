@@ -1,4 +1,4 @@
-"""Fixtures of the faults that happen to both publishers."""
+"""Fixtures of the faults that happen to a publisher."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from both_publishers import AnyPublisher
 from delivery_checker import Verdict
 from fire_load import Run
-from fire_stage import PATHS, Stage, fire_stage
+from fire_stage import Stage, fire_stage
 from tcp_proxy import Proxy
 
 from rabbit_chx.testing import RunningBroker
@@ -38,7 +37,7 @@ def way(vhost: RunningBroker) -> Iterator[Callable[..., Proxy]]:
 
 
 @pytest.fixture
-def kept(stage: Stage, kind: AnyPublisher, record: Callable[..., Verdict]) -> Callable[..., Verdict]:
+def kept(stage: Stage, record: Callable[..., Verdict]) -> Callable[..., Verdict]:
     """Checks what a run promised, and records it: ``kept(run, fault=..., promise=...)``."""
 
     def check(run: Run, *, fault: str, promise: str, outcome: str = "complete", **history: Any) -> Verdict:
@@ -48,7 +47,7 @@ def kept(stage: Stage, kind: AnyPublisher, record: Callable[..., Verdict]) -> Ca
         found = stage.history(run, **history)
         return record(
             found,
-            path=PATHS[kind],
+            path="Publisher",
             fault=fault,
             promise=promise,
             recover_s=run.recover_s if run.error is None else None,

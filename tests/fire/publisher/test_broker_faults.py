@@ -9,16 +9,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from both_publishers import AnyPublisher
 from broker_alarms import disk_alarm, memory_alarm
 from canary import CANARY
 from delivery_checker import Verdict
 from fire_load import Load, Run
-from fire_stage import Stage, both
+from fire_stage import Stage
 from tcp_proxy import Proxy
 
 from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Limits
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 
@@ -26,24 +25,24 @@ GOES_ON = "Every row is confirmed, over a new connection."
 WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
 
 
-@both(representative=(Publisher,))
-def test_killed_and_started(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+@pytest.mark.representative
+def test_killed_and_started(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def kill(_: Run) -> None:
         stage.broker.kill()
         time.sleep(1)
         stage.broker.start()
         stage.read_ring()  # where the store is Mnesia, its order may be another one
 
-    run = stage.publish(kind, kill, load=Load(rows=15_000, fault_at=3_000))
+    run = stage.publish(kill, load=Load(rows=15_000, fault_at=3_000))
     kept(run, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
     assert run.report.reconnects >= 1
 
 
 @pytest.mark.parametrize("fault", ["missing exchange", "user id of another"])
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
-@both(representative=(Publisher,))
+@pytest.mark.representative
 def test_rows_that_close_their_channel(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict], fault: str, *, killed: bool
+    stage: Stage, kept: Callable[..., Verdict], fault: str, *, killed: bool
 ) -> None:
     load = Load(rows=15_000, fault_at=3_000)
     poison = {2_900, 3_100, 9_000}
@@ -61,7 +60,7 @@ def test_rows_that_close_their_channel(
     columns: dict[str, Any] = {"exchanges": only_in_them("gone")}
     if fault == "user id of another":
         columns = {"properties": {"user_id": only_in_them("nobody")}}
-    run = stage.publish(kind, kill, load=load, columns=columns)
+    run = stage.publish(kill, load=load, columns=columns)
     verdict = kept(
         run,
         fault=f"rows that close their channel ({fault}){', and broker killed' if killed else ''}",
@@ -74,63 +73,57 @@ def test_rows_that_close_their_channel(
     assert run.report.confirmed == verdict.ok == load.rows - len(poison)
 
 
-@both()
-def test_restarted_in_good_order(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_restarted_in_good_order(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def restart(_: Run) -> None:
         stage.broker.restart()
         stage.read_ring()
 
-    run = stage.publish(kind, restart)
+    run = stage.publish(restart)
     kept(run, fault="broker restarted in good order", promise=GOES_ON)
     assert run.report.reconnects >= 1
 
 
-@both()
-def test_frozen_for_longer_than_the_heartbeat(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_frozen_for_longer_than_the_heartbeat(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def freeze(_: Run) -> None:
         with stage.broker.paused():
             time.sleep(8)
 
-    run = stage.publish(kind, freeze, stage.target(heartbeat_s=2, connection_timeout_s=3))
+    run = stage.publish(freeze, stage.target(heartbeat_s=2, connection_timeout_s=3))
     kept(run, fault="broker frozen (SIGSTOP) for 8 s, heartbeat 2 s", promise=GOES_ON)
     assert run.report.reconnects >= 1
 
 
-@both(representative=(Publisher,))
-def test_a_memory_alarm(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+@pytest.mark.representative
+def test_a_memory_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(_: Run) -> None:
         with memory_alarm(stage.broker):
             time.sleep(3)
 
-    run = stage.publish(kind, raise_alarm, load=Load(rows=12_000, fault_at=3_000))
+    run = stage.publish(raise_alarm, load=Load(rows=12_000, fault_at=3_000))
     kept(run, fault="memory alarm for 3 s", promise=WAITS)
     assert run.report.blocked_seconds > 1
     assert run.report.reconnects == 0
 
 
-@both()
-def test_a_disk_alarm(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_disk_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(_: Run) -> None:
         with disk_alarm(stage.broker):
             time.sleep(3)
 
-    run = stage.publish(kind, raise_alarm, load=Load(rows=12_000, fault_at=3_000))
+    run = stage.publish(raise_alarm, load=Load(rows=12_000, fault_at=3_000))
     kept(run, fault="disk alarm for 3 s", promise=WAITS)
     assert run.report.blocked_seconds > 1
     assert run.report.reconnects == 0
 
 
-@both()
-def test_an_alarm_that_takes_too_long(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_an_alarm_that_takes_too_long(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(run: Run) -> None:
         with memory_alarm(stage.broker):
             deadline = time.monotonic() + 30
             while not run.over and time.monotonic() < deadline:
                 time.sleep(0.1)
 
-    run = stage.publish(kind, raise_alarm, blocked_timeout_s=2.0)
+    run = stage.publish(raise_alarm, limits=Limits(blocked_timeout_s=2.0))
     assert re.search(r"blocked publishers \(.*memory.*\) for 2 s", str(run.error))
     assert isinstance(run.error, PublishError)
     assert isinstance(run.error.__cause__, BrokerTimeoutError)
@@ -142,10 +135,7 @@ def test_an_alarm_that_takes_too_long(kind: AnyPublisher, stage: Stage, kept: Ca
     )
 
 
-@both()
-def test_connections_closed_by_an_operator(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_connections_closed_by_an_operator(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def close_again_and_again(run: Run) -> None:
         closed: set[str] = set()
         while len(closed) < 3 and not run.over:
@@ -155,17 +145,16 @@ def test_connections_closed_by_an_operator(
                     closed.add(connection["name"])
             time.sleep(0.3)
 
-    run = stage.publish(kind, close_again_and_again, load=Load(rows=48_000, fault_at=3_000))
+    run = stage.publish(close_again_and_again, load=Load(rows=48_000, fault_at=3_000))
     kept(run, fault="all connections closed by the management API, three times", promise=GOES_ON)
     assert run.report.reconnects >= 2
 
 
-@both()
-def test_the_user_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_the_user_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def delete(_: Run) -> None:
         stage.site.management.request("DELETE", "users", stage.site.user)
 
-    run = stage.publish(kind, delete)
+    run = stage.publish(delete)
     stage.site.management.request("PUT", "users", stage.site.user, body={"password": CANARY, "tags": ""})
     assert "403 ACCESS_REFUSED" in str(run.error)
     kept(
@@ -176,9 +165,8 @@ def test_the_user_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..
     )
 
 
-@both()
 def test_a_user_who_has_all_the_connections_allowed(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     """The broker counts the lost connection as open until its heartbeats are missed."""
     way_in = way()
@@ -187,7 +175,7 @@ def test_a_user_who_has_all_the_connections_allowed(
     def lose(_: Run) -> None:
         way_in.abandon()
 
-    run = stage.publish(kind, lose, stage.target(way_in.port, heartbeat_s=3))
+    run = stage.publish(lose, stage.target(way_in.port, heartbeat_s=3))
     kept(
         run,
         fault="line lost and not noticed by the broker, whose user may have one connection only",

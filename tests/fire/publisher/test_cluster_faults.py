@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from both_publishers import AnyPublisher
 from cluster import RunningCluster
 from delivery_checker import Verdict
 from fire_load import Load, Run
-from fire_stage import PATHS, Stage, both, fire_stage
+from fire_stage import Stage, fire_stage
 from three_nodes import (
     LEADER_CUT_OFF,
     LEADER_KILLED,
@@ -102,9 +101,8 @@ def record(record_on: Callable[[str], Any], chx_cluster: RunningCluster) -> Call
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@both()
 def test_nodes_go_and_come(
-    kind: AnyPublisher, case: Case, stage: Stage, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+    case: Case, stage: Stage, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     fault, load = case.fault, LastingLoad()
     nodes = ThreeNodes(chx_cluster, stage.site.vhost)
@@ -120,7 +118,7 @@ def test_nodes_go_and_come(
         finally:
             load.over.set()
 
-    run = stage.publish(kind, happen, *targets, load=load)
+    run = stage.publish(happen, *targets, load=load)
     assert run.error is None
     assert run.report.confirmed == run.report.rows == load.rows
     assert run.recover_s is not None, (
@@ -128,7 +126,7 @@ def test_nodes_go_and_come(
     )
     record(
         stage.history(run, ordered=not run.report.retried),
-        path=f"{PATHS[kind]}, three nodes",
+        path="Publisher, three nodes",
         fault=f"{fault.words}; connected {case.place}",
         promise=ON_ANOTHER_NODE if case.reconnects else ON_THE_SAME,
         recover_s=run.recover_s,

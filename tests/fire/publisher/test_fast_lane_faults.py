@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from both_publishers import AnyPublisher
 from delivery_checker import Verdict
 from fire_load import Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
-from fire_stage import Stage, both
+from fire_stage import Stage
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 
@@ -20,12 +19,11 @@ LANE = 'routing="client": '
 
 
 @pytest.fixture(name="publish")
-def publish_by_client(stage: Stage, kind: AnyPublisher) -> Callable[..., Run]:
+def publish_by_client(stage: Stage) -> Callable[..., Run]:
     """Publishes with the ring as it was read before the first row and after the last."""
-    return partial(stage.publish, kind, routing="client", ring=stage.ring_now)
+    return partial(stage.publish, routing="client", ring=stage.ring_now)
 
 
-@both()
 def test_killed_and_started(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
     def kill(_: Run) -> None:
         stage.broker.kill()
@@ -44,7 +42,6 @@ def test_killed_and_started(stage: Stage, publish: Callable[..., Run], kept: Cal
     assert run.report.reconnects >= 1
 
 
-@both()
 def test_a_binding_is_removed(
     stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
 ) -> None:
@@ -63,7 +60,6 @@ def test_a_binding_is_removed(
     )
 
 
-@both()
 def test_a_queue_is_deleted(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
     handed: list[int] = []
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 import trustme
-from both_publishers import AnyPublisher, Awaited
 from delivery_checker import Verdict
 from fire_load import Load, Run
-from fire_stage import Stage, both
+from fire_stage import Stage
 from publishing_support import through
 from tcp_proxy import Proxy, black_hole
 
 from rabbit_chx.amqp import TlsSettings
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Limits, Retries
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 
@@ -34,23 +33,24 @@ HOLES = {
 }
 
 
-@both(representative=(Publisher, Awaited))
+@pytest.mark.representative
 def test_connections_that_are_reset(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
     load = Load(rows=15_000, fault_at=3_000)
-    run = stage.publish(kind, four_times(line.cut), stage.target(line.port), load=load, backoff_s=0.2)
+    run = stage.publish(
+        four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
+    )
     kept(run, fault="connection reset (RST), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
 
-@both()
 def test_connections_that_end_in_good_order(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
-    run = stage.publish(kind, four_times(line.finish), stage.target(line.port), backoff_s=0.2)
+    run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
@@ -66,9 +66,8 @@ def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
 
 
 @pytest.mark.parametrize("hole", HOLES)
-@both()
 def test_a_black_hole(
-    kind: AnyPublisher, hole: str, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    hole: str, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
 
@@ -78,7 +77,7 @@ def test_a_black_hole(
         line.to_broker.held = line.to_client.held = False
 
     target = stage.target(line.port, connection_timeout_s=2)
-    run = stage.publish(kind, swallow, target, confirm_timeout_s=2.0, backoff_s=0.5)
+    run = stage.publish(swallow, target, limits=Limits(confirm_timeout_s=2.0), retries=Retries(backoff_s=0.5))
     kept(
         run,
         fault=f"nothing comes through {HOLES[hole]} for {HOLE_S:.0f} s, confirm_timeout_s=2",
@@ -87,19 +86,20 @@ def test_a_black_hole(
     assert run.report.reconnects >= 1
 
 
-@both(representative=(Publisher,))
-def test_a_black_hole_for_good(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+@pytest.mark.representative
+def test_a_black_hole_for_good(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
-    bounds: dict[str, Any] = {"confirm_timeout_s": 2.0, "reconnect_timeout_s": 3.0, "backoff_s": 0.5}
+    bounds: dict[str, Any] = {
+        "limits": Limits(confirm_timeout_s=2.0),
+        "retries": Retries(reconnect_timeout_s=3.0, backoff_s=0.5),
+    }
     at: list[float] = []
 
     def swallow(_: Run) -> None:
         line.freeze()
         at.append(time.monotonic())
 
-    run = stage.publish(kind, swallow, stage.target(line.port, connection_timeout_s=2), **bounds)
+    run = stage.publish(swallow, stage.target(line.port, connection_timeout_s=2), **bounds)
     ended_s = time.monotonic() - at[0]
     assert "gave up after" in str(run.error)
     kept(
@@ -112,10 +112,7 @@ def test_a_black_hole_for_good(
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-@both()
-def test_connections_refused(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+def test_connections_refused(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def refuse(_: Run) -> None:
@@ -124,15 +121,12 @@ def test_connections_refused(
         time.sleep(5)
         line.accept()
 
-    run = stage.publish(kind, refuse, stage.target(line.port))
+    run = stage.publish(refuse, stage.target(line.port))
     kept(run, fault="connection reset, and new ones refused for 5 s", promise=GOES_ON)
     assert run.report.reconnects == 1
 
 
-@both()
-def test_a_slow_line(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+def test_a_slow_line(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def slow(_: Run) -> None:
@@ -140,15 +134,12 @@ def test_a_slow_line(
         time.sleep(8)
         line.to_broker.bytes_per_s = 0
 
-    run = stage.publish(kind, slow, stage.target(line.port))
+    run = stage.publish(slow, stage.target(line.port))
     kept(run, fault="60 kB/s to the broker for 8 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-@both()
-def test_a_line_that_trickles(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+def test_a_line_that_trickles(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def trickle(_: Run) -> None:
@@ -156,15 +147,12 @@ def test_a_line_that_trickles(
         time.sleep(8)
         line.to_client.bytes_per_s = 0
 
-    run = stage.publish(kind, trickle, stage.target(line.port))
+    run = stage.publish(trickle, stage.target(line.port))
     kept(run, fault="100 B/s from the broker for 8 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-@both()
-def test_a_line_that_is_late(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+def test_a_line_that_is_late(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def delay(_: Run) -> None:
@@ -172,19 +160,18 @@ def test_a_line_that_is_late(
         time.sleep(5)
         line.to_broker.delay_s = line.to_client.delay_s = 0.0
 
-    run = stage.publish(kind, delay, stage.target(line.port))
+    run = stage.publish(delay, stage.target(line.port))
     kept(run, fault="150 ms more in each direction for 5 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-@both()
 def test_one_host_of_two_is_a_black_hole(
-    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
     with black_hole() as nowhere:
         targets = [stage.target(port, connection_timeout_s=2) for port in (nowhere, line.port)]
-        run = stage.publish(kind, lambda _: line.cut(), *targets)
+        run = stage.publish(lambda _: line.cut(), *targets)
     kept(
         run,
         fault="two hosts, one drops every packet; then the connection is reset",
@@ -193,9 +180,8 @@ def test_one_host_of_two_is_a_black_hole(
     assert run.report.reconnects == 1
 
 
-@both()
 def test_tls_in_packets_of_one_byte(
-    kind: AnyPublisher, stage: Stage, way: Callable[..., Proxy], kept: Callable[..., Verdict], tmp_path: Path
+    stage: Stage, way: Callable[..., Proxy], kept: Callable[..., Verdict], tmp_path: Path
 ) -> None:
     context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -210,6 +196,6 @@ def test_tls_in_packets_of_one_byte(
         sliced.to_broker.bytes_at_once = 0
 
     target = stage.target(sliced.port, tls=TlsSettings(ca_file=str(tmp_path / "ca.pem")))
-    run = stage.publish(kind, slice_both, target, load=Load(rows=6_000, fault_at=1_200))
+    run = stage.publish(slice_both, target, load=Load(rows=6_000, fault_at=1_200))
     kept(run, fault="TLS in packets of one byte", promise=WAITS)
     assert run.report.reconnects == 0

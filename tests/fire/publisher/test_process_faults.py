@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from both_publishers import AnyPublisher
 from delivery_checker import Verdict
 from fire_queues import EXCHANGE
-from fire_stage import Stage, both
+from fire_stage import Stage
 from publisher_process import publish_in_process
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
@@ -19,16 +18,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 GOES_ON = "Every row is confirmed, over a new connection."
 
 
-@both()
-def test_stopped_for_longer_than_the_heartbeat(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_stopped_for_longer_than_the_heartbeat(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def stop(process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(10)  # the broker gives up after two to three intervals
         process.send_signal(signal.SIGCONT)
 
-    run = publish_in_process(kind, f"{stage.site.url}?heartbeat=2", EXCHANGE, stop, stage.folder)
+    run = publish_in_process(f"{stage.site.url}?heartbeat=2", EXCHANGE, stop, stage.folder)
     stage.write_down(run)
     kept(run, fault="publisher's process stopped (SIGSTOP) for 10 s, heartbeat 2 s", promise=GOES_ON)
     assert run.report.reconnects >= 1

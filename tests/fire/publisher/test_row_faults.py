@@ -8,13 +8,13 @@ from typing import Any
 
 import pika
 import pytest
-from both_publishers import AnyPublisher
 from delivery_checker import Verdict
 from fire_load import Load
-from fire_stage import Stage, both
+from fire_stage import Stage
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.publishing import Retries
 
 pytestmark = pytest.mark.broker
 
@@ -23,7 +23,6 @@ POISON = {3_000, 3_001, 8_000, 11_999}
 PROMISE = "PublishError names the first such row and counts them. Every other row is confirmed; those around them may be sent again."
 
 
-@both()
 @pytest.mark.parametrize(
     ("what", "code"),
     [
@@ -33,7 +32,7 @@ PROMISE = "PublishError names the first such row and counts them. Every other ro
     ids=["channel", "connection"],
 )
 def test_rows_that_close_the_connection(
-    kind: AnyPublisher, what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
+    what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
     if code == 541:
         with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
@@ -47,7 +46,7 @@ def test_rows_that_close_the_connection(
         columns["properties"] = {
             "headers": [{"d": Decimal("1.25")} if row in POISON else None for row in rows]
         }
-    run = stage.publish(kind, lambda _: None, load=LOAD, columns=columns, backoff_s=0.1)
+    run = stage.publish(lambda _: None, load=LOAD, columns=columns, retries=Retries(backoff_s=0.1))
     assert f"row {min(POISON)} " in str(run.error)
     assert str(code) in str(run.error)
     kept(

@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 import pika
 import pytest
-from both_publishers import AnyPublisher, Awaited
 from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_queues import EXCHANGE, QUEUES
-from fire_stage import Stage, both
+from fire_stage import Stage
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Retries
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 
@@ -22,8 +21,7 @@ GONE = QUEUES[0]
 KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."
 
 
-@both()
-def test_a_queue_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_queue_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
     handed: list[int] = []
 
     def delete(run: Run) -> None:
@@ -31,7 +29,7 @@ def test_a_queue_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[...
         handed.append(run.handed)
         stage.read_ring()
 
-    run = stage.publish(kind, delete, on_unroutable="report")
+    run = stage.publish(delete, on_unroutable="report")
     outcome = "complete" if run.report.complete else "rows came back and are counted"
     kept(
         run,
@@ -43,12 +41,11 @@ def test_a_queue_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[...
     assert run.error is None
 
 
-@both()
-def test_the_exchange_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_the_exchange_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def delete(_: Run) -> None:
         stage.site.management.request("DELETE", "exchanges", stage.site.vhost, EXCHANGE)
 
-    run = stage.publish(kind, delete)
+    run = stage.publish(delete)
     assert f"404 NOT_FOUND - no exchange '{EXCHANGE}'" in str(run.error)
     kept(
         run,
@@ -58,9 +55,9 @@ def test_the_exchange_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callabl
     )
 
 
-@both(representative=(Publisher,))
-def test_all_bindings_are_removed(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(kind, remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
+@pytest.mark.representative
+def test_all_bindings_are_removed(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
     verdict = kept(
         run,
@@ -72,11 +69,8 @@ def test_all_bindings_are_removed(kind: AnyPublisher, stage: Stage, kept: Callab
     assert run.handed == run.load.rows == run.report.confirmed + run.report.returned
 
 
-@both()
-def test_all_bindings_are_removed_and_reported(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
-    run = stage.publish(kind, remove_all(stage), on_unroutable="report")
+def test_all_bindings_are_removed_and_reported(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(remove_all(stage), on_unroutable="report")
     verdict = kept(
         run,
         fault='all bindings removed, on_unroutable="report"',
@@ -96,13 +90,12 @@ def remove_all(stage: Stage) -> Callable[[Run], None]:
     return remove
 
 
-@both()
-def test_one_binding_is_removed(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_one_binding_is_removed(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def remove(_: Run) -> None:
         stage.unbind(GONE)
         stage.read_ring()
 
-    run = stage.publish(kind, remove)
+    run = stage.publish(remove)
     kept(
         run,
         fault="one binding removed",
@@ -110,9 +103,9 @@ def test_one_binding_is_removed(kind: AnyPublisher, stage: Stage, kept: Callable
     )
 
 
-@both(representative=(Awaited,))
-def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(kind, limit(stage, 6_000), load=Load(fault_at=3_000), backoff_s=0.2)
+@pytest.mark.representative
+def test_full_queues_refuse(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -125,11 +118,8 @@ def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[...
     assert run.report.retried > 0
 
 
-@both()
-def test_full_queues_refuse_and_order_is_kept(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
-    run = stage.publish(kind, limit(stage, 6_000), load=Load(fault_at=3_000), keep_order=True)
+def test_full_queues_refuse_and_order_is_kept(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -141,10 +131,7 @@ def test_full_queues_refuse_and_order_is_kept(
     assert run.report.retried == 0
 
 
-@both()
-def test_full_queues_that_are_consumed(
-    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_full_queues_that_are_consumed(stage: Stage, kept: Callable[..., Verdict]) -> None:
     taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
 
     def consume(run: Run) -> None:
@@ -158,7 +145,7 @@ def test_full_queues_that_are_consumed(
                     if body:
                         taken[queue].append(int(body.split()[0]))
 
-    run = stage.publish(kind, consume, load=Load(rows=7_200, fault_at=600), backoff_s=0.2)
+    run = stage.publish(consume, load=Load(rows=7_200, fault_at=600), retries=Retries(backoff_s=0.2))
     kept(
         run,
         fault="full queues that refuse (reject-publish), with a consumer slower than the publisher",

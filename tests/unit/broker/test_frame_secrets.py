@@ -12,20 +12,22 @@ from amqp_broker import hang_up
 from frame_secrets import locals_with
 from scripted_peer import Peer
 
-from rabbit_chx import AsyncPublisher, Broker, Publisher, StreamPublisher
+from rabbit_chx import Broker, Publisher, Retries, SharedPublisher, StreamPublisher
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 
 SECRET = "canary-4711"  # noqa: S105
 
 
 def publisher(url: str) -> None:
-    with Publisher(url, "orders", max_reconnects=1, backoff_s=0.01) as made:
+    with Publisher(url, "orders", retries=Retries(max_reconnects=1, backoff_s=0.01)) as made:
         made.publish_many(["k"], ["b"])
 
 
-def async_publisher(url: str) -> None:
+def shared_publisher(url: str) -> None:
     async def publish() -> None:
-        async with AsyncPublisher(url, "orders", max_reconnects=1, backoff_s=0.01) as made:
+        async with SharedPublisher(
+            url, "orders", retries=Retries(reconnect_timeout_s=0.05, backoff_s=0.01)
+        ) as made:
             await made.publish_many(["k"], ["b"])
 
     asyncio.run(publish())
@@ -53,7 +55,7 @@ def stream_publisher_of_management_url(url: str) -> None:
 
 EACH: list[Callable[[str], None]] = [
     publisher,
-    async_publisher,
+    shared_publisher,
     stream_publisher,
     broker,
     broker_of_management_url,
@@ -71,7 +73,7 @@ def test_urls_that_cannot_be_used(use: Callable[[str], None], address: str) -> N
     assert locals_with(SECRET, caught.value) == []
 
 
-@pytest.mark.parametrize("use", [publisher, async_publisher, stream_publisher, broker])
+@pytest.mark.parametrize("use", [publisher, shared_publisher, stream_publisher, broker])
 def test_nobody_answers(use: Callable[[str], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -85,8 +87,8 @@ def test_nobody_answers(use: Callable[[str], None]) -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        (Publisher, {"exchange": "orders", "max_in_flight": 0}),
-        (AsyncPublisher, {"exchange": "orders", "routing": "nowhere"}),
+        (Publisher, {"exchange": "orders", "properties": 5}),
+        (SharedPublisher, {"exchange": "orders", "routing": "nowhere"}),
         (StreamPublisher, {"window": 0, "stream": "s", "management_url": f"http://user:{SECRET}@localhost"}),
         (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),
     ],
@@ -97,7 +99,7 @@ def test_other_arguments_that_cannot_be_used(kind: Any, arguments: dict[str, Any
     assert locals_with(SECRET, caught.value) == []
 
 
-@pytest.mark.parametrize("use", [publisher, async_publisher])
+@pytest.mark.parametrize("use", [publisher, shared_publisher])
 def test_a_connection_that_is_lost(use: Callable[[str], None]) -> None:
     with Peer(hang_up) as peer:
         settings = peer.settings

@@ -13,7 +13,7 @@ from scripted_peer import Clock, HastySession, Peer
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.connection.blocking_connection import Connection, Transport
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Limits, Publisher, Retries
 
 
 def test_heartbeats_are_not_progress() -> None:
@@ -25,7 +25,9 @@ def test_heartbeats_are_not_progress() -> None:
             peer.say()
 
     with Peer(nothing, heartbeat_s=1) as peer:
-        publisher = Publisher(peer.settings, "x", confirm_timeout_s=4, max_reconnects=0)
+        publisher = Publisher(
+            peer.settings, "x", limits=Limits(confirm_timeout_s=4), retries=Retries(max_reconnects=0)
+        )
         living = threading.Thread(target=live, args=[peer])
         living.start()
         with contextlib.closing(publisher):

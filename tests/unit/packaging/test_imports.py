@@ -14,7 +14,7 @@ import pytest
 
 import rabbit_chx
 from rabbit_chx import errors
-from rabbit_chx.publishing import Limits
+from rabbit_chx.publishing import PublishReport
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENTS = {
@@ -152,9 +152,9 @@ def test_every_error_is_exported() -> None:
 
 
 def test_a_moved_name_still_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="import Limits from rabbit_chx.publishing"):
-        assert rabbit_chx.Limits is Limits
-    assert "Limits" not in rabbit_chx.__all__
+    with pytest.warns(DeprecationWarning, match="import PublishReport from rabbit_chx.publishing"):
+        assert rabbit_chx.PublishReport is PublishReport
+    assert "PublishReport" not in rabbit_chx.__all__
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,11 @@
-"""Fixtures of the tests of both publishers."""
+"""Fixtures of the tests of publishers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from both_publishers import BOTH, AnyPublisher
 from scripted_peer import Peer
-
-
-@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
-def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
-    """Which of the two."""
-    kind: AnyPublisher = request.param
-    return kind
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -17,29 +16,13 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
 from rabbit_chx.publishing.batches import (
     BATCH_BYTES,
-    Batch,
     RowDefaults,
-    async_batches,
     batches,
     named_columns,
 )
 from rabbit_chx.publishing.encoder import Properties, Rows
 
-
-async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:
-    for value in values:
-        yield value
-
-
-async def gathered(coming: AsyncIterator[Any]) -> list[Any]:
-    return [value async for value in coming]
-
-
-def async_batches_of(columns: Mapping[str, Any], rows: int) -> list[Batch]:
-    return asyncio.run(gathered(async_batches(columns, rows)))
-
-
-BLOCKING: dict[str, Any] = {
+FORMS: dict[str, Any] = {
     "list": list,
     "tuple": tuple,
     "Arrow": pa.array,
@@ -51,16 +34,11 @@ BLOCKING: dict[str, Any] = {
 
 def batched(form: str, columns: dict[str, list[Any]], rows: int) -> list[list[list[Any]]]:
     """Batches of columns that come in this form, each as lists of its columns."""
-    if form == "async":
-        given: dict[str, Any] = {name: one_by_one(values) for name, values in columns.items()}
-        found = async_batches_of(given, rows)
-    else:
-        given = {name: BLOCKING[form](values) for name, values in columns.items()}
-        found = list(batches(given, rows))
-    return [[list(column) for column in batch] for batch in found]
+    given = {name: FORMS[form](values) for name, values in columns.items()}
+    return [[list(column) for column in batch] for batch in batches(given, rows)]
 
 
-@pytest.fixture(params=[*BLOCKING, "async"])
+@pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
     """How columns come."""
     return str(request.param)
@@ -123,11 +101,10 @@ def test_columns_of_different_forms() -> None:
         "exchanges": tuple(columns["exchanges"]),
         "message_id": deque(columns["message_id"]),
     }
-    with_async = {**mixed, "keys": columns["keys"], "bodies": one_by_one(columns["bodies"])}
-    for found in (list(batches(mixed, 3)), async_batches_of(with_async, 3)):
-        assert [len(batch[0]) for batch in found] == [3, 3, 2]
-        for place, values in enumerate(columns.values()):
-            assert [value for batch in found for value in batch[place]] == values
+    found = list(batches(mixed, 3))
+    assert [len(batch[0]) for batch in found] == [3, 3, 2]
+    for place, values in enumerate(columns.values()):
+        assert [value for batch in found for value in batch[place]] == values
 
 
 @pytest.mark.parametrize(
@@ -157,8 +134,6 @@ def test_a_single_value_is_not_a_column(name: str, column: object) -> None:
     columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
     with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: give a list of them"):
         list(batches(columns, 10))
-    with pytest.raises(InputError, match=f"{name} is a single"):
-        async_batches_of({"exchanges": one_by_one(["x"]), **columns}, 10)
 
 
 def test_endless_input_is_read_in_batches() -> None:

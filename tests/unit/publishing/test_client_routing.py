@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from amqp_broker import ack
-from both_publishers import BOTH, AnyPublisher, Awaited
 from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
+from rabbit_chx.publishing import Publisher, Retries
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, SlotTable
 
@@ -20,9 +20,9 @@ GROWN = HashRing.from_buckets(["q1", "q2", "q2", "q3", "q4"])
 KEYS = [f"key {i}" for i in range(700)]
 
 
-def in_client(publisher_of: AnyPublisher, peer: Peer, ring: Any, **options: Any) -> Any:
+def in_client(peer: Peer, ring: Any, **options: Any) -> Any:
     """A publisher that routes by this ring."""
-    return publisher_of(peer.settings, "orders", routing="client", ring=ring, **options)
+    return Publisher(peer.settings, "orders", routing="client", ring=ring, **options)
 
 
 def readings(*rings: object) -> Any:
@@ -41,10 +41,8 @@ def readings(*rings: object) -> Any:
 # -- where rows go
 
 
-def test_each_row_goes_to_the_queue_of_its_key_through_the_default_exchange(
-    publisher_of: AnyPublisher, peer: Peer
-) -> None:
-    with in_client(publisher_of, peer, RING) as publisher:
+def test_each_row_goes_to_the_queue_of_its_key_through_the_default_exchange(peer: Peer) -> None:
+    with in_client(peer, RING) as publisher:
         report = publisher.publish_many(KEYS, KEYS)
     assert report.confirmed == len(KEYS)
     sent = [(message.exchange, message.routing_key, message.body.decode()) for message in peer.messages]
@@ -52,24 +50,22 @@ def test_each_row_goes_to_the_queue_of_its_key_through_the_default_exchange(
     assert all(message.mandatory for message in peer.messages)
 
 
-def test_rows_of_a_lost_connection_go_to_the_same_queues(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_rows_of_a_lost_connection_go_to_the_same_queues(peer: Peer) -> None:
     def hang_up_once(message: Any) -> bytes:
         if message.connection == 1:
             raise ConnectionResetError
         return ack(message)
 
     peer.answer = hang_up_once
-    with in_client(publisher_of, peer, RING, backoff_s=0) as publisher:
+    with in_client(peer, RING, retries=Retries(backoff_s=0)) as publisher:
         report = publisher.publish_many(KEYS[:50], KEYS[:50])
     assert (report.confirmed, report.republished) == (50, 50)
     second = [message for message in peer.messages if message.connection == 2]
     assert [message.routing_key for message in second] == [RING.destination_for(key) for key in KEYS[:50]]
 
 
-def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(
-    publisher_of: AnyPublisher, peer: Peer
-) -> None:
-    with in_client(publisher_of, peer, ConsistentHashExchange("orders", RING)) as publisher:
+def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(peer: Peer) -> None:
+    with in_client(peer, ConsistentHashExchange("orders", RING)) as publisher:
         publisher.publish_many(KEYS[:9], KEYS[:9])
     assert [message.routing_key for message in peer.messages] == [
         RING.destination_for(key) for key in KEYS[:9]
@@ -129,18 +125,18 @@ def test_an_empty_ring_is_refused() -> None:
     ids=["unknown", "ring alone", "no ring", "copies"],
 )
 def test_arguments_that_contradict_each_other_are_refused(
-    publisher_of: AnyPublisher, peer: Peer, options: dict[str, Any], says: str
+    peer: Peer, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
-        publisher_of(peer.settings, "orders", **options)
+        Publisher(peer.settings, "orders", **options)
 
 
 # -- rows that cannot be routed so
 
 
-def test_rows_name_no_exchange(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_rows_name_no_exchange(peer: Peer) -> None:
     with (
-        in_client(publisher_of, peer, RING) as publisher,
+        in_client(peer, RING) as publisher,
         pytest.raises(PublishError, match=r"bypasses all of them") as caught,
     ):
         publisher.publish_many(["k"], ["b"], exchanges=["other"])
@@ -149,9 +145,9 @@ def test_rows_name_no_exchange(publisher_of: AnyPublisher, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("headers", [{"BCC": ["q1"]}, [("a", 1), ("CC", ["q1"])]], ids=["mapping", "pairs"])
-def test_rows_ask_for_no_copies(publisher_of: AnyPublisher, peer: Peer, headers: Any) -> None:
+def test_rows_ask_for_no_copies(peer: Peer, headers: Any) -> None:
     with (
-        in_client(publisher_of, peer, RING) as publisher,
+        in_client(peer, RING) as publisher,
         pytest.raises(PublishError, match=r"row 2: the header '(B?)CC'") as caught,
     ):
         publisher.publish_many(["k"] * 3, ["b"] * 3, properties={"headers": [None, {"a": 1}, headers]})
@@ -162,11 +158,9 @@ def test_rows_ask_for_no_copies(publisher_of: AnyPublisher, peer: Peer, headers:
 # -- a ring that changes
 
 
-def test_a_ring_that_stays_is_read_before_the_rows_and_after_each_flush(
-    publisher_of: AnyPublisher, peer: Peer
-) -> None:
+def test_a_ring_that_stays_is_read_before_the_rows_and_after_each_flush(peer: Peer) -> None:
     read = readings(RING, RING, RING)
-    with in_client(publisher_of, peer, read) as publisher:
+    with in_client(peer, read) as publisher:
         publisher.publish_many(KEYS, KEYS)
         publisher.publish_many(KEYS, KEYS)
         publisher.flush()  # nothing to compare
@@ -174,10 +168,8 @@ def test_a_ring_that_stays_is_read_before_the_rows_and_after_each_flush(
         read()
 
 
-def test_a_ring_that_has_changed_fails_the_write_and_every_later_one(
-    publisher_of: AnyPublisher, peer: Peer
-) -> None:
-    with in_client(publisher_of, peer, readings(RING, GROWN)) as publisher:
+def test_a_ring_that_has_changed_fails_the_write_and_every_later_one(peer: Peer) -> None:
+    with in_client(peer, readings(RING, GROWN)) as publisher:
         with pytest.raises(PublishError) as caught:
             publisher.publish_many(KEYS, KEYS)
         assert caught.value.report.confirmed == len(KEYS)
@@ -199,7 +191,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_every_later_one(
 def test_a_ring_of_the_same_queues_may_have_changed(peer: Peer, before: list[str], now: list[str]) -> None:
     read = readings(HashRing.from_buckets(before), HashRing.from_buckets(now))
     with (
-        in_client(BOTH[0], peer, read) as publisher,
+        in_client(peer, read) as publisher,
         pytest.raises(PublishError, match=r"of the keys of q1 belong to q2 now"),
     ):
         publisher.publish_many(KEYS, KEYS)
@@ -207,7 +199,7 @@ def test_a_ring_of_the_same_queues_may_have_changed(peer: Peer, before: list[str
 
 def test_each_write_counts_its_own_rows(peer: Peer) -> None:
     ring = HashRing.from_buckets(["q1"])
-    with in_client(BOTH[0], peer, readings(ring, ring, HashRing.from_buckets(["q2"]))) as publisher:
+    with in_client(peer, readings(ring, ring, HashRing.from_buckets(["q2"]))) as publisher:
         publisher.publish_many(KEYS, KEYS)
         with pytest.raises(
             PublishError, match=r"100.0% of the keys of q1 belong to q2 now, and 5 rows went to q1"
@@ -230,36 +222,28 @@ def test_rows_of_several_threads_are_counted() -> None:
     assert f"and 8,000 rows went to {RING.destination_for('k')}" in problem
 
 
-def test_a_ring_that_cannot_be_read_again_fails_the_write(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_a_ring_that_cannot_be_read_again_fails_the_write(peer: Peer) -> None:
     gone = RingSourceError("the ring was not read: no such container")
-    with in_client(publisher_of, peer, readings(RING, gone)) as publisher:
+    with in_client(peer, readings(RING, gone)) as publisher:
         with pytest.raises(PublishError, match=r"no such container.*3 of 3 rows confirmed") as caught:
             publisher.publish_many(KEYS[:3], KEYS[:3])
         assert caught.value.__cause__ is gone
 
 
-def test_a_ring_that_has_a_hole_now_fails_the_write(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_a_ring_that_has_a_hole_now_fails_the_write(peer: Peer) -> None:
     holed = HashRing.from_buckets(["q1", None, "q2", "q3"])
     with (
-        in_client(publisher_of, peer, readings(RING, holed)) as publisher,
+        in_client(peer, readings(RING, holed)) as publisher,
         pytest.raises(PublishError, match=r"bucket 1 of the ring has no destination"),
     ):
         publisher.publish_many(KEYS, KEYS)
 
 
-def test_a_ring_may_be_awaited(peer: Peer) -> None:
-    async def read() -> HashRing:
-        return RING
-
-    with in_client(Awaited, peer, read) as publisher:
-        assert publisher.publish_many(KEYS, KEYS).complete
-
-
 MODULUS = ModulusHashExchange("orders", [("q2", "1"), ("q1", "1"), ("q1", "2")], None, "read")
 
 
-def test_a_modulus_exchange_that_was_read_routes_rows(publisher_of: AnyPublisher, peer: Peer) -> None:
-    with in_client(publisher_of, peer, MODULUS) as publisher:
+def test_a_modulus_exchange_that_was_read_routes_rows(peer: Peer) -> None:
+    with in_client(peer, MODULUS) as publisher:
         publisher.publish_many(KEYS, KEYS)
 
     assert [message.routing_key for message in peer.messages] == [MODULUS.route(key) for key in KEYS]

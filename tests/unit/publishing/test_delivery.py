@@ -39,7 +39,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing.delivery import Open, Sleep, Step, closing_error, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.limits import Limits
+from rabbit_chx.publishing.options import Limits
 from rabbit_chx.publishing.publish_report import NACK
 
 INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")

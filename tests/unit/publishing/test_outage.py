@@ -18,7 +18,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.delivery import Open, Step
-from rabbit_chx.publishing.limits import Limits
+from rabbit_chx.publishing.options import Limits
 
 
 def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:

@@ -1,8 +1,7 @@
-"""Misuse of the three publishers: two threads at once, a forked process, another event loop, a pickle."""
+"""Misuse of `Publisher` and `StreamPublisher`: two threads at once, a forked process, a pickle."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import os
 import pickle
@@ -16,7 +15,7 @@ from stream_publishers import Broker, running_broker
 from stream_publishers import publisher as stream_publisher
 
 from rabbit_chx.errors import InputError, PublishError
-from rabbit_chx.publishing import AsyncPublisher, Publisher
+from rabbit_chx.publishing import Publisher
 from rabbit_chx.streams.publisher import StreamPublisher
 
 
@@ -113,46 +112,10 @@ def test_a_publisher_cannot_be_pickled_or_copied(blocking: Any, take: Callable[[
         take(blocking)
 
 
-def test_an_async_publisher_cannot_be_pickled(peer: Peer) -> None:
-    with pytest.raises(TypeError, match="AsyncPublisher of exchange 'orders' cannot be pickled"):
-        pickle.dumps(AsyncPublisher(peer.settings, "orders"))
-
-
-def test_an_async_publisher_is_refused_in_another_event_loop(peer: Peer) -> None:
-    publisher = AsyncPublisher(peer.settings, "orders")
-    with asyncio.Runner() as first, asyncio.Runner() as second:
-        first.run(publisher.send(["k"], ["b"]))
-        for call in (publisher.publish_many, publisher.send):
-            with pytest.raises(
-                InputError, match="AsyncPublisher of exchange 'orders' belongs to another event loop"
-            ):
-                second.run(call(["k"], ["b"]))
-        for end in (publisher.flush, publisher.close, publisher.__aenter__):
-            with pytest.raises(InputError, match="another event loop"):
-                second.run(end())
-        report = first.run(publisher.flush())
-        assert (report.rows, report.confirmed) == (1, 1)
-        first.run(publisher.close())
-
-
-async def test_an_async_publisher_is_refused_in_a_forked_process(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with AsyncPublisher(peer.settings, "orders") as publisher:
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(InputError, match="after the fork"):
-                await publisher.publish_many(["k"], ["b"])
-            await publisher.close()
-        report = await publisher.publish_many(["k"], ["b"])
-        assert report.confirmed == 1
-
-
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
         (Publisher, {"exchange": "orders"}),
-        (AsyncPublisher, {"exchange": "orders"}),
         (StreamPublisher, {"stream": "s"}),
     ],
 )

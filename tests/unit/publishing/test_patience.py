@@ -10,7 +10,8 @@ from scripted_delivery import A, Event, ScriptedConnection, ack, blocked, nothin
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
-from rabbit_chx.publishing.limits import Limits, Patience
+from rabbit_chx.publishing.limits import Patience
+from rabbit_chx.publishing.options import Limits
 
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
 

@@ -14,7 +14,7 @@ from scripted_peer import Peer
 
 from rabbit_chx.connection.blocking_connection import Connection, Transport
 from rabbit_chx.errors import PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, Retries
 from rabbit_chx.publishing.encoder import Encoder
 
 
@@ -56,7 +56,7 @@ def test_after_ctrl_c_nothing_is_sent_any_more(
     answer: Answer,
     rows: int,
 ) -> None:
-    with Publisher(peer.settings, "orders", max_reconnects=1) as ours:
+    with Publisher(peer.settings, "orders", retries=Retries(max_reconnects=1)) as ours:
         ours.send(["k"], ["before"])
         peer.until(lambda: len(peer.messages) == 1)
         peer.answer = answer

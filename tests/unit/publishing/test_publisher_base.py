@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
 from amqp_broker import Answer, Message, ack, hang_up, nack, nothing, unroutable
-from both_publishers import AnyPublisher, Awaited
 from broker_frames import said
 from descriptors import no_descriptor_left
 from pamqp import commands
@@ -20,8 +16,9 @@ from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import AsyncPublisher, Publisher
+from rabbit_chx.publishing import Limits, Publisher, Retries
 from rabbit_chx.publishing.batches import named_columns
+from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
@@ -35,28 +32,29 @@ def only(tag: int, answer: Answer) -> Answer:
 
 @pytest.mark.parametrize(("mandatory", "expected"), [({}, True), ({"mandatory": False}, False)], ids=str)
 def test_messages_are_mandatory_unless_told_otherwise(
-    publisher_of: AnyPublisher,
     peer: Peer,
     mandatory: dict[str, Any],
     expected: bool,  # noqa: FBT001
 ) -> None:
-    with publisher_of(peer.settings, "orders", **mandatory) as publisher:
+    with Publisher(peer.settings, "orders", **mandatory) as publisher:
         publisher.publish_many(["k"] * 3, ["b"] * 3)
     assert [message.mandatory for message in peer.messages] == [expected] * 3
 
 
 @pytest.mark.parametrize(("persistent", "mode"), [({}, 2), ({"persistent": False}, 1)], ids=str)
 def test_messages_are_persistent_unless_told_otherwise(
-    publisher_of: AnyPublisher, peer: Peer, persistent: dict[str, Any], mode: int
+    peer: Peer, persistent: dict[str, Any], mode: int
 ) -> None:
-    with publisher_of(peer.settings, "orders", **persistent) as publisher:
+    with Publisher(peer.settings, "orders", **persistent) as publisher:
         publisher.publish_many(["k"] * 2, ["b"] * 2)
         publisher.publish_many(["k"] * 2, ["b"] * 2, properties={"message_id": ["1", None]})
     assert [message.properties.delivery_mode for message in peer.messages] == [mode] * 4
 
 
-def test_each_row_arrives_with_all_its_values(publisher_of: AnyPublisher, peer: Peer) -> None:
-    with publisher_of(peer.settings, "orders", max_in_flight=4, properties={"app_id": "a"}) as publisher:
+def test_each_row_arrives_with_all_its_values(peer: Peer) -> None:
+    with Publisher(
+        peer.settings, "orders", limits=Limits(max_in_flight=4), properties={"app_id": "a"}
+    ) as publisher:
         publisher.publish_many(
             [f"k{i}" for i in range(5)],
             [f"b{i}" for i in range(5)],
@@ -70,9 +68,9 @@ def test_each_row_arrives_with_all_its_values(publisher_of: AnyPublisher, peer: 
     assert {message.properties.app_id for message in peer.messages} == {"a"}
 
 
-def test_rows_that_are_sent_again_keep_all_their_values(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer) -> None:
     peer.answer = only(2, nack)
-    with publisher_of(peer.settings, "orders", backoff_s=0) as publisher:
+    with Publisher(peer.settings, "orders", retries=Retries(backoff_s=0)) as publisher:
         report = publisher.publish_many(
             ["k1", "k2", "k3"],
             ["b1", "b2", "b3"],
@@ -89,9 +87,9 @@ def test_rows_that_are_sent_again_keep_all_their_values(publisher_of: AnyPublish
 # -- what came of the rows
 
 
-def test_one_returned_row_is_an_error(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_one_returned_row_is_an_error(peer: Peer) -> None:
     peer.answer = only(2, unroutable)
-    with publisher_of(peer.settings, "orders") as publisher:
+    with Publisher(peer.settings, "orders") as publisher:
         said = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
         with pytest.raises(PublishError, match=said) as caught:
             publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -100,21 +98,19 @@ def test_one_returned_row_is_an_error(publisher_of: AnyPublisher, peer: Peer) ->
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
-def test_returned_rows_are_only_reported_on_request(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_returned_rows_are_only_reported_on_request(peer: Peer) -> None:
     peer.answer = only(2, unroutable)
-    with publisher_of(peer.settings, "orders", on_unroutable="report") as publisher:
+    with Publisher(peer.settings, "orders", on_unroutable="report") as publisher:
         report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
     assert [sample.key for sample in report.samples] == ["k2"]
 
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
-def test_one_row_that_was_refused_is_an_error(
-    publisher_of: AnyPublisher, peer: Peer, options: dict[str, Any]
-) -> None:
+def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any]) -> None:
     peer.answer = only(2, nack)
     with (
-        publisher_of(peer.settings, "orders", nack_retries=0, **options) as publisher,
+        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0), **options) as publisher,
         pytest.raises(PublishError, match="the broker refused messages") as caught,
     ):
         publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -124,14 +120,14 @@ def test_one_row_that_was_refused_is_an_error(
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
 def test_rows_of_unknown_fate_are_an_error(
-    publisher_of: AnyPublisher, peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """The memory runs out after a row was counted, and before it was sent."""
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
 
-    with publisher_of(peer.settings, "orders", **options) as publisher:
+    with Publisher(peer.settings, "orders", **options) as publisher:
         publisher.send(["k"], ["sent"])
         with monkeypatch.context() as patched:
             patched.setattr(Session, "publish", out_of_memory)
@@ -147,23 +143,18 @@ def test_rows_of_unknown_fate_are_an_error(
 # -- which row an error names
 
 
-async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:
-    for value in values:
-        yield value
-
-
 @pytest.mark.parametrize("form", [list, iter], ids=["list", "iterator"])
 @pytest.mark.parametrize(
     ("column", "bad"), [("keys", "x" * 256), ("bodies", None), ("message_id", 5), ("exchanges", "x" * 256)]
 )
 def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
-    publisher_of: AnyPublisher, peer: Peer, form: Any, column: str, bad: Any
+    peer: Peer, form: Any, column: str, bad: Any
 ) -> None:
     """Batches are of two rows here; the number counts from the first row of the report."""
     columns: dict[str, Any] = {name: ["a"] * 7 for name in ("keys", "bodies", "message_id", "exchanges")}
     columns[column][5] = bad
     given = {name: form(values) for name, values in columns.items()}
-    with publisher_of(peer.settings, "orders", max_in_flight=4) as publisher:
+    with Publisher(peer.settings, "orders", limits=Limits(max_in_flight=4)) as publisher:
         publisher.send(["a"] * 3, ["a"] * 3)
         with pytest.raises(PublishError, match="row 8: ") as caught:
             publisher.send(
@@ -176,17 +167,10 @@ def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
         assert caught.value.report.confirmed == 3 + 4, "the rows of the batches before it are through"
 
 
-def test_rows_that_come_asynchronously_are_counted_likewise(peer: Peer) -> None:
-    with Awaited(peer.settings, "orders", max_in_flight=4) as publisher:
-        publisher.send(["a"] * 3, ["a"] * 3)
-        with pytest.raises(PublishError, match="row 8: "):
-            publisher.send(one_by_one("aaaaaaa"), one_by_one([*"aaaaa", None, "a"]))
-
-
 # -- nothing moves
 
 
-def test_frames_without_a_message_are_not_progress(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
     def ask_and_ask(message: Message) -> bytes:
         for _ in range(100):
             peer.say(said(commands.Channel.Flow(active=True)))  # each is answered
@@ -195,7 +179,9 @@ def test_frames_without_a_message_are_not_progress(publisher_of: AnyPublisher, p
 
     peer.answer = ask_and_ask
     with (
-        publisher_of(peer.settings, "orders", confirm_timeout_s=0.3, max_reconnects=0) as publisher,
+        Publisher(
+            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.3), retries=Retries(max_reconnects=0)
+        ) as publisher,
         pytest.raises(PublishError, match="the broker has answered nothing"),
     ):
         publisher.publish_many(["k"], ["b"])
@@ -204,8 +190,10 @@ def test_frames_without_a_message_are_not_progress(publisher_of: AnyPublisher, p
 # -- no file descriptor
 
 
-def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
-    with publisher_of(peer.settings, "orders", reconnect_timeout_s=1.0, backoff_s=0.05) as publisher:
+def test_no_descriptor_left_is_an_outage(peer: Peer) -> None:
+    with Publisher(
+        peer.settings, "orders", retries=Retries(reconnect_timeout_s=1.0, backoff_s=0.05)
+    ) as publisher:
         publisher.publish_many(["k"], ["b"])
         peer.answer = hang_up
         with (
@@ -219,10 +207,12 @@ def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer)
     assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
 
 
-def test_a_descriptor_that_becomes_free_ends_the_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer) -> None:
     with (
         contextlib.ExitStack() as without,
-        publisher_of(peer.settings, "orders", reconnect_timeout_s=60, backoff_s=0.01) as publisher,
+        Publisher(
+            peer.settings, "orders", retries=Retries(reconnect_timeout_s=60, backoff_s=0.01)
+        ) as publisher,
     ):
 
         def hang_up_once(message: Message) -> bytes:
@@ -240,27 +230,27 @@ def test_a_descriptor_that_becomes_free_ends_the_outage(publisher_of: AnyPublish
 # -- leaving the block
 
 
-def test_leaving_the_block_waits_for_what_was_sent(publisher_of: AnyPublisher, peer: Peer) -> None:
-    with publisher_of(peer.settings, "orders") as publisher:
+def test_leaving_the_block_waits_for_what_was_sent(peer: Peer) -> None:
+    with Publisher(peer.settings, "orders") as publisher:
         publisher.send(["k"], ["b"])
     assert publisher.report.rows == 0, "what was sent is flushed"
 
 
 @pytest.mark.parametrize("answer", [unroutable, nack], ids=["unroutable", "nack"])
-def test_leaving_the_block_reports_rows_that_are_not_confirmed(
-    publisher_of: AnyPublisher, peer: Peer, answer: Answer
-) -> None:
+def test_leaving_the_block_reports_rows_that_are_not_confirmed(peer: Peer, answer: Answer) -> None:
     peer.answer = answer
     with (
         pytest.raises(PublishError, match="0 of 1 rows confirmed"),
-        publisher_of(peer.settings, "orders", nack_retries=0) as publisher,
+        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0)) as publisher,
     ):
         publisher.send(["k"], ["b"])
 
 
-def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublisher, peer: Peer) -> None:
+def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
     def fail() -> None:
-        with publisher_of(peer.settings, "orders", confirm_timeout_s=0.05, max_reconnects=0) as publisher:
+        with Publisher(
+            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.05), retries=Retries(max_reconnects=0)
+        ) as publisher:
             publisher.send(["k"], ["b"])
             raise ZeroDivisionError
 
@@ -279,14 +269,13 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublishe
         ({"url": 5}, "url is of type int: give an AMQP URI"),
         ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
         ({"properties": 5}, "properties is of type int: give a dict of values by name"),
-        ({"max_in_flight": "100"}, "max_in_flight is '100': give a whole number"),
+        ({"limits": 100}, r"limits is 100: give Limits\(\.\.\.\)"),
         ({"url": []}, "url is an empty list"),
         ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
         ({"exchange": "\ud800"}, "half of a surrogate pair"),
         ({"exchange": None}, "the exchange is None: give its name as a str"),
         ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
-        ({"max_in_flight": 0}, "max_in_flight is 0"),
-        ({"nack_retries": -1}, "nack_retries is -1"),
+        ({"retries": None}, r"retries is None: give Retries\(\.\.\.\)"),
     ],
     ids=str,
 )
@@ -295,44 +284,11 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
 ) -> None:
     given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
     with pytest.raises(InputError, match=message):
-        PublisherBase(given.pop("url"), given.pop("exchange"), **given)
-
-
-def arguments_of(publisher: type) -> str:
-    documentation = inspect.getdoc(publisher) or ""
-    return documentation.split("\nArgs:\n")[1].split("\n\nRaises:")[0]
-
-
-def test_every_argument_is_documented() -> None:
-    assert inspect.signature(Publisher) == inspect.signature(AsyncPublisher)
-    documented = re.findall(
-        r"^    (\w+): ", arguments_of(Publisher).split("\n\nAttributes:")[0], re.MULTILINE
-    )
-    assert documented == list(inspect.signature(Publisher).parameters)
-
-
-def test_each_bound_is_the_one_that_was_given() -> None:
-    delivery = PublisherBase(
-        "amqp://localhost",
-        "x",
-        max_in_flight=2,
-        max_in_flight_bytes=3,
-        confirm_timeout_s=4,
-        blocked_timeout_s=5,
-        max_reconnects=6,
-        nack_retries=7,
-        backoff_s=8,
-        keep_order=True,
-    )._delivery
-    limits, retries = delivery._limits, delivery._retries
-    assert (limits.max_in_flight, limits.max_in_flight_bytes) == (2, 3)
-    assert (limits.confirm_timeout_s, limits.blocked_timeout_s) == (4, 5)
-    assert (retries.max_reconnects, retries.nack_retries, retries.backoff_s) == (6, 7, 8)
-    assert retries.keep_order is True
+        PublisherBase(PublishOptions(**given))
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
-    publisher = PublisherBase("amqp://localhost", "x", max_in_flight=window)
+    arguments = PublisherBase(PublishOptions("amqp://localhost", "x", limits=Limits(max_in_flight=window)))
     columns = named_columns(["k"] * 1200, ["b"] * 1200, None, None)
-    assert len(next(publisher._defaults.batches_of(columns, 0))) == rows
+    assert len(next(arguments._defaults.batches_of(columns, 0))) == rows

@@ -40,12 +40,12 @@ from rabbit_chx.errors import (
     UnreachableError,
     UnroutableError,
 )
-from rabbit_chx.publishing import SharedPublisher
+from rabbit_chx.publishing import Limits, Retries, SharedPublisher
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
 from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
-from rabbit_chx.publishing.shared.shared_delivery import SharedDelivery
 from rabbit_chx.routing import HashRing
 
 _SOON_S = 60.0
@@ -131,7 +131,7 @@ def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: P
         if message.exchange == "nope"
         else ack
     )(message)
-    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
         futures = [publisher.submit("k", str(i), exchange="nope" if i == 3 else None) for i in range(8)]
         errors = [error_of(future) for future in futures]
     assert [place for place, error in enumerate(errors) if error is not None] == [3]
@@ -141,7 +141,7 @@ def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: P
 
 def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", max_in_flight=2, block_s=0.05) as publisher:
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=2), block_s=0.05) as publisher:
         for i in range(2):
             publisher.submit("k", str(i))
         with pytest.raises(BufferFullError, match="2 unanswered messages"):
@@ -160,7 +160,9 @@ def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
 
 def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer) -> None:
     peer.answer = by_body({"x" * 500: nothing})
-    with SharedPublisher(peer.settings, "orders", max_in_flight_bytes=300, block_s=0.0) as publisher:
+    with SharedPublisher(
+        peer.settings, "orders", limits=Limits(max_in_flight_bytes=300), block_s=0.0
+    ) as publisher:
         publisher.submit("k", "x" * 500)
         with pytest.raises(BufferFullError):
             publisher.submit("k", "y")
@@ -172,7 +174,9 @@ def test_publish_waits_for_room_and_then_raises(peer: Peer) -> None:
     peer.answer = nothing
 
     async def main() -> None:
-        async with SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=0.05) as publisher:
+        async with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.05
+        ) as publisher:
             first = asyncio.create_task(publisher.publish("k", "0"))
             await asyncio.sleep(0)
             with pytest.raises(BufferFullError):
@@ -236,7 +240,7 @@ def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
 
 def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer) -> None:
     peer.answer = lambda message: nothing(message) if message.body != b"4" else hang_up(message)
-    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(5)]
         peer.until(lambda: len(peer.messages) == 5)
         peer.answer = ack
@@ -248,7 +252,9 @@ def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Pe
 
 def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
     peer.answer = hang_up
-    with SharedPublisher(peer.settings, "orders", reconnect_timeout_s=0.2, backoff_s=0.01) as publisher:
+    with SharedPublisher(
+        peer.settings, "orders", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.01)
+    ) as publisher:
         error = error_of(publisher.submit("k", "0"))
         assert isinstance(error, UnknownOutcomeError)
         assert isinstance(error.__cause__, ConnectionLostError)
@@ -260,7 +266,7 @@ def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
 
 def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
     with SharedPublisher(
-        "amqp://localhost:1", "orders", reconnect_timeout_s=0.1, backoff_s=0.01
+        "amqp://localhost:1", "orders", retries=Retries(reconnect_timeout_s=0.1, backoff_s=0.01)
     ) as publisher:
         error = error_of(publisher.submit("k", "0"))
         assert isinstance(error, UnreachableError)
@@ -272,7 +278,10 @@ def test_every_future_is_done_within_the_three_limits(peer: Peer) -> None:
     """Also that of a message that is never answered while others are."""
     peer.answer = by_body({"stuck": nothing})
     with SharedPublisher(
-        peer.settings, "orders", reconnect_timeout_s=0.1, confirm_timeout_s=2.0, blocked_timeout_s=0.1
+        peer.settings,
+        "orders",
+        retries=Retries(reconnect_timeout_s=0.1),
+        limits=Limits(confirm_timeout_s=2.0, blocked_timeout_s=0.1),
     ) as publisher:
         stuck = publisher.submit("k", "stuck")
         deadline = time.monotonic() + _SOON_S
@@ -296,7 +305,7 @@ def test_close_gives_up_after_its_time(peer: Peer) -> None:
 
 def test_a_callback_may_submit_again(peer: Peer) -> None:
     again: list[Future[None]] = []
-    with SharedPublisher(peer.settings, "orders", max_in_flight=1) as publisher:
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1)) as publisher:
         first = publisher.submit("k", "0")
         first.add_done_callback(lambda _: again.append(publisher.submit("k", "1")))
         assert error_of(first) is None
@@ -399,11 +408,11 @@ publisher.close()
 
 
 @pytest.mark.parametrize(
-    ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("max_in_flight", 0)]
+    ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("limits", 5), ("retries", None)]
 )
-def test_an_invalid_argument(peer: Peer, argument: str, value: float) -> None:
+def test_an_invalid_argument(peer: Peer, argument: str, value: Any) -> None:
     with pytest.raises(InputError, match=argument):
-        SharedPublisher(peer.settings, "orders", **{argument: value})  # type: ignore[arg-type]
+        SharedPublisher(peer.settings, "orders", **{argument: value})
 
 
 def test_latencies_of_the_last_minute() -> None:
@@ -476,7 +485,7 @@ def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "a module that nobody imports")
     extra: list[Future[None]] = []
     # With room for all: a handler that interrupts `submit` cannot wait for it.
-    with SharedPublisher(peer.settings, "orders", max_in_flight=100_000) as publisher:
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=100_000)) as publisher:
         before = signal.signal(signal.SIGALRM, lambda *_: extra.append(publisher.submit("k", "signal")))
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -541,7 +550,9 @@ def test_what_waits_behind_a_withdrawn_message_is_sent(peer: Peer) -> None:
     peer.answer = nothing
 
     async def main() -> None:
-        async with SharedPublisher(peer.settings, "orders", max_in_flight_bytes=1000) as publisher:
+        async with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight_bytes=1000)
+        ) as publisher:
             first = asyncio.create_task(publisher.publish("k", "x" * 500))
             large = asyncio.create_task(publisher.publish("k", "y" * 800))
             small = asyncio.create_task(publisher.publish("k", "small"))
@@ -567,12 +578,12 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
             third.set()
             time.sleep(0.01)
 
-    def serve(_: object) -> Iterator[None]:
+    def serve(*_: object) -> Iterator[None]:
         yield from ()
         raise ConnectionLostError("closed by an operator")
 
     monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
-    monkeypatch.setattr(SharedDelivery, "serve", serve)
+    monkeypatch.setattr(Delivery, "serve", serve)
     publisher = SharedPublisher(peer.settings, "orders")
     assert third.wait(_SOON_S)
     publisher.close(0.0)
@@ -598,7 +609,7 @@ def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.Mo
 
 def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", backoff_s=0.5) as publisher:
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.5)) as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(3)]
         peer.until(lambda: len(peer.messages) == 3)
         for message in publisher._outbox._open.values():
@@ -624,7 +635,7 @@ def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> 
         return close if message.body == b"poison" else ack(message)
 
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", backoff_s=0.01) as publisher:
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(60)]
         peer.until(lambda: len(peer.messages) == 60)
         peer.answer = answer
@@ -648,7 +659,9 @@ def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock
 
     before = signal.signal(signal.SIGUSR1, submit)
     try:
-        with SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=_SOON_S) as publisher:
+        with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=_SOON_S
+        ) as publisher:
             publisher.submit("k", "0")
             peer.until(lambda: len(peer.messages) == 1)
             began = time.monotonic()
@@ -662,7 +675,7 @@ def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock
 
 
 def test_any_number_of_seconds_is_a_limit(peer: Peer) -> None:
-    publisher = SharedPublisher(peer.settings, "orders", max_in_flight=1, block_s=1e300)
+    publisher = SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=1e300)
     futures = [publisher.submit("k", str(i)) for i in range(3)]
     publisher.close(timeout_s=1e300)
     assert [error_of(future) for future in futures] == [None] * 3

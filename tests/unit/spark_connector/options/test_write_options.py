@@ -8,8 +8,9 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
 from rabbit_chx.routing import HashRing
-from spark_connector.options.common import ADDED_BY_SPARK
+from spark_connector.options.common import ADDED_BY_SPARK, option_fields
 from spark_connector.options.write_options import OPTIONS, WriteOptions, to_texts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
@@ -31,16 +32,30 @@ def test_every_option_is_stated_once_with_a_default_that_a_user_could_write() ->
 
 def test_the_defaults_are_those_of_the_publisher() -> None:
     given = parse(url="amqp://here", exchange="x")
-    limits = Limits(
-        given.max_in_flight, given.max_in_flight_bytes, given.confirm_timeout_s, given.blocked_timeout_s
-    )
-    retries = Retries(
-        reconnect_timeout_s=given.reconnect_timeout_s,
-        max_reconnects=given.max_reconnects,
-        nack_retries=given.nack_retries,
-        backoff_s=given.reconnect_backoff_s,
-    )
-    assert (limits, retries) == (Limits(), Retries())
+    assert given.limits == Limits()
+    assert given.retries == Retries(retry_first_connection=True, nack_retries=NACK_RETRIES)
+
+
+def test_what_is_not_the_default_reaches_the_publisher() -> None:
+    """So each field of `Limits` and `Retries` is an option, but that of the first connection, which is always retried."""
+    texts = {
+        "ordering": "per-key",
+        "maxInFlight": "7",
+        "maxInFlightBytes": "8",
+        "confirmTimeout": "9",
+        "blockedTimeout": "10",
+    }
+    more = {"reconnectTimeout": "11", "maxReconnects": "12", "nackRetries": "13", "reconnectBackoff": "14"}
+    given = parse(url="amqp://here", exchange="x", **texts, **more)
+    assert given.limits == Limits(7, 8, 9, 10)
+    assert given.retries == Retries(11, 12, True, 13, 14, True)
+
+
+def test_an_option_that_means_the_same_has_the_words_of_the_publisher() -> None:
+    declared = {**options_of(CommonOptions), **options_of(Limits), **options_of(Retries)}
+    fields = {name: option for name, option in option_fields(WriteOptions).items() if name in declared}
+    own = {"exchange", "ring", "routing", "keep_order", "connection_name"}
+    assert {name for name, option in fields.items() if option.meaning != declared[name].meaning} == own
 
 
 def test_what_is_not_given_is_safe() -> None:
@@ -67,7 +82,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
         ("confirmTimeout", "90", "confirm_timeout_s", 90.0),
         ("confirmTimeout", "1.5 s", "confirm_timeout_s", 1.5),
         ("blockedTimeout", "5m", "blocked_timeout_s", 300.0),
-        ("reconnectBackoff", "250ms", "reconnect_backoff_s", 0.25),
+        ("reconnectBackoff", "250ms", "backoff_s", 0.25),
         ("maxInFlightBytes", "64KiB", "max_in_flight_bytes", 65_536),
         ("maxMessageBytes", " 2m ", "max_message_bytes", 2 << 20),
         ("maxMessageBytes", "1000", "max_message_bytes", 1000),

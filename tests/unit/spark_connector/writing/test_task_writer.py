@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import PublishReport, Returned
+from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
@@ -156,19 +157,23 @@ def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_
     assert Scripted.sent == [b"1"]
 
 
+LIMITS = Limits()
+RETRIES = Retries(retry_first_connection=True, nack_retries=3)
+
+
 @pytest.mark.parametrize(
     ("option", "text", "argument", "value", "default"),
     [
         ("persistent", "false", "persistent", False, True),
         ("mandatory", "false", "mandatory", False, True),
-        ("maxInFlight", "7", "max_in_flight", 7, 1_000),
-        ("maxInFlightBytes", "1k", "max_in_flight_bytes", 1_024, 8 << 20),
+        ("maxInFlight", "7", "limits", replace(LIMITS, max_in_flight=7), LIMITS),
+        ("maxInFlightBytes", "1k", "limits", replace(LIMITS, max_in_flight_bytes=1_024), LIMITS),
         ("headersConst", '{"a": 1}', "properties", {"headers": {"a": 1}}, None),
         ("onUnroutable", "skip", "on_unroutable", "report", "raise"),
-        ("confirmTimeout", "5s", "confirm_timeout_s", 5.0, 60.0),
-        ("blockedTimeout", "6s", "blocked_timeout_s", 6.0, 300.0),
-        ("reconnectBackoff", "2s", "backoff_s", 2.0, 1.0),
-        ("nackRetries", "9", "nack_retries", 9, 3),
+        ("confirmTimeout", "5s", "limits", replace(LIMITS, confirm_timeout_s=5.0), LIMITS),
+        ("blockedTimeout", "6s", "limits", replace(LIMITS, blocked_timeout_s=6.0), LIMITS),
+        ("reconnectBackoff", "2s", "retries", replace(RETRIES, backoff_s=2.0), RETRIES),
+        ("nackRetries", "9", "retries", replace(RETRIES, nack_retries=9), RETRIES),
         ("connectionName", "{write}.{batch}", "connection_name", "w.7", "spark:-:0.0.0"),
         ("exchange", "y", "exchange", "y", "x"),
     ],

@@ -1,0 +1,168 @@
+"""The messages of an outbox as rows of a delivery, each with its own outcome. No I/O, no clock.
+
+- A confirm, a return and a refusal are outcomes of one message. Refusals are counted per message, and end no operation.
+- A return carries no delivery tag. It is compared with the open messages by exchange, key, properties and body. RabbitMQ returns messages
+  in the order of their publishing: rabbitmq-server v4.3.6, rabbit_channel.erl, deliver_to_queues/3. Of two equal messages either may be the
+  one that was returned; no program can tell them apart.
+- A row that closes the channel or the connection gets the error of the close, and so do open rows to the same missing exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rabbit_chx.amqp.frames import Return
+from rabbit_chx.connection.ledger import RowLedger
+from rabbit_chx.connection.session import OpenConnection
+from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
+from rabbit_chx.publishing.batches import BATCH_BYTES
+from rabbit_chx.publishing.delivery import closing_error
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
+
+_IDLE_POLL_S = 1.0
+
+
+class OutboxRows:
+    """The source of a delivery's rows, and what becomes of them: `Source` and `Outcomes`.
+
+    Args:
+        outbox: the messages.
+        batch_rows: the most messages of a batch.
+        linger_s: seconds for which a message may wait for others.
+    """
+
+    def __init__(self, outbox: Outbox, batch_rows: int, linger_s: float) -> None:
+        self._outbox = outbox
+        self._batch_rows = batch_rows
+        self._linger_s = linger_s
+        self._ledger = RowLedger[RowBatch]()
+        self._returned: dict[int, Return] = {}  # by number, until they are acked
+        self._returned_tag = 0  # the last one
+
+    # -- as `Source`
+
+    @property
+    def is_over(self) -> bool:
+        """True if the outbox is closed and empty."""
+        return self._outbox.closed is not None and self._outbox.is_empty
+
+    def is_due(self) -> bool:
+        """Return whether enough messages are queued, or one for long enough."""
+        return self._outbox.is_due(self._linger_s, self._batch_rows)
+
+    def take(self) -> RowBatch | None:
+        """Take the next messages; None without one."""
+        taken = self._outbox.take(self._batch_rows, BATCH_BYTES)
+        return None if taken is None else RowBatch(taken[1], taken[0])
+
+    def idle_s(self, longest_s: float, *, may_send: bool) -> float:
+        """Return the seconds of the next poll, which a submission ends."""
+        wait_s = _IDLE_POLL_S if self._outbox.is_empty else longest_s
+        if may_send and not self._outbox.sleep():
+            wait_s = min(wait_s, self._outbox.linger_left_s(self._linger_s))
+        return wait_s
+
+    # -- as `Outcomes`
+
+    @property
+    def may_end(self) -> bool:
+        """True if every message has its outcome."""
+        return self._outbox.is_empty
+
+    def attach(self, connection: OpenConnection) -> None:
+        """Note the confirms and returns of this connection by message."""
+        self._ledger = connection.session.ledger = RowLedger[RowBatch]()
+        self._returned, self._returned_tag = {}, 0
+        connection.session.on_returned = self._on_returned
+
+    def settle(self) -> None:
+        """Give the messages that were acked since the last call their outcome."""
+        ledger = self._ledger
+        if not ledger.confirmed:
+            return
+        confirmed, ledger.confirmed = ledger.confirmed, []
+        if self._returned:
+            for number in self._returned.keys() & set(confirmed):
+                self._outbox.settle([number], "returned", _unroutable(self._returned.pop(number)))
+        self._outbox.settle(confirmed)
+
+    def pending(self, batch: RowBatch) -> RowBatch | None:
+        """Return the messages that have not expired."""
+        places = [place for place, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
+        return batch.pick(places) if places else None
+
+    def refusals(self, batch: RowBatch, _acked: int) -> int:
+        """Return all refusals."""
+        return batch.refusals
+
+    def refuse(self, batch: RowBatch) -> None:
+        """Give messages that the broker refused too often their error."""
+        self._outbox.settle(batch.numbers, "nacked", _nacked)
+
+    def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, _error: RabbitChxError) -> None:
+        """Give messages the error of a close, each with its own name."""
+        for batch in closed:
+            self._outbox.settle(batch.numbers, "nacked", _closing(cause))
+
+    def _on_returned(self, returned: Return, properties: bytes, body: bytes) -> None:
+        """Find the message that was returned."""
+        ledger, after = self._ledger, self._returned_tag
+        expected = (returned.exchange, returned.key, body)
+        for tags, is_exact in (
+            (range(after + 1, ledger.sent + 1), True),
+            (range(after + 1, ledger.sent + 1), False),  # the broker may add headers: message interceptors
+            (range(1, after + 1), False),
+        ):
+            for tag in tags:
+                number = ledger.number(tag)
+                if number is None or number in self._returned:
+                    continue
+                rows = self._outbox.rows_of(number)
+                if rows is None or not rows.exchanges or not rows.properties:
+                    continue
+                given = (rows.exchanges[0], rows.keys[0], rows.bodies[0])
+                if given == expected and not (is_exact and rows.properties[0] != properties):
+                    self._returned[number] = returned
+                    self._returned_tag = max(after, tag)
+                    return
+
+
+def _unroutable(returned: Return) -> ErrorFor:
+    def error(message: Message) -> UnroutableError:
+        exchange = _exchange(message.rows)
+        return UnroutableError(
+            f"exchange {exchange!r}: no queue took the message with the routing key {_key(message.rows)!r:.80} (reply code "
+            f"{returned.code}, {returned.text}): bind queues to the exchange, or look for holes in its ring",
+            exchange=exchange,
+            reply_code=returned.code,
+        )
+
+    return error
+
+
+def _key(rows: Rows) -> str:
+    return rows.keys[0].decode(errors="backslashreplace")
+
+
+def _exchange(rows: Rows) -> str:
+    return rows.exchanges[0].decode(errors="backslashreplace") if rows.exchanges else ""
+
+
+def _nacked(message: Message) -> NackedError:
+    exchange = _exchange(message.rows)
+    return NackedError(
+        f"exchange {exchange!r}: the broker refused the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
+        "full and its overflow is reject-publish, or it has no majority of its nodes",
+        exchange=exchange,
+    )
+
+
+def _closing(cause: RabbitChxError) -> ErrorFor:
+    def error(message: Message) -> RabbitChxError:
+        return closing_error(
+            cause, f"the message with the routing key {_key(message.rows)!r:.80}", _exchange(message.rows)
+        )
+
+    return error

@@ -1,0 +1,178 @@
+"""The declared options of publishing: what follows from them, and which values are possible."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import MISSING
+from typing import Any
+
+import pytest
+from amqp_broker import nack
+from frame_secrets import locals_with
+from scripted_peer import Peer
+
+from rabbit_chx.errors import InputError, NackedError
+from rabbit_chx.publishing import Publisher, SharedPublisher
+from rabbit_chx.publishing.options import (
+    NACK_RETRIES,
+    Limits,
+    PublishOptions,
+    Retries,
+    SharedOptions,
+    check_options,
+    options_of,
+)
+from rabbit_chx.publishing.shared import shared_publisher
+
+VALUES = [Limits, Retries, PublishOptions, SharedOptions]
+SECRET = "canary-4711"  # noqa: S105
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_each_option_says_what_it_is(values: Any) -> None:
+    for option in options_of(values).values():
+        assert option.kind.label
+        assert option.meaning == option.meaning.rstrip(".")
+        assert option.default is not None or option.otherwise or "`None`" in option.type_text
+        assert option.name.endswith("_s") == ("seconds" in option.kind.label), "units are in names"
+        if option.default not in (MISSING, None):
+            option.kind.check(option.name, option.default)
+
+
+@pytest.mark.parametrize(
+    ("documented", "section", "values"),
+    [
+        (Publisher, "Args", PublishOptions),
+        (SharedPublisher, "Args", SharedOptions),
+        (Limits, "Attributes", Limits),
+        (Retries, "Attributes", Retries),
+    ],
+)
+def test_arguments_and_docstring_are_those_of_the_declaration(
+    documented: Any, section: str, values: Any
+) -> None:
+    declared = options_of(values)
+    arguments = inspect.signature(documented).parameters
+    assert sorted(arguments) == sorted(declared)
+    for name, argument in arguments.items():
+        default = inspect.Parameter.empty if declared[name].default is MISSING else declared[name].default
+        assert argument.default is default
+    text = (inspect.getdoc(documented) or "").split(f"\n{section}:\n")[1].split("\n\n")[0]
+    assert re.findall(r"^    (\w+) \(", text, re.MULTILINE) == list(declared)
+    assert "](" not in text, "a link of a page"
+
+
+def test_no_constructor_has_more_than_14_arguments() -> None:
+    for publisher in (Publisher, SharedPublisher):
+        assert len(inspect.signature(publisher).parameters) <= 14
+
+
+# -- single options, the arguments until 0.3
+
+
+def test_single_options_still_work_and_warn(peer: Peer) -> None:
+    old: dict[str, Any] = {"max_in_flight": 2, "nack_retries": 7}
+    with pytest.warns(DeprecationWarning, match="^give ") as warned:
+        publisher = Publisher(peer.settings, "orders", **old)
+    with publisher:
+        assert publisher._delivery._limits == Limits(max_in_flight=2)
+        assert publisher._delivery._retries == Retries(nack_retries=7)
+    assert {warning.filename for warning in warned} == {__file__}
+    assert [str(warning.message) for warning in warned] == [
+        "give limits=Limits(max_in_flight=...)",
+        "give retries=Retries(nack_retries=...)",
+    ]
+
+
+def test_a_single_option_changes_the_value_that_is_given_too(peer: Peer) -> None:
+    old: dict[str, Any] = {"confirm_timeout_s": 3}
+    with pytest.warns(DeprecationWarning, match="confirm_timeout_s"):
+        publisher = Publisher(peer.settings, "orders", limits=Limits(max_in_flight=2), **old)
+    with publisher:
+        assert publisher._delivery._limits == Limits(max_in_flight=2, confirm_timeout_s=3)
+
+
+@pytest.mark.parametrize("publisher", [Publisher, SharedPublisher])
+@pytest.mark.parametrize("arguments", [{"max_in_flight": 0}, {"limits": 5}, {"unknown": 1}])
+def test_no_error_shows_the_password(publisher: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises((InputError, TypeError)) as caught:
+        publisher(exchange="x", url=f"amqp://user:{SECRET}@localhost", **arguments)
+    assert locals_with(SECRET, caught.value) == []
+    assert SECRET not in repr(PublishOptions(f"amqp://user:{SECRET}@localhost", "x"))
+
+
+# -- retries of a SharedPublisher
+
+
+@pytest.mark.parametrize(
+    ("given", "repeats"),
+    [
+        (Retries(), 0),
+        (Retries(reconnect_timeout_s=5), 0),
+        (Retries(nack_retries=2), 2),
+        (Retries(nack_retries=2, keep_order=True), 0),
+    ],
+)
+def test_a_shared_publisher_repeats_a_refused_message_only_on_request(given: Retries, repeats: int) -> None:
+    assert shared_publisher._shared_retries(given).repeats == repeats
+    assert Retries().repeats == NACK_RETRIES
+
+
+@pytest.mark.parametrize("given", [Retries(reconnect_timeout_s=0), Retries(max_reconnects=0)], ids=str)
+def test_a_message_that_closes_the_connection_costs_a_shared_publisher_one_in_any_case(
+    given: Retries,
+) -> None:
+    retries = shared_publisher._shared_retries(given)
+    assert retries.reconnects
+    assert retries.reconnect_timeout_s < 0.001
+
+
+def test_other_retries_leave_a_refused_message_to_the_caller(peer: Peer) -> None:
+    peer.answer = nack
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0)) as publisher:
+        outcome = publisher.submit("k", "b").exception(10)
+    assert isinstance(outcome, NackedError)
+    assert len(peer.messages) == 1
+
+
+# -- values
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        (Limits, "max_in_flight", [0, "10", 10.5, True]),
+        (Limits, "max_in_flight_bytes", [0]),
+        (Limits, "confirm_timeout_s", [0, "x", float("inf"), float("nan")]),
+        (Limits, "blocked_timeout_s", [-1, None, float("inf")]),
+        (Retries, "max_reconnects", [-1, True]),
+        (Retries, "nack_retries", [1.5]),
+        (Retries, "backoff_s", [-1]),
+        (Retries, "reconnect_timeout_s", [None, float("inf")]),
+    ],
+)
+def test_bounds_that_cannot_be(kind: Any, name: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InputError, match=name):
+            kind(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("routing", "nowhere"), ("on_unroutable", None), ("limits", Retries()), ("properties", [])],
+)
+def test_options_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"^{name} is "):
+        check_options(PublishOptions("amqp://localhost", "x", **{name: value}))
+
+
+def test_the_smallest_bounds() -> None:
+    Limits(max_in_flight=1, max_in_flight_bytes=1, confirm_timeout_s=0.001, blocked_timeout_s=0)
+    Retries(max_reconnects=0, nack_retries=0, backoff_s=0)
+
+
+def test_a_backoff_grows_to_five_seconds() -> None:
+    backoff = Retries(backoff_s=1.0).backoff
+    assert [backoff.delay_s(failures) for failures in range(6)] == [1, 2, 4, 5, 5, 5]
+    assert Retries(backoff_s=0).backoff.delay_s(5) == 0
