@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.command import option, say
 from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.ring_records import records_of
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
