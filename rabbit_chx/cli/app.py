@@ -272,9 +272,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
     try:
         with _warnings_as_lines():
-            result = app.main(
-                list(_without_deprecated(arguments)), prog_name="rabbit-chx", standalone_mode=False
-            )
+            result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)
             code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -287,16 +285,6 @@ def run(arguments: Sequence[str]) -> int:
     if note := password_note():
         say(note)
     return code
-
-
-def _without_deprecated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments with the present options in place of deprecated ones, which are named on stderr."""
-    for argument in arguments:
-        if argument == "--all-streams" and arguments[0] == "verify":  # deprecated in 0.3
-            say("--all-streams is deprecated: give --stream '*'")
-            yield from ("--stream", "*")
-        else:
-            yield argument
 
 
 def _shown(outcome: Outcome) -> int:
