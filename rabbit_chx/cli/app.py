@@ -111,7 +111,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers, messages, streams and the shell": {
         "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
+        "stream show": ("Offsets, times and writers of streams.", "stream_show:show"),
         "replay": ("Rows of given keys since a given time.", "replay:replay"),
         "completion": ("Completion for bash, zsh or fish.", "app:completion"),
     },
