@@ -15,7 +15,13 @@ import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
-from rabbit_chx.cli.broker_options import BrokerOptions, counted, disk_alarms, unwound_by_signals
+from rabbit_chx.cli.broker_options import (
+    BrokerAddresses,
+    BrokerOptions,
+    counted,
+    disk_alarms,
+    unwound_by_signals,
+)
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
@@ -151,7 +157,7 @@ class ApplyOptions:
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
-        help="The time in which consumers must empty the queues that are deleted, after these are unbound.",
+        help="The time in which consumers must empty the queues that are deleted or replaced, after these are unbound.",
     )
     allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
     allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
@@ -160,10 +166,6 @@ class ApplyOptions:
         default="parked",
         show_default=True,
         help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",
-    )
-    no_record: bool = option(
-        is_flag=True,
-        help="Do not keep the order of the rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it only rabbitmqctl shows the order.",
     )
     whole: bool = whole_option()
     verbose: bool = option(
@@ -246,7 +248,7 @@ def apply(
                 "file or the broker has changed since, so review the new plan"
             )
         if not plan.changes and not refusals and not plan.parked_messages:
-            if not given.no_record and find_unrecorded(plan, live.live):
+            if at.stores_records and find_unrecorded(plan, live.live):
                 for note in opened.apply(plan).unrecorded:
                     say(note)
             return Outcome(ApplyReport("unchanged", plan))
@@ -261,13 +263,16 @@ def apply(
         if asks and not agreed(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
-        done = _applied(opened, plan, given, output)
+        done = _applied(at, opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 
 
-def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:
+def _applied(
+    at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str
+) -> ApplyReport:
     try:
         applied = apply_shown(
+            at,
             opened,
             plan,
             verbose=given.verbose,
@@ -277,7 +282,6 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
             allow_vhost=given.allow_vhost,
             allow_unlink=given.allow_unlink,
             hand_over=given.hand_over,
-            records=not given.no_record,
             drain_s=given.drain,
         )
     except ApplyError as error:
@@ -291,6 +295,7 @@ def _applied(opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> Ap
 
 
 def apply_shown(
+    at: BrokerAddresses,
     opened: Broker,
     plan: Plan,
     *,
@@ -316,7 +321,9 @@ def apply_shown(
             counting(count)
 
         try:
-            applied = opened.apply(plan, progress=progress, waiting=say, **permissions)
+            applied = opened.apply(
+                plan, progress=progress, waiting=say, records=at.stores_records, **permissions
+            )
         except KeyboardInterrupt:
             say(
                 f"at least {done:,} of {plural(size, 'change')} were done: run the command again for the others"

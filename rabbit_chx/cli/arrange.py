@@ -15,6 +15,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
@@ -87,6 +88,7 @@ def arrange(
         )
     with at.opened() as opened:
         read = LivePlan.read(opened, given, vhost)
+        store_read_rings(at, read.live, opened)
     plan = read.plan
     better = {
         name: (ring, order)

@@ -62,12 +62,14 @@ class BrokerAddresses:
         settings: the settings in the URI.
         management_url: the URL of the HTTP API; None if it is not given.
         ring_source: the source of the true ring, or the record of it; None if neither is given.
+        stores_records: False: the order of rings is not stored on the broker.
     """
 
     url: str
     settings: ConnectionSettings
     management_url: str | None
     ring_source: Source | None
+    stores_records: bool = True
 
     def __repr__(self) -> str:
         return f"BrokerAddresses({self.settings.masked_url!r})"
@@ -197,6 +199,11 @@ class BrokerOptions:
         help="A ring in a file: the output of `ring show --output json`, or a record of a ring. It counts if the broker has its bindings, "
         "and no record contradicts it.  [default: $RABBIT_CHX_RING_FROM]",
     )
+    no_record: bool = option(
+        is_flag=True,
+        help="Do not store the order of rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it, a command stores the rings that it "
+        "changes, and those that --ring-via reads and that have no record.",
+    )
     wait: float = option(
         type=Number(0, 3_600),
         default=0.0,
@@ -234,8 +241,10 @@ class BrokerOptions:
             )
         source = self._source()
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return BrokerAddresses(url, settings, management_url, source).in_vhost(self.vhost)
-        return BrokerAddresses(url, settings, management_url, source)
+            return BrokerAddresses(url, settings, management_url, source, not self.no_record).in_vhost(
+                self.vhost
+            )
+        return BrokerAddresses(url, settings, management_url, source, not self.no_record)
 
     def _source(self) -> Source | None:
         """Return the ring source; an option precedes the environment."""

@@ -21,7 +21,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option,
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import complete_commands
-from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
+from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
@@ -458,7 +458,6 @@ def check_topology(
         help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
     ),
     ignored: tuple[str, ...] = _ignore(),
-    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
     output: str,
@@ -483,7 +482,7 @@ def check_topology(
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        topology = _topology(live, is_recorded=not no_record)
+        topology = _topology(live)
         with sign_of_life("comparing"):
             return check(topology, wanted, file=file)
 
@@ -540,7 +539,6 @@ def check_ring(
     ),
     ignored: tuple[str, ...] = _ignore(),
     observed: ObservedOptions = options(ObservedOptions),
-    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
@@ -569,9 +567,7 @@ def check_ring(
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
 
     def checked(live: BrokerAddresses) -> TopologyCheck:
-        topology = _topology(
-            live, exchanges=exchanges, is_recorded=not no_record and observed.observed is None
-        )
+        topology = _topology(live, exchanges=exchanges, stores=observed.observed is None)
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
         with sign_of_life("comparing"):
@@ -605,15 +601,12 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
-def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), is_recorded: bool = False) -> Topology:
+def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> Topology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
     with live.opened() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()
-        if is_recorded:
-            new = unrecorded_rings(topology)
-            store_read_rings(
-                {name: ring for name, ring in new.items() if not exchanges or name in exchanges}, opened
-            )
+        if stores:
+            store_read_rings(live, topology, opened, exchanges=exchanges)
         return topology
 
 

@@ -12,6 +12,7 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
@@ -73,7 +74,9 @@ def export(
     live = broker.live() if source is None else None
     if live:
         with live.opened() as opened, sign_of_life("reading the broker"):
-            topology = _without_exclusive(opened.topology())
+            topology = opened.topology()
+            store_read_rings(live, topology, opened)
+        topology = _without_exclusive(topology)
     else:
         topology = read_topology(str(source), broker.vhost or "/", variables=variables).topology
     if exchanges:

@@ -17,6 +17,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
 from rabbit_chx.cli.printed import CompletedReport
+from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
@@ -140,15 +141,17 @@ def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     others = {change.name for change in plan.changes if change.action == "create"} | {
         *plan.parking_queues.values()
     }
-    if drain_s is not None and any(
-        change.action == "delete"
-        and isinstance(change.live, QueueDefinition)
+    actions = {
+        change.action
+        for change in plan.changes
+        if isinstance(change.live, QueueDefinition)
         and change.live.type != "stream"
         and change.name not in others
-        for change in plan.changes
-    ):
+    }
+    ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
+    if drain_s is not None and ends:
         yield Line(
-            f"A queue is unbound before it is deleted, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
+            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
         )
 
 
@@ -366,7 +369,7 @@ def plan(
     whole: bool = whole_option(),
 ) -> Outcome:
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
-    move: at the end and at the worst moment. Nothing is changed.
+    move: at the end and at the worst moment. Nothing of it is changed.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
     broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
@@ -378,6 +381,7 @@ def plan(
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.opened() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
+        store_read_rings(at, live.live, opened)
     made = live.plan
     flags = lifting_flags(made.refusals)
     ending = []

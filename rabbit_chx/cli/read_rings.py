@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from rabbit_chx.cli.command import option, say
-from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError
+from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli.command import say
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import Topology
 from rabbit_chx.topology.ring_records import records_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
+    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology.live.reading import LiveExchange
 
 
-def no_record_option() -> Any:
-    """Return the option that leaves out the records, as the default of a parameter."""
-    return option(
-        is_flag=True, help="Do not store the order of rings that --ring-via reads and that have no record."
-    )
+def store_read_rings(
+    at: BrokerAddresses, live: Topology, broker: Broker, *, exchanges: Collection[str] = ()
+) -> None:
+    """Store the order of the rings of a live topology that a ring source has read and that have no record: those of `exchanges`, or all."""
+    rings = {name: ring for name, ring in live.rings.items() if not records_of(name, live.records)}
+    if exchanges:
+        rings = {name: ring for name, ring in rings.items() if name in exchanges}
+    _store(at, rings, broker)
 
 
-def unrecorded_rings(live: Topology) -> dict[str, HashRing]:
-    """Return the rings of a live topology without records."""
-    return {name: ring for name, ring in live.rings.items() if not records_of(name, live.records)}
+def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
+    """Store the order of the ring of a live exchange, if a ring source has read it and it has no record."""
+    if live.ring.provenance == "read" and live.record is None:
+        _store(at, {live.name: live.ring})
 
 
-def store_read_rings(rings: Mapping[str, HashRing], broker: Broker) -> None:
-    """Store the order of rings that a ring source has read, unless the broker has a record, and say so."""
+def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | None = None) -> None:
+    """Store the order of the rings that were read, and say so, or why not: what the command answers does not depend on it."""
     read = {name: ring for name, ring in rings.items() if ring.provenance == "read"}
-    if not read:
+    if not read or not at.stores_records:
         return
     try:
-        stored = broker.record(read, keep=True)
-    except (AccessRefusedError, InputError, PlanOutdatedError) as error:
+        with sign_of_life("storing the order of the rings"):
+            if broker is None:
+                with at.opened() as opened:
+                    stored = opened.record(read, keep=True)
+            else:
+                stored = broker.record(read, keep=True)
+    except RabbitChxError as error:
         say(f"the order of the ring is not stored on the broker (--no-record accepts that): {error}")
         return
     if stored:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
-from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan import PlanReport
@@ -229,7 +229,7 @@ def repair(
                 if not agreed(made):
                     report = replace(report, state="refused", problem=DECLINED)
                     return Outcome(report if output == "json" else None, code=report.code)
-            report = _applied(opened, report, gaps, wanted, given)
+            report = _applied(at, opened, report, gaps=gaps, wanted=wanted, given=given)
     return Outcome(report, code=report.code)
 
 
@@ -257,10 +257,17 @@ def _healed(live: Topology, exchange: str) -> str:
 
 
 def _applied(
-    opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, given: RepairOptions
+    at: BrokerAddresses,
+    opened: Broker,
+    report: RepairReport,
+    *,
+    gaps: MemberGaps,
+    wanted: Topology | None,
+    given: RepairOptions,
 ) -> RepairReport:
     try:
         applied = apply_shown(
+            at,
             opened,
             report.plan,
             seen=lambda count: gaps.seen(count, time.monotonic()),

@@ -15,7 +15,7 @@ from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
-from rabbit_chx.cli.read_rings import no_record_option, store_read_rings, unrecorded_rings
+from rabbit_chx.cli.read_rings import store_read_ring, store_read_rings
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
@@ -97,7 +97,6 @@ class RingReport:
 def show(
     *,
     exchange: str = argument(),
-    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, and the exact share of all keys.
@@ -121,9 +120,7 @@ def show(
             findings, arguments = ring_findings(live.ring, live.bindings, live.alternate), live.hash_arguments
             shown, stored = live.slots.key_map(), live.record
             record = record_arguments(record_of(live)) if live.ring.ground.is_certain else None
-        if stored is None and live.ring.provenance == "read" and not no_record:
-            with at.opened() as opened, sign_of_life("storing the order of the ring"):
-                store_read_rings({exchange: live.ring}, opened)
+        store_read_ring(at, live)
         for fault in live.slots.faults.values():
             say(fault)
     say_doubts({exchange: shown})
@@ -211,7 +208,6 @@ def list_rings(
     all_vhosts: bool = option(
         is_flag=True, help="List the exchanges of every vhost that the user may access."
     ),
-    no_record: bool = no_record_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
     """List all x-consistent-hash exchanges with the kinds of findings of `ring check`.
@@ -230,8 +226,7 @@ def list_rings(
             topology = opened.topology()
             rings += _listed_rings(vhost, topology)
             say_doubts(topology.rings)
-            if not no_record:
-                store_read_rings(unrecorded_rings(topology), opened)
+            store_read_rings(live, topology, opened)
             moduli += _listed_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
@@ -339,6 +334,8 @@ def record_rings(
         broker = replace(broker, ring_from=source, ring_via=None)
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE, and no --from")
+    if broker.no_record:
+        raise InputError("ring record stores the order of rings: leave --no-record out")
     at = broker.live()
     with at.opened() as opened, sign_of_life("reading the broker"):
         live = opened.topology()

@@ -22,6 +22,7 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
+from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import NEED_RING, hashes_text
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
@@ -614,6 +615,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             return RingInput(source, {}, is_live=True, guess=guess, alternate=alternate)
         ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
         arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
+        store_read_ring(broker, live)
         for fault in faults.values():
             say(fault)
     for finding in findings:

@@ -17,6 +17,7 @@ from rabbit_chx.analysis.wording import document, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
+from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
@@ -65,6 +66,7 @@ class LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
         slots = live.slots.sound_table()
+        store_read_ring(broker, live)
         if not slots.slots:
             raise MismatchError(
                 f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "

@@ -27,6 +27,7 @@ from rabbit_chx.broker.scratch import (
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
+from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import (
     NEED_RING,
     exchange_facts,
@@ -504,6 +505,7 @@ def _of_messages(
         if wanted is None:
             ring = live.ring
             findings = ring_findings(ring, live.bindings, live.alternate)
+            store_read_ring(at, live)
         else:
             ring = wanted.topology.ring(name, live.release)
             findings = _findings_against(wanted, ring, live)

@@ -9,7 +9,7 @@ import pika
 import pytest
 from changed_site import ChangedSite, changed_site
 from few_seeds import few_seeds
-from queue_removal import removal_topology, remove_under_load
+from queue_removal import removal_topology, remove_under_load, replace_under_load
 
 from rabbit_chx import Broker
 from rabbit_chx.errors import ApplyError
@@ -33,6 +33,14 @@ def test_a_queue_is_removed_under_load(site: ChangedSite, members: str, type_: s
     assert load.returned == 0
     assert Counter(body.split()[0] for body in handled) == load.sent
     site.check_done(removal_topology(3, type_, members))
+
+
+@pytest.mark.parametrize("members", ["ring = [{}]", "slots = 6\nmembers = [{}]"], ids=["ring", "slots"])
+@pytest.mark.timeout(700)
+def test_a_queue_is_replaced_under_load(site: ChangedSite, members: str) -> None:
+    load, handled = replace_under_load(site, members)
+    assert load.returned == 0
+    assert Counter(body.split()[0] for body in handled) == load.sent
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])

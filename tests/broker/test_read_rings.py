@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ def only_doubt(shop: Shop, answer: Callable[..., Any]) -> str:
         ("ring", "check", "orders"),
         ("ring", "check", "--all"),
         ("topology", "check", "FILE"),
+        ("topology", "plan", "FILE"),
+        ("topology", "arrange", "FILE"),
+        ("topology", "export"),
+        ("route", "k", "--exchange", "orders"),
+        ("keys", "q1", "--exchange", "orders"),
+        ("simulate", "--exchange", "orders"),
+        ("compare", "--exchange", "orders", "--to-bind", "q1=1"),
+        ("verify", "orders"),
+        ("slots", "show", "orders"),
     ],
 )
 def test_a_ring_that_was_read_is_known_without_a_ring_source(
@@ -64,6 +74,33 @@ def test_a_ring_that_was_read_is_known_without_a_ring_source(
     ]
     main([*command, *shop.live, *shop.via])
     assert "stored" not in capsys.readouterr().err
+
+
+def test_a_plan_and_its_application_agree_although_the_plan_stores_the_order(
+    shop: Shop, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    file, plan = tmp_path / "topology.toml", tmp_path / "plan.json"
+    file.write_text("[[queues]]\nname = 'new'\n")
+    answer("topology", "plan", str(file), *shop.live, *shop.via, "--plan-out", str(plan), code=1)
+    assert provenance(shop, answer) == "recorded"
+    done = answer("topology", "apply", str(file), *shop.live, "--plan", str(plan))
+    assert done["state"] == "applied"
+
+
+def test_an_answer_does_not_depend_on_the_permission_to_store(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = f"reader-{shop.settings.vhost}"
+    shop.management.request("PUT", "users", user, body={"password": "secret", "tags": "monitoring"})
+    try:
+        nothing = {"configure": "^$", "write": "^$", "read": "^$"}
+        shop.management.request("PUT", "permissions", shop.settings.vhost, user, body=nothing)
+        live = [re.sub(r"//[^@]*@", f"//{user}:secret@", text) for text in shop.live]
+        assert main(["route", "k", "--exchange", "orders", *live, *shop.via]) == 0
+        assert "is not stored on the broker (--no-record accepts that)" in capsys.readouterr().err
+        assert provenance(shop, answer) == "assumed"
+    finally:
+        shop.management.request("DELETE", "users", user)
 
 
 def test_the_record_of_a_ring_that_was_read_does_not_hide_a_restart_before(

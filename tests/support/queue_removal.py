@@ -28,6 +28,8 @@ QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: Members that look for a deleted queue quickly, and take nobody for gone and no queue for stuck on a busy machine.
 _PACE = GroupPace(settle_s=0.3, alive_s=0.5, gone_s=30.0, watch_s=0.5, stop_s=60.0)
 _CONSUMED_S = _STOPPED_S = 60.0
+#: On a busy machine a quorum queue of 3.10 is slow.
+_DRAIN_S = 200.0
 
 #: Consumes all queues during a block, and counts each message that is handled.
 Consume: TypeAlias = Callable[[str, Counter[str]], AbstractContextManager[None]]
@@ -131,12 +133,18 @@ def _wait_for_consumer(site: ChangedSite, queue: str) -> None:
         time.sleep(0.1)
 
 
-def removal_topology(queues: int, type_: str, members: str, arguments: str = "") -> Topology:
-    """Return a topology that owns all queues and has some of them. `arguments` are those of the queues, as in a file."""
+def removal_topology(
+    queues: int, type_: str, members: str, arguments: str = "", *, last: str | None = None
+) -> Topology:
+    """Return a topology that owns all queues and has some of them, the last one of type `last`. `arguments` are as in a file."""
     members = members.format(f'{{ queue = "events.{{1..{queues}}}" }}')
+    types = dict.fromkeys(range(1, queues + 1), type_) | ({} if last is None else {queues: last})
     return Topology.from_toml(
         f'owns = ["events.*"]\n[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\n{members}\n'
-        f'[[queues]]\nname = "events.{{1..{queues}}}"\ntype = "{type_}"\narguments = {{ {arguments} }}\n'
+        + "".join(
+            f'[[queues]]\nname = "events.{n}"\ntype = "{type_}"\narguments = {{ {arguments} }}\n'
+            for n, type_ in types.items()
+        )
     )
 
 
@@ -162,6 +170,22 @@ def remove_under_load(
                 removed = site.apply(two).changes
                 assert ("delete", "events.3") in {(change.action, change.name) for change in removed}
                 site.apply(three)
+        wait_for(load.count, handled)
+    return load, handled
+
+
+def replace_under_load(site: ChangedSite, members: str) -> tuple[NumberedLoad, Counter[str]]:
+    """Make the last of three classic queues a quorum queue, and back; return what was published, and how often each message was handled."""
+    classic, quorum = (removal_topology(3, "classic", members, last=last) for last in ("classic", "quorum"))
+    site.apply(classic)
+    url = site.broker.url
+    handled: Counter[str] = Counter()
+    with pika_readers(url, handled):
+        with numbered_load(url, per_s=1000) as load:
+            for wanted in (quorum, classic):
+                _wait_for_consumer(site, "events.3")
+                changes = site.apply(wanted, drain_s=_DRAIN_S).changes
+                assert ("replace", "events.3") in {(change.action, change.name) for change in changes}
         wait_for(load.count, handled)
     return load, handled
 

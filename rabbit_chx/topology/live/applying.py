@@ -235,9 +235,9 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
 
 
 def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
-    """Return a refusal for each queue whose messages a plan would lose, and the deleted queues that are drained first.
+    """Return a refusal for each queue whose messages a plan would lose, and the deleted and replaced queues that are drained first.
 
-    A replaced queue is not drained: until it is declared again, its messages would be unroutable, or routed to other queues.
+    A queue is not drained before its replacement if it has no consumers, or if new messages would be unroutable until it is bound again.
     AMQP counts ready messages only. The management API also counts unacknowledged messages, some seconds late.
     """
     refusals = []
@@ -261,12 +261,31 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
                 raise
             continue
         messages = max(counts.messages, live.messages.get(subject.name) or 0)
-        if change.action == "delete" and (messages or counts.consumers):
+        if not (messages or counts.consumers):
+            continue
+        if change.action == "delete" or (counts.consumers and _reaches_others(plan, live, subject.name)):
             drained.append(subject.name)
-        elif counts.messages or counts.consumers:
-            is_replaced = change.action == "replace"
-            refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=is_replaced))
+        else:
+            refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=True))
     return refusals, drained
+
+
+def _reaches_others(plan: Plan, live: Topology, queue: str) -> bool:
+    """Return True if other queues, or parking queues, get the messages of a queue while the plan has it unbound."""
+    slots = {
+        place.name
+        for change in plan.rings.values()
+        for place in change.before.destinations
+        if isinstance(place, ExchangeRef)
+    }
+    sources = {binding.source for binding in live.bindings if binding.destination == queue}
+    hashing = {name for name, ring in live.rings.items() if queue in ring.destinations}
+    others = {exchange.name for exchange in live.exchanges if queue in (exchange.queues or ())}
+    return (
+        sources - hashing <= slots
+        and hashing | others <= plan.rings.keys()
+        and not any(change.lost_at_worst for change in plan.rings.values())
+    )
 
 
 def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: Callable[[str], None]) -> None:
@@ -395,39 +414,36 @@ def _apply_parts(
     """Perform the changes.
 
     The parking queues are drained before the first deletion, and at the end. The `drained` queues are drained before the first of them is
-    deleted: then all unbinds are done, which the deletion of a stand-in precedes.
+    deleted or replaced: then their unbinds are done, which the deletion of a stand-in precedes.
     """
-    is_drained = False
+    parks_are_empty = False
     for part in _split_changes(plan):
         if isinstance(part, HandOver):
             hand_over_slot(part, broker, permission.hand_over, tally)
             count(part.unbind)
             count(part.bind)
             continue
-        first_deletion = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
-        apply_changes(part[:first_deletion], broker, count, keeper, allow_loss=permission.loss)
-        if first_deletion < len(part):
-            _drain_parks(plan, broker, tally)
-            is_drained = True
-            first_drained = next(
-                (n for n, change in enumerate(part) if _is_deletion(change, drained)), len(part)
-            )
-            rest = part[first_deletion:first_drained], part[first_drained:]
-            apply_changes(rest[0], broker, count, keeper, allow_loss=permission.loss)
-            if rest[1]:
-                _drain(
-                    [change.name for change in rest[1] if _is_deletion(change, drained)],
-                    broker,
-                    permission.drain_s,
-                    waiting,
-                )
-            apply_changes(rest[1], broker, count, keeper, allow_loss=permission.loss, drained=drained)
-    if not is_drained:
+        waited: set[str] = set()
+        for (deletes, drains), group in groupby(
+            part, lambda change: (change.action == "delete", _is_drained(change, drained))
+        ):
+            run = tuple(group)
+            if deletes and not parks_are_empty:
+                _drain_parks(plan, broker, tally)
+                parks_are_empty = True
+            if drains and (action := run[0].action) not in waited:
+                waited.add(action)
+                names = [
+                    change.name for change in part if change.action == action and _is_drained(change, drained)
+                ]
+                _drain(names, broker, permission.drain_s, waiting)
+            apply_changes(run, broker, count, keeper, allow_loss=permission.loss, drained=drained)
+    if not parks_are_empty:
         _drain_parks(plan, broker, tally)
 
 
-def _is_deletion(change: PlannedChange, queues: Collection[str]) -> bool:
-    return change.action == "delete" and change.kind == "queue" and change.name in queues
+def _is_drained(change: PlannedChange, queues: Collection[str]) -> bool:
+    return change.action in ("delete", "replace") and change.kind == "queue" and change.name in queues
 
 
 def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
@@ -546,7 +562,7 @@ def _check_deletion(
         drained_counts = _count_all(queue.name, broker)
         if drained_counts.messages:
             raise _QueueLeftError.of(queue.name, drained_counts, "after it was empty")
-        return (Operation("delete", queue, if_empty=True),) if queue.type == "classic" else operations
+        return (replace(operations[0], if_unused=False), *operations[1:])
     if queue.type == "classic":
         return operations
     counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)

@@ -163,15 +163,17 @@ def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False
         for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
     )
+    message, fix = (
+        f"queue {queue} is to be deleted, and has {counted}",
+        "let its consumers empty it and stop them",
+    )
     if is_replaced:
-        message = (
-            f"queue {queue} is to be replaced, and has {counted}: it is not drained, since its new messages would be unroutable meanwhile, or "
-            "routed to other queues"
-        )
-        instead = "apply the topology without it, which drains and deletes it, and then with it; or "
-    else:
-        message, instead = f"queue {queue} is to be deleted, and has {counted}", ""
-    fix = f"let its consumers empty it and stop them, or {instead}allow it with {_ALLOW_LOSS}"
+        message = f"queue {queue} is to be replaced, and has {counted}"
+        if consumers:
+            message += ": it is not drained, since new messages would be unroutable until it is bound again"
+        else:
+            message, fix = f"{message} and no consumers, so nothing empties it", "start a consumer"
+    fix += f", or allow it with {_ALLOW_LOSS}"
     return Finding("loss", message, fix, allow_with=_ALLOW_LOSS)
 
 

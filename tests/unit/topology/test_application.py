@@ -401,14 +401,29 @@ def test_a_loss_that_is_allowed_is_not_waited_for() -> None:
     assert script.operations()[-1] == Operation("delete", QueueDefinition("old"))
 
 
-def test_a_replaced_queue_is_not_drained() -> None:
-    """Its messages would be unroutable in the meantime, or would go to other queues."""
-    script = Script(counts=[QueueCounts(1, 2)], queues=("old",))
-    wanted = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}),))
-    says = "queue old is to be replaced, and has 1 message and 2 consumers: it is not drained, since its new messages"
-    with pytest.raises(PlanRefusedError, match=says) as caught:
+def _replacement(script: Script) -> Plan:
+    return plan(Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}),)), script.live())
+
+
+def test_a_replaced_queue_without_consumers_is_refused() -> None:
+    """Nothing would empty it while it is unbound."""
+    script = Script(counts=[QueueCounts(1, 0)], queues=("old",))
+    says = "queue old is to be replaced, and has 1 message and no consumers, so nothing empties it; start a consumer, or allow it"
+    with pytest.raises(PlanRefusedError, match=says):
+        script.apply(_replacement(script), Permission(delete=True))
+    assert script.operations() == ["old"]
+
+
+def test_a_replaced_queue_whose_new_messages_would_be_unroutable_is_refused() -> None:
+    """Only the exchange `news` routes to it, and to nothing else in the meantime."""
+    script = Drained(counts=[QueueCounts(1, 2)])
+    wanted = replace(script.live(), queues=(QueueDefinition("old", arguments={"x-max-length": 5}),))
+    says = (
+        "queue old is to be replaced, and has 1 message and 2 consumers: it is not drained, since new messages would be unroutable until it "
+        "is bound again; let its consumers empty it and stop them, or allow it"
+    )
+    with pytest.raises(PlanRefusedError, match=says):
         script.apply(plan(wanted, script.live()), Permission(delete=True))
-    assert "apply the topology without it" in str(caught.value)
     assert script.operations() == ["old"]
 
 
