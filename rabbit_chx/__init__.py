@@ -7,7 +7,6 @@ imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client li
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import is_installed, lazy
@@ -125,14 +124,6 @@ _NAMES = {
     "rabbit_chx.streams": ["StreamPublisher", "StreamReader", "replay"],
     "rabbit_chx.topology": ["Topology"],
 }
-_MOVED = {
-    "rabbit_chx.broker": ["Declared"],
-    "rabbit_chx.consuming": ["Deduplicator", "GroupMessage", "GroupPace"],
-    "rabbit_chx.publishing": ["PublishReport", "Returned", "stable_ids"],
-    "rabbit_chx.routing": ["Explanation"],
-    "rabbit_chx.testing": ["OrderChecker"],
-}
-"""Names that this package exported before 0.2. They still work, with a warning, until 0.4."""
 
 __all__ = [
     name
@@ -141,14 +132,4 @@ __all__ = [
     for name in names
 ]
 
-_load, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})
-
-
-def __getattr__(name: str) -> object:
-    for package, names in _MOVED.items():
-        if name in names:
-            import warnings
-
-            warnings.warn(f"import {name} from {package}", DeprecationWarning, stacklevel=2)
-            return getattr(import_module(package), name)
-    return _load(name)
+__getattr__, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})

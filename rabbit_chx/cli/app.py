@@ -112,7 +112,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers, messages, streams and the shell": {
         "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Rows, times, nodes and writers of streams.", "stream_show:show"),
+        "stream show": ("Offsets, times and writers of streams.", "stream_show:show"),
         "replay": ("Rows of given keys since a given time.", "replay:replay"),
         "completion": ("Completion for bash, zsh or fish.", "app:completion"),
     },
@@ -273,9 +273,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
     try:
         with _warnings_as_lines():
-            result = app.main(
-                list(_without_deprecated(arguments)), prog_name="rabbit-chx", standalone_mode=False
-            )
+            result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)
             code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -288,16 +286,6 @@ def run(arguments: Sequence[str]) -> int:
     if note := password_note():
         say(note)
     return code
-
-
-def _without_deprecated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments with the present options in place of deprecated ones, which are named on stderr."""
-    for argument in arguments:
-        if argument == "--all-streams" and arguments[0] == "verify":  # deprecated in 0.3
-            say("--all-streams is deprecated: give --stream '*'")
-            yield from ("--stream", "*")
-        else:
-            yield argument
 
 
 def _shown(outcome: Outcome) -> int:

@@ -48,8 +48,8 @@ _CODES: dict[ApplyState, int] = {
     "refused": ExitCode.REFUSED,
     "partly": ExitCode.PARTLY,
 }
-#: The versions of plan files; their checksum has the same meaning.
-_PLAN_VERSIONS = (1, 2)
+#: The version of a plan file.
+_PLAN_VERSION = 2
 #: The largest --drain, in seconds: one day.
 _MAX_DRAIN_S = 86_400
 #: The problem of a plan that the user declined.
@@ -190,11 +190,11 @@ class ApplyOptions:
         of_plan = plan.get("checksum") if isinstance(plan, dict) else None
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
             raise InputError(f"{path} is not a plan: give a file that topology plan --plan-out wrote")
-        version = plan.get("format_version", 1)
-        if version not in _PLAN_VERSIONS:
+        version = plan.get("format_version")
+        if version != _PLAN_VERSION:
             raise InputError(
-                f"the plan {path} has format_version {version!r}, and this release reads "
-                f"{' and '.join(map(str, _PLAN_VERSIONS))}: write it again with topology plan --plan-out {shlex.quote(path)}"
+                f"the plan {path} has format_version {version!r:.60}, and this release reads {_PLAN_VERSION}: write it again with topology "
+                f"plan --plan-out {shlex.quote(path)}"
             )
         if checksum is not None and checksum != of_plan:
             raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")

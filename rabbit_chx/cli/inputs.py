@@ -297,7 +297,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
             return None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
-    version = tables.pop("format_version", _EXPORT_VERSION)
+    version = tables.pop("format_version", None)
     if version != _EXPORT_VERSION:
         raise InputError(
             f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with topology export "

@@ -1,4 +1,4 @@
-"""``rabbit-chx stream show``: the rows, the nodes and the writers of streams."""
+"""``rabbit-chx stream show``: the ends and the writers of streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import document
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import numbers, texts
 from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_text
@@ -18,7 +18,7 @@ from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import or_dash
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code, StreamMetadata
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 from rabbit_chx.words import plural
@@ -26,7 +26,6 @@ from rabbit_chx.words import plural
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamShare
 
-_UNKNOWN = "-"
 _MOST_WRITERS = 20
 _TIMEOUT_S = 60.0
 
@@ -44,24 +43,16 @@ class ShownStream:
 
     Attributes:
         exchange: the requested super stream or exchange; None if the stream itself was requested.
-        places: its nodes.
         first: its first row; None without rows.
         last: its last row.
-        rows: the number of rows; None if they were not counted.
-        chunks: the number of chunks, likewise.
-        segments: the number of files of its log; None if unknown.
         writers: the last publishing id of each publisher name that it stores; None if unknown.
         share: the lag of the requested stream group, without its members; None without a group.
     """
 
     name: str
-    exchange: str | None
-    places: StreamMetadata
+    exchange: str | None = None
     first: RowPlace | None = None
     last: RowPlace | None = None
-    rows: int | None = None
-    chunks: int | None = None
-    segments: int | None = None
     writers: Mapping[str, int] | None = None
     share: StreamShare | None = None
 
@@ -87,45 +78,23 @@ class StreamsReport:
     group: str | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Return the streams with their nodes and writers."""
+        """Return the streams with their ends and writers."""
         group = [] if self.group is None else [("stream group", self.group)]
         yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}"), *group])
-        has_chunks = any(stream.chunks is not None for stream in self.streams)
-        columns = [
-            *texts("stream"),
-            *numbers("first", "last", "rows", *(["chunks"] if has_chunks else []), "segments", "writers"),
-        ]
         rows = [
             (
                 stream.name,
                 or_dash(stream.first and stream.first.offset),
                 or_dash(stream.last and stream.last.offset),
-                _rows_text(stream),
-                *([or_dash(stream.chunks)] if has_chunks else []),
-                or_dash(stream.segments),
-                _UNKNOWN if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
+                stream.span,
+                "-" if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
             )
             for stream in self.streams
         ]
-        yield Table(columns, rows)
-        if any(stream.rows is None and stream.span for stream in self.streams):
-            yield Line(
-                "<= is the number of offsets, which includes entries of the broker itself. --count counts the rows."
-            )
+        yield Table([*texts("stream"), *numbers("first", "last", "offsets", "writers")], rows)
         yield Table(
             texts("stream", "first at", "last at"),
             [(stream.name, _time_text(stream.first), _time_text(stream.last)) for stream in self.streams],
-        )
-        yield Table(
-            texts("stream", "leader", "replicas"),
-            [
-                (
-                    stream.name,
-                    str(stream.places.leader or "none"),
-                    ", ".join(map(str, stream.places.replicas)) or "none",
-                )
-                for stream in self.streams
-            ],
         )
         if shares := self._shares:
             lags = [(at.stream, or_dash(at.stored), at.lag_rows, round(at.lag_s)) for at in shares]
@@ -154,11 +123,6 @@ class StreamsReport:
                     "first": _end_json(stream.first),
                     "last": _end_json(stream.last),
                     "offsets": stream.span,
-                    "rows": stream.rows,
-                    "chunks": stream.chunks,
-                    "segments": stream.segments,
-                    "leader": stream.places.leader and str(stream.places.leader),
-                    "replicas": [str(node) for node in stream.places.replicas],
                     "writers": stream.writers,
                     "lag_rows": stream.share and stream.share.lag_rows,
                     "lag_s": stream.share and stream.share.lag_s,
@@ -172,12 +136,10 @@ class StreamsReport:
         of_vhost = {"broker": self.address, "vhost": self.vhost}
         labels = [{**of_vhost, "stream": stream.name} for stream in self.streams]
         offsets = [stream.span for stream in self.streams]
-        rows = [stream.rows for stream in self.streams]
         ages = [at.first and max(0.0, (self.read_at - at.first.time).total_seconds()) for at in self.streams]
         used = [None if stream.writers is None else len(stream.writers) for stream in self.streams]
         for name, text, values in (
             ("offsets", "The number of offsets of a stream, which is at least the number of rows.", offsets),
-            ("rows", "The number of rows of a stream.", rows),
             ("oldest_row_age_seconds", "The age of the first chunk of a stream, in seconds.", ages),
             ("publisher_references", "The number of publisher references of a stream, of 255.", used),
         ):
@@ -196,14 +158,8 @@ class StreamsReport:
         return [stream.share for stream in self.streams if stream.share is not None]
 
 
-def _rows_text(stream: ShownStream) -> str:
-    if stream.rows is not None:
-        return f"{stream.rows:,}"
-    return f"<= {stream.span:,}" if stream.span else "0"
-
-
 def _time_text(end: RowPlace | None) -> str:
-    return _UNKNOWN if end is None else f"{end.time:%Y-%m-%d %H:%M:%S}Z"
+    return "-" if end is None else f"{end.time:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
@@ -217,7 +173,6 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
-    count: bool = option(is_flag=True, help="Read all rows to count them and their chunks."),
     stream_group: str | None = option(
         type=TEXT,
         metavar="NAME",
@@ -226,7 +181,7 @@ def show(
     address: tuple[str, ...] = address_option(),
     broker: BrokerOptions = options(BrokerOptions),
 ) -> Outcome:
-    """Show the first and the last row, the number of rows, the nodes and the writers of streams.
+    """Show the first and the last row, the number of offsets and the writers of streams.
 
     A NAME is a stream, a super stream, or an exchange to which only streams are bound. --management-url and
     the plugin rabbitmq_stream_management (from RabbitMQ 3.13) add the writers, up to 5 s old.
@@ -239,12 +194,10 @@ def show(
         streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
     read_at = datetime.now(UTC)
     if at.management_url is None:
-        say("only the management API shows segments and writers: give --management-url")
+        say("only the management API shows writers: give --management-url")
     else:
         with sign_of_life("reading the management API"):
-            streams = list(_with_figures(at, streams))
-    if count:
-        streams = [_counted(settings, stream, addresses) for stream in streams]
+            streams = list(_with_writers(at, streams))
     return Outcome(StreamsReport(at.address, at.settings.vhost, version, streams, read_at, stream_group))
 
 
@@ -255,7 +208,7 @@ def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownS
     for name in names:
         if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
             connection.metadata([name])  # raises an error if the user may not read it
-            found.setdefault(name, ShownStream(name, None, of_name[name]))
+            found.setdefault(name, ShownStream(name))
             continue
         try:
             partitions = connection.partitions(name)
@@ -264,8 +217,8 @@ def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownS
                 f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
                 queue=name,
             ) from None
-        of_stream = connection.metadata(partitions)
-        found |= {stream: ShownStream(stream, name, of_stream[stream]) for stream in partitions}
+        connection.metadata(partitions)
+        found |= {stream: ShownStream(stream, name) for stream in partitions}
     return list(found.values())
 
 
@@ -291,31 +244,15 @@ def _with_ends(
     )
 
 
-def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]) -> ShownStream:
-    from rabbit_chx.streams import StreamReader
-
-    rows = 0
-    with (
-        counted(f"rows of {stream.name}", stream.span) as seen,
-        StreamReader(settings, stream.name, addresses=addresses) as reader,
-    ):
-        for batch in reader:
-            rows += batch.num_rows
-            seen(rows)
-        return replace(stream, rows=rows, chunks=reader.chunks)
-
-
-def _with_figures(at: BrokerAddresses, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
-    """Yield the streams with their segments and writers. The first problem of the management API is written to stderr."""
+def _with_writers(at: BrokerAddresses, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
+    """Yield the streams with their writers. The first problem of the management API is written to stderr."""
     problem: RabbitChxError | None = None
     for stream in streams:
-        figures: dict[str, Any] = {}
+        writers = None
         try:
-            queue = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
-            figures["segments"] = queue.get("segments")
-            figures["writers"] = writers_of(str(at.management_url), at.settings, stream.name)
+            writers = writers_of(str(at.management_url), at.settings, stream.name)
         except RabbitChxError as error:
             problem = problem or error
-        yield replace(stream, **figures)
+        yield replace(stream, writers=writers)
     if problem is not None:
         say(str(problem))

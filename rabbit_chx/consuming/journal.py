@@ -52,7 +52,7 @@ class JournalEntry:
     token: str = ""
 
     def to_json(self, group: str = "") -> bytes:
-        """Return the body of the message. The entries of a `StreamGroup` have its name; releases before them skip such entries."""
+        """Return the body of the message. The entries of a `StreamGroup` have its name."""
         fields = {name: value for name, value in asdict(self).items() if value not in ("", ())}
         return json.dumps({"group": group, "entry": fields} if group else fields).encode()
 

@@ -3,7 +3,7 @@
 The number of buckets N follows from the bindings, so the bucket of a key is known, and its queue is the destination of this bucket. About
 N ln N distinct keys reach every bucket.
 
-A ring without holes has the buckets of each binding in a row, in every release from 3.7.10 on: a bind appends them, an unbind removes them
+A ring without holes has the buckets of each binding in a row, in every release: a bind appends them, an unbind removes them
 together, and a restart of Mnesia adds whole bindings. So the ring of consistent observations is that of its bindings in one order. This and
 the weights are checked. They are not used to fill in buckets, because then a single wrong pair could go unnoticed.
 """
@@ -33,7 +33,7 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
-from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNSORTED_ENDS
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import plural
 
 _MOST_SHOWN = 8
@@ -80,7 +80,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     buckets = _buckets_of(observations, count)
     _refuse_too_many(buckets, bound)
     _fill(buckets, bound, release, keys=len({repr(observation.key) for observation in observations}))
-    _refuse_scattered(buckets, bound, release)
+    _refuse_scattered(buckets, bound)
     ordered = [
         (destination, key)
         for destination in dict.fromkeys(place for place in buckets if place is not None)
@@ -212,10 +212,8 @@ def distinct_keys_needed(buckets: int) -> int:
     return max(1, math.ceil(buckets * math.log(max(1, buckets))))
 
 
-def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound], release: Release) -> None:
+def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound]) -> None:
     """Reject a ring that no order of binds makes."""
-    if release.follows(UNSORTED_ENDS):
-        return
     runs = Counter(place for place, _ in groupby(buckets))
     for place, count in runs.items():
         if place is not None and count > 1 and len(bound[place].keys) == 1:

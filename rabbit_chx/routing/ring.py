@@ -1,7 +1,7 @@
 """The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
-``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to
+``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.8.0 to
 v4.3.6.
 """
 
@@ -206,8 +206,7 @@ class HashRing:
 
         Raises:
             InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
-            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on buckets that an earlier
-                unbind left (before 3.8.24 and 3.9.9).
+            NotDeterminedError: the result depends on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
         after = self._after(ring_changes.unbind(self._state, destination, weight))
         if after is self and not missing_ok:

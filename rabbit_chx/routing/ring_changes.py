@@ -12,7 +12,7 @@ the release, by these rules of :mod:`rabbit_chx.routing.rules`:
   in an unpredictable order (`RESTART_SHUFFLES`).
 
 Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and ``remove_bindings/3``
-(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to
+(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.8.0 to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to
 v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 """
 
@@ -46,13 +46,10 @@ from rabbit_chx.routing.rules import (
     RESTART_KEEPS,
     RESTART_SHUFFLES,
     UNBIND_SHIFTS_BY_WEIGHT,
-    UNSORTED_ENDS,
 )
 
 #: The largest ring that is computed here.
 MAX_BUCKETS = 10_000_000
-#: An Erlang map of more keys has no order.
-_SMALL_MAP_KEYS = 32
 
 
 class RingState(NamedTuple):
@@ -266,13 +263,9 @@ def _without(destination: Destination, removed: Sequence[Binding], ring: RingSta
 
 def _shift(destination: Destination, count: int, removed: Sequence[Binding], release: Release) -> int:
     """Return by how much the numbers of the later buckets decrease."""
-    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
-    if count > _SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
-        raise NotDeterminedError(
-            f"{about}, which mistakes the ends of its {count} buckets: read the ring again"
-        )
     if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
         return count
+    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
     if not removed:
         raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: give the weight")
     shift = weight_of(*removed[0])

@@ -26,7 +26,6 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.group import StreamGroupReport
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.rendering.output import metrics_text
-from rabbit_chx.streams.frames import StreamMetadata
 from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check
 
@@ -59,7 +58,7 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     checks = {"/": check(empty, empty)}
     written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
     of_group = set(parsed_exposition(metrics_text(StreamGroupReport("b:5552", "g", "/", (), ()).metrics())))
-    stream = ShownStream("s", None, StreamMetadata(None, ()), RowPlace(0, datetime.now(UTC)), writers={})
+    stream = ShownStream("s", None, RowPlace(0, datetime.now(UTC)), writers={})
     shown = StreamsReport("b:5552", "/", "4.3.6", [stream], datetime.now(UTC))
     of_streams = set(parsed_exposition(metrics_text(shown.metrics())))
     for text in (ALERTS.read_text(), *EXPRESSIONS):

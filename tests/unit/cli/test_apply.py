@@ -148,16 +148,17 @@ def test_a_stored_plan_takes_the_place_of_an_answer(ran: Ran, two: ModelledComma
     assert queues(two) == 3
 
 
-@pytest.mark.parametrize(("version", "code"), [(1, 0), (2, 0), (3, 2), (None, 2)])
-def test_a_stored_plan_of_an_older_version_is_applied_and_one_of_a_newer_is_refused(
-    ran: Ran, two: ModelledCommands, tmp_path: Path, version: int | None, code: int
+@pytest.mark.parametrize("version", [1, 3, None])
+def test_a_stored_plan_of_another_version_is_refused(
+    ran: Ran, two: ModelledCommands, tmp_path: Path, version: int | None
 ) -> None:
     stored = tmp_path / "plan.json"
     assert ran(*two.arguments("plan", THREE, "--plan-out", str(stored)))[0] == 1
     stored.write_text(json.dumps({**json.loads(stored.read_text()), "format_version": version}))
     found, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(stored)))
-    assert (found, queues(two)) == (code, 2 if code else 3)
-    assert (f"topology plan --plan-out {stored}" in errors) == bool(code)
+    assert (found, queues(two)) == (2, 2)
+    assert f"has format_version {version}, and this release reads 2: write it again with" in errors
+    assert f"topology plan --plan-out {stored}" in errors
 
 
 @pytest.mark.parametrize(("stdin", "stderr"), [(False, False), (True, False), (False, True)])

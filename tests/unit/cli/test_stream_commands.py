@@ -29,7 +29,7 @@ from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
-from rabbit_chx.streams.frames import Code, Node, StreamMetadata
+from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import writers_of
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
@@ -280,19 +280,22 @@ def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
     )
-    stream = ShownStream("s0", None, StreamMetadata(None, ()))
+    stream = ShownStream("s0")
     found = stream_show._with_ends(ConnectionSettings(), stream, {}, None)
     assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
 
 
-def test_the_first_problem_of_the_management_api_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    def management(_why: str) -> Any:
+def test_the_first_problem_of_the_management_api_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Any:
         raise BrokerRefusedError(f"problem {next(numbers)}")
 
     numbers = itertools.count(1)
-    at: Any = SimpleNamespace(management=management)
-    stream = ShownStream("s0", None, StreamMetadata(None, ()))
-    assert list(stream_show._with_figures(at, [stream] * 3)) == [stream] * 3
+    monkeypatch.setattr(stream_show, "writers_of", refuse)
+    at: Any = SimpleNamespace(management_url="http://h", settings=ConnectionSettings())
+    stream = ShownStream("s0")
+    assert list(stream_show._with_writers(at, [stream] * 3)) == [stream] * 3
     said = capsys.readouterr().err
     assert ("problem 1" in said, "problem 2" in said, "problem 3" in said) == (True, False, False)
 
@@ -309,7 +312,7 @@ def test_tables_of_streams_fit_into_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     end = RowPlace(123_456_789_012, NOW)
-    stream = ShownStream("orders-0", None, StreamMetadata(None, ()), end, end, None, 123_456, 1_234, {"w": 1})
+    stream = ShownStream("orders-0", None, end, end, {"w": 1})
     ConsoleOutput().show(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW))
     (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
     assert row[-3:] == ["1", "of", "255"]
@@ -317,62 +320,44 @@ def test_tables_of_streams_fit_into_80_columns(
 
 
 def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [Node(f"rabbit-{n}", 5552) for n in range(3)]
     first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
     full = ShownStream(
         "s0",
         "orders",
-        StreamMetadata(nodes[0], tuple(nodes[1:])),
         first,
         last,
-        1_099,
-        13,
-        2,
         {f"w{n}": n for n in range(21)},
     )
-    found = StreamsReport(
-        "b:5552", "shop", "4.3.6", [full, ShownStream("s1", None, StreamMetadata(None, ()))], NOW
-    )
+    found = StreamsReport("b:5552", "shop", "4.3.6", [full, ShownStream("s1")], NOW)
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "s0 5 1,104 1,099 13 2 21 of 255" in lines
-    assert "s1 - - 0 - - -" in lines
+    assert "s0 5 1,104 1,100 21 of 255" in lines
+    assert "s1 - - 0 -" in lines
     assert "s0 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z" in lines
     assert "s1 - -" in lines
-    assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
-    assert "s1 none none" in lines
     assert lines[-1] == "and 1 more writer; --output json shows all"
     assert sum(line.startswith("s0 w") for line in lines) == 20
     ConsoleOutput().show(replace(found, streams=[replace(full, writers={f"w{n}": n for n in range(20)})]))
     assert "more writer" not in capsys.readouterr().out
     document = found.as_json()
-    assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 1)
+    assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 2)
     shown, empty = document["streams"]
-    assert (shown["first"], shown["offsets"], shown["rows"]) == (
-        {"offset": 5, "time": "2026-11-22T18:00:00.000Z"},
-        1_100,
-        1_099,
-    )
-    assert (shown["chunks"], empty["chunks"]) == (13, None)
-    assert shown["replicas"] == ["rabbit-1:5552", "rabbit-2:5552"]
-    assert len(shown["writers"]) == 21
-    assert (empty["first"], empty["leader"], empty["rows"], empty["writers"]) == (None, None, None, None)
+    first_row = {"offset": 5, "time": "2026-11-22T18:00:00.000Z"}
+    assert (shown["first"], shown["offsets"], len(shown["writers"])) == (first_row, 1_100, 21)
+    assert (empty["first"], empty["offsets"], empty["writers"]) == (None, 0, None)
     assert (document["group"], shown["lag_rows"], shown["lag_s"]) == (None, None, None)
 
 
 def test_streams_as_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     first, last = RowPlace(5, NOW - timedelta(minutes=2)), RowPlace(1_104, NOW)
     share = StreamShare("s0", None, None, None, 1_100, 4, 1.5)
-    full = ShownStream("s0", "orders", StreamMetadata(None, ()), first, last, 1_099, 13, 2, {"w": 1}, share)
-    empty = ShownStream(
-        "s1", None, StreamMetadata(None, ()), share=StreamShare("s1", None, None, None, None, 0, 0)
-    )
+    full = ShownStream("s0", "orders", first, last, {"w": 1}, share)
+    empty = ShownStream("s1", share=StreamShare("s1", None, None, None, None, 0, 0))
     found = StreamsReport("b:5552", "shop", "4.3.6", [full, empty], NOW, "billing")
     PrometheusOutput().show(found)
     metrics = parsed_exposition(capsys.readouterr().out)
     expected = {
         "rabbit_chx_stream_offsets": [1_100, 0],
-        "rabbit_chx_stream_rows": [1_099],
         "rabbit_chx_stream_oldest_row_age_seconds": [120],
         "rabbit_chx_stream_publisher_references": [1],
         "rabbit_chx_stream_group_lag_rows": [4, 0],
@@ -390,9 +375,9 @@ def test_streams_as_metrics(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_metrics_without_values_are_omitted() -> None:
-    """Neither the management API nor --count nor a stream group; a clock that is behind that of the broker."""
+    """Neither the management API nor a stream group; a clock that is behind that of the broker."""
     later = RowPlace(0, NOW + timedelta(seconds=1))
-    stream = ShownStream("s0", None, StreamMetadata(None, ()), later, later)
+    stream = ShownStream("s0", None, later, later)
     metrics = parsed_exposition(
         metrics_text(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW).metrics())
     )

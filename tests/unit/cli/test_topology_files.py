@@ -210,6 +210,7 @@ def test_an_export_is_known_wherever_its_format_is(
         ({"queues": [{"name": "q", "type": None}]}, "t.json has a mistake:\n  queues[0].type: the value is null; remove the field"),
         ({"queues": [{"name": "q", "type": "quroum"}]}, 't.json has a mistake:\n  queues[0].type = "quroum": the value must be'),
         ({"variables": {"a": 1}, "cluster": "c"}, "t.json has a mistake:\n  variables.a: the variable a is not used"),
+        ({"format_version": None}, "t.json has format_version None, and this release reads 1: write it again with topology export"),
         ({"format_version": 2}, "t.json has format_version 2, and this release reads 1: write it again with topology export"),
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ import pytest
 
 import rabbit_chx
 from rabbit_chx import errors
-from rabbit_chx.publishing import PublishReport
 
 ROOT = Path(__file__).resolve().parents[3]
 CLIENTS = {
@@ -101,7 +100,6 @@ def test_what_windows_lacks_is_not_needed_at_import(module: str) -> None:
 
 def test_no_imports_are_circular() -> None:
     packages = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
-    # Imports for type checkers are not executed: an error names the class of its report.
     graph = grimp.build_graph(*packages, cache_dir=None)
     needs = {module: graph.find_upstream_modules(module) for module in graph.modules}
     assert {module for module in needs if any(module in needs[other] for other in needs[module])} == set()
@@ -149,12 +147,6 @@ def test_every_error_is_exported() -> None:
         if isinstance(value, type) and value.__module__ == errors.__name__
     }
     assert defined == {name for name in rabbit_chx.__all__ if name.endswith("Error")}
-
-
-def test_a_moved_name_still_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="import PublishReport from rabbit_chx.publishing"):
-        assert rabbit_chx.PublishReport is PublishReport
-    assert "PublishReport" not in rabbit_chx.__all__
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rabbit_chx.routing.release import NEWEST_PATCHES, Release
 @pytest.mark.parametrize(
     ("version", "store", "known"),
     [
-        ("3.7.8", "mnesia", True),
+        ("3.8.0", "mnesia", True),
         ("3.12.14", "mnesia", True),
         ("3.13.0", "mnesia", False),
         ("4.1.8", "mnesia", False),
@@ -48,9 +48,11 @@ def test_a_store_that_the_version_cannot_have_is_refused(version: str, store: An
         Release(version, store=store)
 
 
-@pytest.mark.parametrize("version", ["3.7.7", "3.6.16", "0.0.0"])
-def test_before_3_7_8_is_refused(version: str) -> None:
-    with pytest.raises(InputError, match=r"3\.7\.8"):
+@pytest.mark.parametrize("version", ["3.7.28", "3.6.16", "0.0.0"])
+def test_before_3_8_is_refused(version: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"^RabbitMQ {version} is not supported: the rules of 3\.8\.0 and newer are known"
+    ):
         Release(version)
 
 
@@ -78,17 +80,17 @@ def test_a_series_takes_a_store() -> None:
         Release("4.3", "mnesia")
 
 
-@pytest.mark.parametrize("series", ["4.5", "3.6", "04.3", "9.9"])
+@pytest.mark.parametrize("series", ["4.5", "3.7", "04.3", "9.9"])
 def test_an_unknown_series_is_refused(series: str) -> None:
     with pytest.raises(
-        InputError, match=r"not a known RabbitMQ series: give one of 3\.7, .* 4\.4, or a version"
+        InputError, match=r"not a known RabbitMQ series: give one of 3\.8, .* 4\.4, or a version"
     ):
         Release(series)
 
 
 def test_order() -> None:
     versions = [
-        "3.7.8", "3.8.9", "3.8.10", "3.13.7", "3.13.7+suffix", "4.3.0-alpha.1", "4.3.0-beta.2",
+        "3.8.0", "3.8.9", "3.8.10", "3.13.7", "3.13.7+suffix", "4.3.0-alpha.1", "4.3.0-beta.2",
         "4.3.0-beta.10", "4.3.0-rc.1", "4.3.0", "4.3.6", "4.3.10",
     ]  # fmt: skip
     releases = [Release(version) for version in versions]

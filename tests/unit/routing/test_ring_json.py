@@ -25,7 +25,7 @@ bindings = st.lists(st.tuples(queues, weights), max_size=12)
 
 
 releases = st.sampled_from(
-    [Release(v) for v in ("3.7.10", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.0.5", "4.3.6")]
+    [Release(v) for v in ("3.8.0", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.0.5", "4.3.6")]
 )
 
 grounds = st.one_of(

@@ -18,7 +18,6 @@ from rabbit_chx.routing.rules import (
     RESTART_SHUFFLES,
     RULES,
     UNBIND_SHIFTS_BY_WEIGHT,
-    UNSORTED_ENDS,
     WEIGHT_IS_CAPPED,
 )
 
@@ -28,22 +27,21 @@ from rabbit_chx.routing.rules import (
     [
         (
             DUPLICATES_APPEND,
-            ["3.7.8", "3.8.35", "3.9.0", "3.9.20", "3.10.0", "3.10.5"],
+            ["3.8.0", "3.8.35", "3.9.0", "3.9.20", "3.10.0", "3.10.5"],
             ["3.9.21", "3.9.29", "3.10.6", "3.11.0", "3.13.7", "4.3.6"],
         ),
         (
             UNBIND_SHIFTS_BY_WEIGHT,
-            ["3.7.8", "3.8.23", "3.9.0", "3.9.8"],
+            ["3.8.0", "3.8.23", "3.9.0", "3.9.8"],
             ["3.8.24", "3.8.35", "3.9.9", "3.10.0", "4.3.6"],
         ),
-        (UNSORTED_ENDS, ["3.7.8", "3.7.9"], ["3.7.10", "3.8.0", "4.3.6"]),
         (
             WEIGHT_IS_CAPPED,
             ["4.2.6", "4.3.0-rc.1", "4.3.0", "4.3.6"],
-            ["3.7.8", "3.13.7", "4.0.5", "4.1.8", "4.2.5"],
+            ["3.8.0", "3.13.7", "4.0.5", "4.1.8", "4.2.5"],
         ),
     ],
-    ids=["duplicates", "shift", "unsorted", "cap"],
+    ids=["duplicates", "shift", "cap"],
 )
 def test_rules(rule: Rule, follow: list[str], do_not: list[str]) -> None:
     assert [version for version in follow + do_not if Release(version).follows(rule)] == follow
@@ -59,12 +57,12 @@ def test_newer_versions_follow_the_newest_rules(numbers: tuple[int, int, int]) -
 
 
 SUBJECTS = {
-    "header value": ["3.7.8", "3.12.14", "3.13.0", "4.3.6"],
-    "header missing": ["3.7.8", "3.12.14", "3.13.0", "3.13.6", "3.13.7", "4.3.6"],
-    "header given twice": ["3.7.8", "3.12.14", "3.13.0", "4.3.6"],
+    "header value": ["3.8.0", "3.12.14", "3.13.0", "4.3.6"],
+    "header missing": ["3.8.0", "3.12.14", "3.13.0", "3.13.6", "3.13.7", "4.3.6"],
+    "header given twice": ["3.8.0", "3.12.14", "3.13.0", "4.3.6"],
     "header with an empty array or table": ["3.13.0", "4.3.4", "4.3.5"],
-    "full restart": ["3.7.8", "3.8.3", "3.8.4", "3.8.5", "3.8.9", "3.8.10", "3.12.0", "4.2.9", "4.3.0"],
-    "x-modulus-hash": ["3.7.8", "3.13.0", "4.2.9", "4.3.0", "4.3.6"],
+    "full restart": ["3.8.0", "3.8.3", "3.8.4", "3.8.5", "3.8.9", "3.8.10", "3.12.0", "4.2.9", "4.3.0"],
+    "x-modulus-hash": ["3.8.0", "3.13.0", "4.2.9", "4.3.0", "4.3.6"],
 }
 
 

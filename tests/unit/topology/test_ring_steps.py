@@ -102,8 +102,9 @@ def test_a_destination_that_is_wanted_twice_is_unbound_once() -> None:
 
 
 def test_a_value_without_a_rule_is_an_error() -> None:
+    read = HashRing.from_buckets(["a", "b"], Release("3.8.9"))
     with pytest.raises(NotDeterminedError):
-        _steps(_there("a:40 b", "3.7.9"), "b")
+        _steps(LiveRing("x", read, tuple(_members("a:40 b"))), "b")
 
 
 def test_buckets_show_their_members() -> None:
