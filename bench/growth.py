@@ -28,7 +28,7 @@ from rabbit_chx import Broker, HashRing, Release, Topology
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
-from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
 RELEASE = Release("4.3.6")

@@ -21,7 +21,7 @@ from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
 from rabbit_chx.routing import Destination, jump
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
-from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
 RELEASE = Release("4.3.6")

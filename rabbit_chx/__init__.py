@@ -7,7 +7,6 @@ imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client li
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -69,8 +68,7 @@ if TYPE_CHECKING:
     from rabbit_chx.streams import StreamReader as StreamReader
     from rabbit_chx.streams import replay as replay
     from rabbit_chx.topology import Topology as Topology
-
-    __version__: str
+    from rabbit_chx.version import __version__ as __version__
 
 _NAMES = {
     "rabbit_chx.amqp": ["AmqpField"],
@@ -142,13 +140,10 @@ __all__ = [
     for name in names
 ]
 
-_load, __dir__ = lazy(__name__, _NAMES)
+_load, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        globals()[name] = _installed_version()
-        return globals()[name]
     for package, names in _MOVED.items():
         if name in names:
             import warnings
@@ -156,12 +151,3 @@ def __getattr__(name: str) -> object:
             warnings.warn(f"import {name} from {package}", DeprecationWarning, stacklevel=2)
             return getattr(import_module(package), name)
     return _load(name)
-
-
-def _installed_version() -> str:
-    from importlib.metadata import distributions
-
-    # Without zip files: each worker of Spark has several on its path, and a search there takes a quarter of a second.
-    folders = [entry for entry in sys.path if not entry.endswith(".zip")]
-    found = next(iter(distributions(name="rabbit-chx", path=folders)), None)
-    return found.version if found else "unknown"  # on an executor that received the code as a zip file

@@ -43,12 +43,7 @@ contains a password.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.streams.publisher import StreamReport
+from typing import Any
 
 
 class RabbitChxError(Exception):
@@ -111,12 +106,12 @@ class TopologyError(InputError):
     """
 
     def __init__(
-        self, problems: Iterable[Finding], *, file: str | None = None, what: str = "the topology"
+        self, problems: Iterable[Any], *, file: str | None = None, what: str = "the topology"
     ) -> None:
         listed = tuple(problems)
         count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
         super().__init__("\n".join([f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]))
-        self.problems = listed
+        self.problems: tuple[Any, ...] = listed
         self.file = file
 
 
@@ -232,7 +227,7 @@ class PublishError(RabbitChxError):
             :class:`~rabbit_chx.streams.StreamReport`.
     """
 
-    def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:
+    def __init__(self, message: str, report: Any, **about: Any) -> None:
         super().__init__(message, **about)
         self.report: Any = report
 

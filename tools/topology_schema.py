@@ -9,8 +9,9 @@ from tables import meaning
 
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.file import fields
-from rabbit_chx.topology.file.fields import EntryType, Kind
+from rabbit_chx.topology.file.fields import EntryType
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
+from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 #: A reference to a variable, as the whole of a value; and a text that contains one.
@@ -27,9 +28,9 @@ _SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
 _SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
 #: The schema of the kinds whose values cannot be listed.
 _KINDS: dict[Kind, dict[str, Any]] = {
-    fields.NAME: {"type": "string", "minLength": 1},
-    fields.KEY: {"type": "string"},
-    fields.STRING: {"type": "string"},
+    NAME: {"type": "string", "minLength": 1},
+    KEY: {"type": "string"},
+    STRING: {"type": "string"},
     fields.NAMES: _or_reference({"type": "array", "items": {"type": "string", "minLength": 1}}),
     fields.QUEUE_LIST: _or_reference(
         {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}}
@@ -42,7 +43,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
             "items": {"type": "string", "minLength": 1},
         }
     ),
-    fields.FLAG: _or_reference({"type": "boolean"}),
+    FLAG: _or_reference({"type": "boolean"}),
     fields.SHARE: _or_reference({"type": "number", "minimum": 0, "maximum": 1}),
     fields.WEIGHT: {
         "anyOf": [

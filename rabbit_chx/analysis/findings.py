@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.words import percent, plural
 
 
 @dataclass(frozen=True, slots=True)

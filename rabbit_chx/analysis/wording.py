@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing import ExchangeRef, Release
@@ -15,36 +15,16 @@ from rabbit_chx.routing.bindings import Place
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
 
-_LEAST_SHOWN = 0.000005
 _NOWHERE = "(nowhere)"
-#: The most names in a sentence about one object of many.
-FEW = 3
 #: The versions of the formats of documents that lost a field since version 1.
 _VERSIONS = dict.fromkeys(
     ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "verify"), 2
 )
 
 
-def percent(share: float) -> str:
-    """Return a share, 0 to 1, in percent; a share above 0 is never shown as 0."""
-    return "<0.001%" if 0 < share < _LEAST_SHOWN else f"{share:.3%}"
-
-
 def rounded(value: float | None) -> float | None:
     """Return a share with nine digits; further digits may differ between machines."""
     return None if value is None else float(f"{value:.9g}")
-
-
-def percent_or_blank(share: float | None) -> str:
-    """Return a share in percent; nothing if it is not known."""
-    return "" if share is None else percent(share)
-
-
-def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = ",") -> str:
-    """Return the first of some texts and the number of the others, such as ``a, b and 3 more``; use a semicolon for texts with commas."""
-    more = len(texts) - most
-    rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
-    return f"{separator} ".join(texts[:most]) + rest
 
 
 def place_text(place: Place) -> str:

@@ -29,12 +29,12 @@ from rabbit_chx.cli.printed import CompletedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_output import NO_CHANGE, counted_changes
+from rabbit_chx.topology.planning.plan_value import NO_CHANGE, counted_changes
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rabbit_chx.analysis.wording import Document, percent
+from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
@@ -23,6 +23,7 @@ from rabbit_chx.topology.file.toml_file import members_text, rearrange
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.slots import slot_layouts
+from rabbit_chx.words import percent
 
 
 def _shares(rings: Iterable[tuple[MapChange, RingProposal]]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import (
@@ -31,6 +30,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings

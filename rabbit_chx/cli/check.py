@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import Document, document, finding_as_json, listed
+from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
@@ -28,16 +28,16 @@ from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
-from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.plan_output import counted_kind
+from rabbit_chx.topology.planning.plan_value import counted_kind
+from rabbit_chx.words import listed, plural
 
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.

@@ -10,7 +10,7 @@ from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis.comparison import SampleComparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import Document, document, finding_as_json, percent
+from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
@@ -28,7 +28,8 @@ from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ConsistentHashExchange, Release
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.checking.upgrade import ExchangeUpgrade, Verdict

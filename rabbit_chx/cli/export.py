@@ -18,13 +18,13 @@ from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, Topology
-from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.variables import escape
-from rabbit_chx.topology.live.shards import without_shards
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.plugin_objects import without_plugin_objects
 from rabbit_chx.topology.reach import reached_from
+from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, not_collapsed
+from rabbit_chx.topology.toml_values import toml_value
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2

@@ -23,11 +23,11 @@ from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamMember, StreamShare

@@ -75,8 +75,9 @@ class VariableOptions:
 
 def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
     """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
-    from rabbit_chx.topology.file.fields import file_finding, toml_key
+    from rabbit_chx.topology.file.fields import file_finding
     from rabbit_chx.topology.file.toml_file import FileLines
+    from rabbit_chx.topology.toml_values import toml_key
 
     lines, message = (
         FileLines(text.split("\n"), values),
@@ -222,7 +223,7 @@ def read_ring_record(path: str) -> RingRecord:
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.routing.key_map_json import key_map_from_json
-    from rabbit_chx.topology.planning.ring_steps import make_members
+    from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.ring_records import settled_record
 
     try:
@@ -279,7 +280,8 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
     Other programs may have sorted its fields, so its format may be anywhere.
     """
-    from rabbit_chx.topology.file.fields import file_finding, toml_key, toml_value
+    from rabbit_chx.topology.file.fields import file_finding
+    from rabbit_chx.topology.toml_values import toml_key, toml_value
 
     text = text.removeprefix("\ufeff")
     if f'"{_TOPOLOGY_FORMAT}"' not in text:
@@ -309,7 +311,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
 def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
-    from rabbit_chx.topology.file.fields import toml_key
+    from rabbit_chx.topology.toml_values import toml_key
 
     levels: list[tuple[str, Any]] = [("", document)]
     while levels:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 from rabbit_chx.cli.command import OWN, TEXT, option, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

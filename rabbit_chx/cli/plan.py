@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, percent, place_text, to_json
+from rabbit_chx.analysis.wording import place_text, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
@@ -21,18 +21,19 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
 from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.file.fields import toml_value
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.objects import ArgumentValue, QueueDefinition, plain
+from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.movement import SlotHandOver
-from rabbit_chx.topology.planning.plan_output import NOT_ONE_QUEUE, counted_kind, plan_facts
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, counted_kind, plan_facts
 from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.ring_records import records_of
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, percent, refusals_as_json
+from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
@@ -18,16 +18,16 @@ from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.checking.check import certain_ring, live_hash_exchange
+from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.checking.check_rings import apply_fix
-from rabbit_chx.topology.live.repair import MemberGap, MemberGaps
-from rabbit_chx.topology.planning.plan_output import counted_changes
-from rabbit_chx.topology.planning.ring_steps import recorded_ring
-from rabbit_chx.topology.slots import numbered_slots
+from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
+from rabbit_chx.topology.live_rings import live_hash_exchange, recorded_ring
+from rabbit_chx.topology.planning.plan_value import counted_changes
+from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

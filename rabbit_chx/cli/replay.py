@@ -15,8 +15,8 @@ from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, opt
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.result_fields import SPREAD, facts_of, shown
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

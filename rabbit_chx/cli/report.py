@@ -13,7 +13,8 @@ from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import plural
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50

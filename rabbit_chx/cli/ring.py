@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import click
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import Document, percent, place_text, to_json
+from rabbit_chx.analysis.wording import Document, place_text, to_json
 from rabbit_chx.cli.apply import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
@@ -22,14 +22,15 @@ from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import Topology, check
-from rabbit_chx.topology.checking.check import certain_ring, live_hash_exchange
+from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, live_slots
-from rabbit_chx.topology.planning.ring_steps import find_live_ring
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.topology.live_slots import live_slots
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
+from rabbit_chx.words import percent, plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_a
 import click
 
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import (
@@ -43,6 +42,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import document, percent, place_text
+from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
@@ -16,8 +16,9 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, sa
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import ring_beneath
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.planning.proposals import LeastMoved

@@ -13,7 +13,7 @@ import click
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import document, percent, percent_or_blank, place_text, rounded
+from rabbit_chx.analysis.wording import document, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
@@ -25,13 +25,14 @@ from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, tab
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
-from rabbit_chx.topology.objects import SlotNames, order_of_name
+from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10

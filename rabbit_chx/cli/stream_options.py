@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
 
 import click
 
-from rabbit_chx.analysis.wording import listed, place_text
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
@@ -26,6 +26,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import node_addresses, stream_settings
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.streams import StreamReader

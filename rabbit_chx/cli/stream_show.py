@@ -17,11 +17,11 @@ from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import or_dash
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_status import StreamShare

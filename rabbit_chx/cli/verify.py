@@ -16,7 +16,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, listed, percent, place_text
+from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -48,8 +48,9 @@ from rabbit_chx.rendering import Block, Facts, Line, sign_of_life, table_of
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

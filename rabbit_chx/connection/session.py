@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
 
-from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.frames import (
     BODY_FRAME,
@@ -47,6 +46,7 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, refused_renewal
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
+from rabbit_chx.version import __version__
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method

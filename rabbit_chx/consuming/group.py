@@ -26,7 +26,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
 from rabbit_chx.analysis.observations import Contradiction
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.owner import Owner
@@ -54,6 +53,7 @@ from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection

@@ -10,7 +10,7 @@ A consumer that holds messages is never cancelled with ``basic.cancel``: the bro
 messages afterwards, after later ones (tested with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error, and the
 broker requeues the messages before the election. This is called abandoning the subscription.
 
-A slot moves from an old queue to a new one by a hand-over (`topology.live.hand_over`). Its mover parks new messages of the slot in a
+A slot moves from an old queue to a new one by a hand-over (`topology/live/hand_over.py`). Its mover parks new messages of the slot in a
 parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The marker
 ``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
 """
@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.live.hand_over import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 #: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -32,20 +32,49 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     Subscribe,
 )
-from rabbit_chx.consuming.settings import Hook
+from rabbit_chx.consuming.settings import GroupMember, Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
-from rabbit_chx.topology.live.hand_over import make_consumer_tag
+from rabbit_chx.topology.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.channels import ConsumerChannel
-    from rabbit_chx.consuming.session import GroupSession
+    from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
     from rabbit_chx.consuming.stream_channels import StreamChannel
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 
 #: A consumer of a queue, or of a stream.
 MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
+
+
+class Session(Protocol):
+    """What the runners of queues need of their session, which ends with its connection."""
+
+    connection: GroupConnection | StreamGroupConnection
+    member: GroupMember
+    handle: Callable[[Any], Awaitable[None]]
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task until the session ends."""
+
+    def fail(self, error: RabbitChxError) -> None:
+        """End the session with an error."""
+
+    def priority(self, queue: str) -> int:
+        """Return the priority of a new consumer."""
+
+    def on_subscribed(self, queue: str) -> None:
+        """Record that a queue is consumed."""
+
+    def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
+        """Record that the channel of a queue has closed."""
+
+    async def write_claim(self, queue: str, token: str) -> None:
+        """Write a claim of a queue into the journal."""
+
+    def write_released(self, queue: str) -> None:
+        """Write into the journal that a queue is released."""
 
 
 class QueueRunner:
@@ -57,7 +86,7 @@ class QueueRunner:
     The event `changed` is set after each event of the queue.
     """
 
-    def __init__(self, ownership: QueueOwnership, session: GroupSession, prefetch: int) -> None:
+    def __init__(self, ownership: QueueOwnership, session: Session, prefetch: int) -> None:
         self.ownership = ownership
         self.session = session
         self._prefetch = prefetch
@@ -297,7 +326,7 @@ class QueueRunner:
         session.on_subscribed(queue)
         self.execute(self.ownership.on_subscribed(number))
 
-    def _on_closed(self, number: int, session: GroupSession, refusal: RabbitChxError | None) -> None:
+    def _on_closed(self, number: int, session: Session, refusal: RabbitChxError | None) -> None:
         if session is self.session and self._channels.pop(number, None) is not None:
             session.on_channel_closed(self.ownership.queue, refusal)
 

@@ -21,7 +21,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.topology.live.shards import ShardedExchange, ShardName
+from rabbit_chx.topology.shards import ShardedExchange, ShardName
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.live.hand_over import parse_member
+from rabbit_chx.topology.hand_over_marker import parse_member
+from rabbit_chx.words import listed
 
 #: The kinds of findings, by descending severity.
 _KINDS = (

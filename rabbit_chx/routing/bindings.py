@@ -118,7 +118,7 @@ def _is_key(weight: object) -> bool:
     return isinstance(weight, (int, str)) and not isinstance(weight, bool)
 
 
-def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
+def as_tuple(values: Iterable[T], wanted: str) -> tuple[T, ...]:
     """Return the values as a tuple; raise an InputError for text. `wanted` describes the values, for the error."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError(f"{values!r:.60} is not a list: give {wanted}")
@@ -127,7 +127,7 @@ def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
 
 def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...]:
     """Return bindings as a tuple; check that each is a sequence of this size. `wanted` describes it, for the error."""
-    tuples = listed(bindings, wanted)
+    tuples = as_tuple(bindings, wanted)
     for binding in tuples:
         if (
             not isinstance(binding, Sequence)

@@ -172,11 +172,6 @@ def _check_seeds(before: KeyMap, after: KeyMap) -> None:
         )
 
 
-def plural(count: int, what: str) -> str:
-    """Return a count and a noun with the plural s, such as ``2 buckets``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 # -- the kinds that take a hash modulo the number of destinations
 
 

@@ -36,12 +36,12 @@ from rabbit_chx.routing.key_map import (
     modulo_flows,
     modulo_share_moved,
     modulo_shares,
-    plural,
 )
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,17 +24,17 @@ from rabbit_chx.routing.bindings import (
     ExchangeRef,
     GivenBindings,
     Place,
+    as_tuple,
     check_destination,
     checked_bindings,
-    listed,
     pairs_of_bindings,
 )
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNSORTED_ENDS
+from rabbit_chx.words import plural
 
 _MOST_SHOWN = 8
 _PAIR_SIZES = (2, 3, 4)
@@ -75,7 +75,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     count = sum(buckets for _, buckets in bound.values())
     if count > MAX_BUCKETS:
         raise InputError(f"a ring of {count} buckets is too large: give smaller weights")
-    observations = [_observation(pair) for pair in listed(pairs, "(key, queue) pairs")]
+    observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
     _refuse_unbound(observations, bound)
     buckets = _buckets_of(observations, count)
     _refuse_too_many(buckets, bound)

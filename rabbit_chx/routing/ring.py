@@ -30,10 +30,11 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.observations import state_as_observed
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np

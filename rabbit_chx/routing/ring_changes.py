@@ -30,10 +30,10 @@ from rabbit_chx.routing.bindings import (
     ExchangeRef,
     GivenBindings,
     Place,
+    as_tuple,
     binding_key,
     check_destination,
     checked_bindings,
-    listed,
     order_of_binding,
     pairs_of_bindings,
     weight_of,
@@ -76,7 +76,7 @@ def check_state(state: RingState) -> None:
 
 def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket: int | None) -> RingState:
     """Return the state of a ring that was read; see :meth:`HashRing.from_buckets`."""
-    places = listed(buckets, "one destination for each bucket")
+    places = as_tuple(buckets, "one destination for each bucket")
     for destination, _ in groupby(places):
         if destination is not None:
             check_destination(destination)

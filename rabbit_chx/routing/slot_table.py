@@ -15,9 +15,10 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, plural, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast,
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, listed, tuples_of, without_binding
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    ExchangeRef,
+    as_tuple,
+    tuples_of,
+    without_binding,
+)
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
     Flows,
@@ -26,9 +33,9 @@ from rabbit_chx.routing.key_map import (
     modulo_flows,
     modulo_share_moved,
     modulo_shares,
-    plural,
 )
 from rabbit_chx.routing.release import Release
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,10 +100,10 @@ class SuperStream:
         Raises:
             InputError: an argument is invalid.
         """
-        names = listed(partitions, "the names of the streams, even of one")
+        names = as_tuple(partitions, "the names of the streams, even of one")
         if binding_keys is None:
             binding_keys = map(str, range(len(names)))
-        keys = listed(binding_keys, "the binding key of each partition")
+        keys = as_tuple(binding_keys, "the binding key of each partition")
         if not names:
             raise InputError("a super stream has at least one partition: give the names of its streams")
         if len(keys) != len(names):

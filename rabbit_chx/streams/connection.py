@@ -21,7 +21,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from rabbit_chx import __version__
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
@@ -51,6 +50,7 @@ from rabbit_chx.streams.frames import (
     text_field,
     texts_field,
 )
+from rabbit_chx.version import __version__
 
 _T = TypeVar("_T")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rabbit_chx.topology.balance import balance
 from rabbit_chx.topology.checking.check import TopologyCheck, check
-from rabbit_chx.topology.live.repair import repair_target
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -13,7 +12,9 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.plan import Plan, arrange, plan
+from rabbit_chx.topology.planning.plan import arrange, plan
+from rabbit_chx.topology.planning.plan_value import Plan
+from rabbit_chx.topology.planning.repair import repair_target
 
 __all__ = [
     "BindingDefinition",

@@ -17,13 +17,15 @@ from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.slot_load import KeyLoad
-from rabbit_chx.analysis.wording import percent, percent_or_blank, place_text, rounded
+from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
-from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
+from rabbit_chx.topology.objects import RingMember, order_of_name
+from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.words import percent, percent_or_blank
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
 #: A queue; None owns the slots without a queue.

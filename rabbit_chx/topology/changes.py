@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.file.arguments import same_argument
+from rabbit_chx.topology.argument_table import ArgumentTable, ArgumentValue
+from rabbit_chx.topology.arguments import same_argument
 from rabbit_chx.topology.objects import (
-    ArgumentTable,
-    ArgumentValue,
     BindingDefinition,
     ExchangeDefinition,
     ObjectKind,

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST, check_release
-from rabbit_chx.topology.file.definitions import definitions_content
-from rabbit_chx.topology.file.fields import Problems, read_document
-from rabbit_chx.topology.file.file_rules import check_rules, ignored_sentences, misspellings
-from rabbit_chx.topology.file.toml_file import BYTE_ORDER_MARK, FileLines, parse, toml_text
-from rabbit_chx.topology.file.variables import Value, resolve, with_variables
+from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
-    OBJECT_LISTS,
-    QUEUE_TYPE,
     ExchangeDefinition,
     ObjectSet,
     PolicyDefinition,
+    QueueDefinition,
     RingMember,
-    SlotNames,
-    live_slots,
-    order_of_name,
 )
 from rabbit_chx.topology.ring_records import BrokerStart, Records
-from rabbit_chx.topology.slots import owners_of_slots
+from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
+from rabbit_chx.words import listed
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.file.variables import Value
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,27 +125,15 @@ class Topology(ObjectSet):
             TopologyError: the file has mistakes. The error lists all of them.
             InputError: the text is not a str, the release is not a Release, or the variables are not a mapping of names.
         """
+        from rabbit_chx.topology.file.toml_file import toml_content
+
         if not isinstance(text, str):
             raise InputError(
                 f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
             )
         if release is not None:
             check_release(release)
-        text = text.removeprefix(BYTE_ORDER_MARK)
-        written, problems = parse(text, file), Problems()
-        document = resolve(written, variables or {}, problems)
-        if problems:
-            raise TopologyError(_with_lines(problems.values(), text, written), file=file)
-        objects = read_document(document)
-        check_rules(objects, release)
-        if objects.problems:
-            found = [with_variables(problem, written) for problem in objects.problems.values()]
-            raise TopologyError(_with_lines(found, text, document), file=file)
-        lists: dict[str, Any] = {
-            name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS
-        }
-        untyped = {entry.value.name for entry in objects.queues if not _has_type(entry.written)}
-        return cls(**lists, **objects.settings, untyped_queues=frozenset(untyped))
+        return cls(**toml_content(text, file, release, variables or {}))
 
     def to_toml(self) -> str:
         """Return the text of a topology file with this topology; `from_toml` returns an equal topology.
@@ -159,6 +143,8 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: an argument is None, which TOML cannot express.
         """
+        from rabbit_chx.topology.file.toml_file import toml_text
+
         return toml_text(self)
 
     @classmethod
@@ -177,6 +163,8 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
         """
+        from rabbit_chx.topology.file.definitions import definitions_content
+
         return cls(**definitions_content(text, vhost))
 
     @property
@@ -191,6 +179,8 @@ class Topology(ObjectSet):
     @property
     def misspellings(self) -> tuple[str, ...]:
         """A sentence for each name that is probably misspelled although a broker accepts it: types, members, patterns of `owns`."""
+        from rabbit_chx.topology.file.file_rules import misspellings
+
         return tuple(misspellings(self))
 
     def ignored_arguments(self, release: Release | None = None) -> tuple[str, ...]:
@@ -199,7 +189,8 @@ class Topology(ObjectSet):
         Args:
             release: the release of the broker. None: that of the topology; of a file, the arguments that every release ignores.
         """
-        return tuple(ignored_sentences(self, release or self.release))
+        objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*self.exchanges, *self.queues)
+        return tuple(f"{message}: {fix}" for _, message, fix in ignored_by(objects, release or self.release))
 
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.
@@ -324,10 +315,6 @@ class Topology(ObjectSet):
         )
 
 
-def _has_type(queue: Mapping[str, Any]) -> bool:
-    return "type" in queue or QUEUE_TYPE in queue.get("arguments", ())
-
-
 @lru_cache(maxsize=256)
 def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
@@ -339,11 +326,3 @@ def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDe
     place = {destination: n for n, destination in enumerate(ring.destinations)}
     members = sorted(exchange.ring, key=lambda member: place.get(member.destination, len(place)))
     return replace(exchange, ring=tuple(members))
-
-
-def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:
-    lines = FileLines(text.split("\n"), document)
-    placed = [replace(problem, line=lines.line_of(problem.subject)) for problem in problems]
-    return sorted(
-        placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.subject))
-    )

@@ -8,23 +8,17 @@ its own bindings.
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as fields_of
-from typing import Any, ClassVar, Literal, TypeAlias, Union
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from rabbit_chx.amqp.fields import INTEGER_RANGES
-from rabbit_chx.checks import MAX_SHORTSTR, is_whole
-from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.checks import is_whole
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Binding, Destination, ExchangeRef
 from rabbit_chx.routing.bindings import binding_key, check_destination
+from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, _as_table
 
-ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
-
-_LONG = INTEGER_RANGES["long"]
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
@@ -40,6 +34,8 @@ SUPER_STREAM = "x-super-stream"
 PARTITION_ORDER = "x-stream-partition-order"
 _LEADER_LOCATOR = "x-queue-leader-locator"
 
+#: The names of the broker's own exchanges and queues begin with this.
+BROKERS_OWN = "amq."
 #: The exchanges that each broker has, with their types. No topology lists them.
 BROKERS_EXCHANGES = {
     "": "direct",
@@ -58,165 +54,12 @@ FEDERATION_PURPOSE = {"x-internal-purpose": "federation"}
 #: ``upstream_queue_name/3`` and ``upstream_exchange_name/2``).
 LINK_NAME = re.compile(r"federation: .+ -> .+ [AB]", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+)")
-_NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
-_LEAST_WIDTH = 2
-
-
-class ArgumentTable(Mapping[str, ArgumentValue]):
-    """An immutable, hashable table of arguments.
-
-    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0 and true differ, as in
-    the broker. A table also equals a dict with the same contents.
-
-    Args:
-        arguments: names and values: text, whole numbers, floats, booleans, None, lists and tables of these.
-
-    Raises:
-        InputError: a name is not text, or a value has a type that is not listed above.
-    """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
-        arguments = arguments or {}
-        for name in arguments:
-            if not isinstance(name, str):
-                raise InputError(f"the argument name {name!r:.60} is not a string: give a str")
-        self._values: dict[str, ArgumentValue] = {
-            name: _immutable(name, arguments[name]) for name in sorted(arguments)
-        }
-
-    def __getitem__(self, name: str) -> ArgumentValue:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ArgumentTable):
-            return bool(_identity(self) == _identity(other))
-        if isinstance(other, Mapping):
-            try:
-                return self == ArgumentTable(other)
-            except InputError:
-                return False
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(_identity(self))
-
-    def __repr__(self) -> str:
-        return f"ArgumentTable({self.plain()!r})"
-
-    def plain(self) -> dict[str, Any]:
-        """Return the table as dicts and lists for `json`."""
-        return {name: _plain_value(value) for name, value in self._values.items()}
-
-
-def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as dicts and lists for `json`."""
-    return ArgumentTable(arguments).plain()
-
-
-def argument_fault(name: str, value: object) -> tuple[str, str] | None:
-    """Return the fault of an argument's value and its remedy; None if the broker accepts the value."""
-    if isinstance(value, (list, tuple)):
-        return next(filter(None, (argument_fault(name, inner) for inner in value)), None)
-    if isinstance(value, Mapping):
-        return next(filter(None, (argument_fault(str(key), inner) for key, inner in value.items())), None)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"the argument {name!r} is {value}", "give a finite number"
-    if isinstance(value, int) and value not in _LONG:
-        return f"the argument {name!r} is an integer of more than 64 bits", "give a smaller one"
-    if value is None or isinstance(value, (str, int, float)):
-        return None
-    rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
-    return rule, "give a string, a number, true or false, a list or a table"
-
-
-def unsendable(name: str, value: object) -> tuple[str, str] | None:
-    """Return why AMQP, or pika, cannot send an argument, and the remedy; None if it can be sent."""
-    if len(name.encode(errors="replace")) > MAX_SHORTSTR:
-        return f"the argument name {name[:40]!r}... exceeds {MAX_SHORTSTR} bytes", "write a shorter name"
-    if not is_utf8(name) or (isinstance(value, str) and not is_utf8(value)):
-        return f"the argument {name!a} contains half of a surrogate pair", "write whole characters"
-    if isinstance(value, float):
-        return f"the argument {name!r} is {value}, and pika sends no floats", "write an integer, or a text"
-    if isinstance(value, Mapping):
-        return next(filter(None, (unsendable(str(key), inner) for key, inner in value.items())), None)
-    if isinstance(value, list | tuple):
-        return next(filter(None, (unsendable(name, inner) for inner in value)), None)
-    return None
-
-
-def is_utf8(text: str) -> bool:
-    """Return True if a text has no half of a surrogate pair."""
-    return text.isascii() or text == text.encode(errors="replace").decode()
-
-
-def _immutable(name: str, value: Any) -> ArgumentValue:
-    if isinstance(value, (list, tuple)):
-        return tuple(_immutable(name, inner) for inner in value)
-    if isinstance(value, Mapping):
-        return value if isinstance(value, ArgumentTable) else ArgumentTable(value)
-    if fault := argument_fault(name, value):
-        raise InputError(": ".join(fault))
-    checked: ArgumentValue = value
-    return checked
-
-
-def _plain_value(value: ArgumentValue) -> Any:
-    if isinstance(value, ArgumentTable):
-        return value.plain()
-    if isinstance(value, tuple):
-        return [_plain_value(inner) for inner in value]
-    return value
-
-
-def _identity(value: ArgumentValue) -> Any:
-    """Return a key that distinguishes values that are equal in Python but not in the broker: 1, 1.0 and True."""
-    if isinstance(value, ArgumentTable):
-        return "table", tuple((name, _identity(inner)) for name, inner in value.items())
-    if isinstance(value, tuple):
-        return "list", tuple(map(_identity, value))
-    return type(value).__name__, value
-
-
-def canonical_json(value: object) -> str:
-    """Return canonical JSON text of objects. The texts of 1, 1.0 and true differ, as the values do in the broker.
-
-    `queues` are left out, because they are among the bindings.
-    """
-
-    def as_dict(value: Any) -> dict[str, Any]:
-        if isinstance(value, Mapping):
-            return dict(value)
-        return {"is": type(value).__name__} | {
-            part.name: getattr(value, part.name) for part in fields_of(value) if part.name != "queues"
-        }
-
-    return json.dumps(value, default=as_dict, sort_keys=True, separators=(",", ":"))
-
-
-def canonical_texts(values: Iterable[object]) -> list[str]:
-    """Return the sorted `canonical_json` of each value."""
-    return sorted(map(canonical_json, values))
-
-
-NO_ARGUMENTS = ArgumentTable()
 
 
 def _set(definition: object, /, **values: Any) -> None:
     """Set attributes in `__post_init__`. dataclass(frozen=True) permits no other way."""
     for name, value in values.items():
         object.__setattr__(definition, name, value)
-
-
-def _as_table(arguments: Mapping[str, Any]) -> ArgumentTable:
-    return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)
 
 
 def _share(share: Any) -> Any:
@@ -520,7 +363,7 @@ class ObjectSet:
             or (
                 isinstance(place, ExchangeRef)
                 and place.name not in exchanges
-                and not place.name.startswith("amq.")
+                and not place.name.startswith(BROKERS_OWN)
             )
         ]
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
@@ -573,142 +416,3 @@ class SuperStreamDefinition:
             for number, (stream, key) in enumerate(zip(self.streams, self.keys, strict=True))
         ]
         return ObjectSet((exchange,), tuple(streams), tuple(bindings))
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSlots:
-    """The slots of an exchange, with the queues that are bound to them.
-
-    Attributes:
-        queues: the queues of each slot, in the order of the ring; normally one.
-        other_exchanges: the exchanges among the destinations of the ring that are not slots.
-    """
-
-    exchange: str
-    ring: HashRing
-    queues: Mapping[ExchangeRef, tuple[str, ...]]
-    other_exchanges: frozenset[ExchangeRef]
-
-    @property
-    def sole_owners(self) -> dict[ExchangeRef, str]:
-        """The queue of each slot that has exactly one queue."""
-        return {slot: queues[0] for slot, queues in self.queues.items() if len(queues) == 1}
-
-    @property
-    def faults(self) -> dict[ExchangeRef, str]:
-        """The reason for each slot that has no queue or several queues."""
-        return {slot: self._fault(slot) for slot, queues in self.queues.items() if len(queues) != 1}
-
-    def _fault(self, slot: ExchangeRef) -> str:
-        queues = self.queues[slot]
-        name = f"slot {slot.name} of exchange {self.exchange!r}"
-        if not queues:
-            return f"{name} is bound to no queue: bind a queue to it"
-        return (
-            f"{name} is bound to {len(queues)} queues, {' and '.join(queues)}, and each of its messages is copied to all of "
-            "them: unbind all but one of them"
-        )
-
-    def table(self) -> SlotTable:
-        """Return the table of the slots.
-
-        In it, a slot without a queue has no owner. A slot with several queues is another exchange, which is the destination of its keys. So
-        such a slot concerns only its own keys.
-        """
-        several = {slot for slot, queues in self.queues.items() if len(queues) > 1}
-        return SlotTable(self.ring, self.sole_owners, self.other_exchanges | several)
-
-    def sound_table(self) -> SlotTable:
-        """Return the table of the slots, each of which has at most one queue.
-
-        Raises:
-            MismatchError: a slot has several queues.
-        """
-        for slot, queues in self.queues.items():
-            if len(queues) > 1:
-                raise MismatchError(self._fault(slot), exchange=slot.name, queue=queues[-1])
-        return self.table()
-
-    def key_map(self) -> HashRing | SlotTable:
-        """Return the table of the slots, or the ring of an exchange without slots."""
-        return self.table() if self.queues else self.ring
-
-
-def live_slots(
-    exchange: str,
-    ring: HashRing,
-    exchanges: Iterable[ExchangeDefinition],
-    bindings: Iterable[BindingDefinition],
-) -> LiveSlots:
-    """Return the slots of an exchange, with its ring, from exchanges and bindings."""
-    listed = {definition.name: definition for definition in exchanges}
-    bound: dict[ExchangeRef, list[BindingDefinition]] = {
-        place: [] for place in ring.destinations if isinstance(place, ExchangeRef)
-    }
-    for binding in bindings:
-        source = ExchangeRef(binding.source)
-        if source in bound:
-            bound[source].append(binding)
-    queues = {
-        place: tuple(sorted({binding.destination for binding in own if isinstance(binding.destination, str)}))
-        for place, own in bound.items()
-        if is_slot(place, listed.get(place.name), own)
-    }
-    return LiveSlots(exchange, ring, queues, frozenset(bound.keys() - queues.keys()))
-
-
-def is_slot(
-    place: ExchangeRef, listed: ExchangeDefinition | None, bindings: Sequence[BindingDefinition]
-) -> bool:
-    """Return True if an exchange in a ring is a slot, from its definition (`listed`, if it is listed) and its bindings.
-
-    Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not listed is a slot
-    by its name, or if it is bound like a slot: with an empty key. The exchange of a federation link is none.
-    """
-    if any(isinstance(binding.destination, ExchangeRef) for binding in bindings) or LINK_NAME.fullmatch(
-        place.name
-    ):
-        return False
-    if listed is None:
-        is_bound_alike = bool(bindings) and all(not binding.routing_key for binding in bindings)
-        return is_bound_alike or _NAMED_AS_SLOT.fullmatch(place.name) is not None
-    return listed.internal and listed.type == "fanout"
-
-
-def slot_width(count: int) -> int:
-    """Return the number of digits in the names of `count` slots."""
-    return max(_LEAST_WIDTH, len(str(count - 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class SlotNames:
-    """The names of the objects of an exchange with slots."""
-
-    exchange: str
-    count: int
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of each slot exchange's name; its number follows."""
-        return f"{self.exchange}.slot."
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The names of the slot exchanges, in the order of the ring."""
-        width = slot_width(self.count)
-        return tuple(f"{self.prefix}{number:0{width}d}" for number in range(self.count))
-
-    @property
-    def refs(self) -> tuple[ExchangeRef, ...]:
-        """The slot exchanges as destinations of the ring, in its order."""
-        return tuple(map(ExchangeRef, self.slots))
-
-    @property
-    def park(self) -> str:
-        """The name of the parking exchange, and of the parking queue."""
-        return f"{self.exchange}.park"
-
-    @property
-    def exchanges(self) -> frozenset[str]:
-        """The names of all exchanges that the layout adds."""
-        return frozenset((*self.slots, self.park))

@@ -2,7 +2,7 @@
 
 `_TABLE` has one row for each kind of object. Not in it:
 
-- the shards of rabbitmq_sharding, which depend on its policies: `live.shards`;
+- the shards of rabbitmq_sharding, which depend on its policies: `shards`;
 - queues with names of the broker (``amq.gen-...``), which no file contains. Such is the queue of STOMP's ``/temp-queue/``;
 - exchanges with names that begin with ``amq.``, which no plan deletes, such as ``amq.rabbitmq.event`` of rabbitmq_event_exchange;
 - what belongs to the user although a plugin may declare it: super streams, and the queues and exchanges that a shovel's definition or a STOMP
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -29,6 +28,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.words import FEW, listed
 
 ALLOW_UNLINK = "--allow-unlink"
 _FEDERATION = "rabbitmq_federation"

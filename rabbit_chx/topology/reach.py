@@ -24,6 +24,7 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     ONWARD_ARGUMENTS,
     BindingDefinition,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 
-_BROKERS_OWN = "amq."
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
 _MADE_BY_BROKER = "amq.gen-"
@@ -98,7 +98,7 @@ class Reach:
     def exists(self, destination: Destination) -> bool:
         """Return True if a queue or an exchange exists."""
         if isinstance(destination, ExchangeRef):
-            return destination.name in self._exchanges or destination.name.startswith(_BROKERS_OWN)
+            return destination.name in self._exchanges or destination.name.startswith(BROKERS_OWN)
         return destination in self._queues
 
     def leads_nowhere(self, name: str) -> bool:
@@ -150,7 +150,7 @@ class Reach:
 
     def _exchange(self, name: str) -> ExchangeDefinition | None:
         # No list shows the broker's own exchanges.
-        if name not in self._exchanges and name.startswith(_BROKERS_OWN):
+        if name not in self._exchanges and name.startswith(BROKERS_OWN):
             return ExchangeDefinition(name, BROKERS_EXCHANGES.get(name, "topic"))
         return self._exchanges.get(name)
 

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, order_of_binding
@@ -32,6 +31,7 @@ from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.words import listed
 
 #: The names of the exchanges that may contain the record of an exchange begin with one of these. A settled record has the first.
 RECORD_PREFIXES = ("rabbit-chx.ring.", "rabbit-chx.next.", "rabbit-chx.spare.")

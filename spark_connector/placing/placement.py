@@ -107,7 +107,7 @@ def place_for_streams(
     from pyspark.sql import functions
     from pyspark.sql.types import StringType
 
-    from spark_connector.columns import check_order_type
+    from spark_connector.casts import check_order_type
 
     placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
@@ -166,7 +166,7 @@ def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
     """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
     from pyspark.sql.types import BinaryType, StringType
 
-    from spark_connector.columns import for_text
+    from spark_connector.casts import for_text
 
     field = _field(df, name, what)
     if not isinstance(field.dataType, (StringType, BinaryType)):

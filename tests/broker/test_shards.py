@@ -15,7 +15,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.errors import PlanRefusedError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, check, plan
-from rabbit_chx.topology.live.shards import ShardedExchange, shard_names
+from rabbit_chx.topology.shards import ShardedExchange, shard_names
 
 pytestmark = pytest.mark.broker
 

@@ -11,11 +11,11 @@ from blocks import check_output, page, run_doctest
 from slot_files import live_of
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
+from rabbit_chx.words import percent
 
 PAGE = "docs/operators.md"
 

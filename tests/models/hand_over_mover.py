@@ -11,10 +11,10 @@ from unittest.mock import patch
 from hand_over_model import slot_name
 
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import apply_changes
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
-    HandOverMarker,
     HandOverTally,
     drain_park,
     hand_over_slot,

@@ -11,11 +11,11 @@ from model_broker import ModelBroker
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live.hand_over import HandOverMarker
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, Shape, shape_fault
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
-from rabbit_chx.topology.objects import plain
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import percent
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
@@ -17,6 +16,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -38,12 +38,10 @@ from rabbit_chx.topology.checking.check_rings import (
     wanted_ring_findings,
 )
 from rabbit_chx.topology.checking.check_slots import slot_findings
-from rabbit_chx.topology.file.arguments import ignored_by, limit_faults
-from rabbit_chx.topology.live.shards import is_sharded
+from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
-    BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -55,7 +53,9 @@ from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.slots import numbered_slots
+from rabbit_chx.topology.shards import is_sharded
+from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.words import percent
 
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (
@@ -369,28 +369,6 @@ def _listed_ring_findings(checked: CheckedExchange, listed: ExchangeDefinition) 
     elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, checked.live):
         message = "the topology does not contain its ring, so its order is not checked"
         yield checked.finding("different", message, "write its members as `ring` in the topology")
-
-
-def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
-    """Return a live hash exchange.
-
-    Raises:
-        NotFoundError: it does not exist.
-        MismatchError: it is of another type.
-    """
-    exchange = live.exchange(name)
-    if exchange is not None and exchange.type == HASH_EXCHANGE:
-        return exchange
-    type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
-    if type_ is None:
-        raise NotFoundError(
-            f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with "
-            "`rabbit-chx topology apply FILE`",
-            exchange=name,
-        )
-    raise MismatchError(
-        f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: give another one", exchange=name
-    )
 
 
 def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:

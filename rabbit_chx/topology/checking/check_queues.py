@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import FEW, listed, percent
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
+from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
-from rabbit_chx.topology.file.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
+from rabbit_chx.words import FEW, listed, percent, plural
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
 _PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (

@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Binding, Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
+from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.planning.ring_steps import find_live_ring, recorded_ring
 from rabbit_chx.topology.ring_records import BrokerStart
-from rabbit_chx.topology.slots import numbered_slots
+from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.words import percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:

@@ -11,26 +11,23 @@ from functools import cached_property
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.observations import Contradiction, comparable
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
-from rabbit_chx.routing.key_map import KeyMap, plural
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.live_rings import LiveRing, recorded_ring
+from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ExchangeDefinition,
-    LiveSlots,
-    RingMember,
-    live_slots,
-)
+from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import LiveRing, recorded_ring
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slots import SlotLayout, numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slot_owners import numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.words import percent, plural
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5

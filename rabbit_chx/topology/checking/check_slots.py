@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import FEW, listed, percent
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, differing_fields
 from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, order_of_name
 from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.words import FEW, listed, percent, plural
 
 
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from typing import Final, Literal, TypeAlias, cast
 
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import (
     Binding,
@@ -29,6 +28,7 @@ from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_fix
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
+from rabbit_chx.words import percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
 #: ``unknown``: no rule determines whether keys move.

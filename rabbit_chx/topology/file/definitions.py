@@ -17,36 +17,28 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.routing.key_map import plural
 from rabbit_chx.routing.release import NEWEST
-from rabbit_chx.topology.file.fields import (
-    APPLY_TO,
-    KEY,
-    NAME,
-    PRIORITY,
-    FileEntry,
-    Kind,
-    Problems,
-    file_finding,
-)
+from rabbit_chx.topology.argument_table import argument_fault, is_utf8, unsendable
+from rabbit_chx.topology.file.fields import APPLY_TO, PRIORITY, FileEntry, Problems, file_finding
 from rabbit_chx.topology.file.file_rules import (
     match_fault,
     object_faults,
     operator_policy_faults,
 )
+from rabbit_chx.topology.kinds import KEY, NAME, Kind
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     OBJECT_LISTS,
     QUEUE_TYPE,
@@ -55,13 +47,10 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    RingMember,
-    argument_fault,
-    is_utf8,
-    unsendable,
 )
+from rabbit_chx.topology.vhost_objects import topology_content
+from rabbit_chx.words import plural
 
-_BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
 #: Other contents of a file, by the key, with the noun for one of them.
 _OTHER = {
@@ -156,85 +145,6 @@ def _half_characters(value: object, path: str) -> Iterator[str]:
 
 def _error(subject: str, message: str, fix: str) -> TopologyError:
     return TopologyError([file_finding(subject, None, message, fix)], what=_WHAT)
-
-
-def topology_content(
-    exchanges: Iterable[ExchangeDefinition],
-    queues: Iterable[QueueDefinition],
-    bindings: Iterable[BindingDefinition],
-    policies: Iterable[PolicyDefinition],
-    *,
-    release: Release | None,
-    absence: str = "bindings or arguments name it, but it does not exist",
-) -> dict[str, Any]:
-    """Return the attributes of the Topology that consists of all objects of a vhost.
-
-    Args:
-        exchanges: all exchanges.
-        queues: all queues.
-        bindings: all bindings, including those of the default exchange and of rings.
-        policies: all policies.
-        release: the broker's release.
-        absence: why a referenced exchange may be missing, for the warning.
-    """
-    queues = tuple(queues)
-    exchanges = [
-        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(_BROKERS_OWN)
-    ]
-    # Each queue is bound to the default exchange.
-    bindings = [binding for binding in bindings if binding.source]
-    unnamed = [queue.name for queue in queues if queue.name.startswith(_BROKERS_OWN)]
-    left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
-    named = {queue.name for queue in queues}.difference(unnamed)
-    members: dict[str, list[RingMember]] = {
-        exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
-    }
-    plain_bindings, sources_left_out = [], set()
-    for binding in bindings:
-        source, place = binding.source, binding.destination
-        is_transient = isinstance(place, str) and place not in named
-        if source in members:
-            members[source].append(RingMember(place, binding.routing_key, binding.arguments))
-            if is_transient:
-                left_out.append(f"queue {place}: a member of {source} that is not among the queues")
-        elif is_transient:
-            sources_left_out.add(source)
-            left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
-        else:
-            plain_bindings.append(binding)
-    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
-    rings = {}
-    for name, ring in members.items():
-        try:
-            replayed = HashRing.from_bindings([member.binding for member in ring], release)
-            rings[name] = replace(replayed, ground=UNORDERED)
-        except InputError as error:
-            left_out.append(f"the ring of {name}: {error}")
-    return {
-        "exchanges": tuple(
-            replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
-            for exchange in exchanges
-        ),
-        "queues": tuple(queue for queue in queues if queue.name in named),
-        "bindings": tuple(plain_bindings),
-        "policies": tuple(policies),
-        "rings": rings,
-        "release": release,
-        "left_out": tuple(left_out),
-        "sources_left_out": frozenset(sources_left_out),
-    }
-
-
-def _missing_exchanges(
-    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
-) -> list[str]:
-    """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
-    named = {binding.source for binding in bindings}
-    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
-    alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
-    named |= {name for name in alternates if isinstance(name, str)}
-    missing = named - {exchange.name for exchange in exchanges}
-    return [name for name in sorted(missing) if name and not name.startswith(_BROKERS_OWN)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +279,7 @@ class _File:
                 entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
             elif not isinstance(name, str):
                 entry.refuse_value("name", "a string")
-            elif name.startswith(_BROKERS_OWN):
+            elif name.startswith(BROKERS_OWN):
                 entry.leave_out(
                     "name", "names that begin with amq. are reserved for the broker, and an import skips them"
                 )

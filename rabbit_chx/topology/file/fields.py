@@ -6,7 +6,6 @@ The writer, the JSON Schema and the tables of docs/topology.md use the same tabl
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,10 +14,23 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology.argument_table import argument_fault, unsendable
 from rabbit_chx.topology.file.ranges import Items, RangeError, expand
+from rabbit_chx.topology.kinds import (
+    FLAG,
+    KEY,
+    NAME,
+    STRING,
+    Fault,
+    Kind,
+    _kind,
+    _name_fault,
+    choice,
+    whole_number,
+)
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -31,25 +43,15 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
     SuperStreamDefinition,
-    argument_fault,
-    unsendable,
 )
+from rabbit_chx.topology.toml_values import shown_value, toml_key
 
 Entry = Mapping[str, Any]
-#: The fault of a value, and its remedy.
-Fault = tuple[str, str]
-
-_SHOWN = 60
-#: str() refuses a number of 4,300 digits, which TOML may have in another base.
-_MOST_BITS = 200
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 #: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.
 WEIGHT_PATTERN = r"\+?0*[1-9][0-9]*"
 SLOT_PATTERN = r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?"
 MAX_SLOTS = 16_384
 MAX_PARTITIONS = 10_000
-_UNQUOTED = "write it without quotes"
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def file_finding(path: str, value: object, message: str, fix: str, line: int | None = None) -> Finding:
@@ -67,116 +69,6 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
         text.replace("\r", "\\r").replace("\n", "\\n") for text in (subject, message, fix)
     )
     return Finding("file", message, fix, subject=subject, line=line)
-
-
-def shown_value(value: object) -> str:
-    """Return a value as TOML for a message, shortened."""
-    text = toml_value(value).encode(errors="replace").decode()
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def toml_value(value: object) -> str:
-    """Return a value as TOML on one line."""
-    if isinstance(value, Mapping):
-        pairs = ", ".join(f"{toml_key(name)} = {toml_value(inner)}" for name, inner in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"a number of {value.bit_length()} bits"  # only a message has such a number
-    if value is None or isinstance(value, (str, int)):
-        # JSON text is TOML text, except for U+007F, which TOML requires to be escaped.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return str(value)
-
-
-def toml_key(name: str) -> str:
-    """Return the name of a field as TOML."""
-    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """The set of values that a field accepts.
-
-    Attributes:
-        label: the name of the kind in the documentation.
-        fault: returns the fault of a value and its remedy; None if the value is valid.
-        allowed: the values, if they can be listed.
-    """
-
-    label: str
-    fault: Callable[[Any], Fault | None]
-    allowed: tuple[str, ...] | range = ()
-
-
-def choice(*words: str) -> Kind:
-    """Return the kind of a field with a few permitted words."""
-
-    def fault(value: Any) -> Fault | None:
-        if isinstance(value, str) and value in words:
-            return None
-        meant = similar(value, words) if isinstance(value, str) else None
-        remedy = f'write "{meant}"' if meant else "write one of them in quotes"
-        return f"the value must be {', '.join(words[:-1])} or {words[-1]}", remedy
-
-    return Kind(" or ".join(f"`{word}`" for word in words), fault, words)
-
-
-def whole_number(least: int, most: int | None = None, unit: str = "") -> Kind:
-    """Return the kind of a field that is an integer within bounds."""
-    bounds = f"an integer of {least} or more" if most is None else f"an integer from {least} to {most}"
-    expected = str(least) if least == most else bounds
-    allowed = range(least, (1 << 63 if most is None else most + 1))
-
-    def fault(value: Any) -> Fault | None:
-        if is_whole(value) and value in allowed:
-            return None
-        remedy = f"write a number, such as {max(least, 1)}"
-        if is_whole(value):
-            remedy = f"write {least} or more" if value < least else f"write {allowed[-1]} or less"
-        elif isinstance(value, str) and _INTEGER.fullmatch(value) and int(value) in allowed:
-            remedy = _UNQUOTED
-        return f"the value must be {expected}{unit}", remedy
-
-    return Kind("integer", fault, allowed)
-
-
-def _kind(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: str) -> Kind:
-    fault = (f"the value must be {expected}", remedy)
-    return Kind(label, lambda value: None if is_valid(value) else fault)
-
-
-def _name_fault(value: Any) -> Fault | None:
-    if isinstance(value, list):
-        return "the value must be one name", 'write an entry for each, or a range such as "orders.{1..4}"'
-    if not isinstance(value, str) or not value:
-        return (
-            "a name must be a non-empty string",
-            "write a name" if value == "" else "write the name in quotes",
-        )
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        return "the name contains half of a surrogate pair, which is not UTF-8", "write whole characters"
-    if size > MAX_SHORTSTR:
-        return too_long("the name", size), "write a shorter name"
-    if "\n" in value or "\r" in value:
-        return "RabbitMQ removes line breaks from names, so the name would differ", "write it on one line"
-    return None
-
-
-def _flag_fault(value: Any) -> Fault | None:
-    if isinstance(value, bool):
-        return None
-    return "the value must be true or false", _UNQUOTED if value in ("true", "false") else "write one of them"
-
-
-def _key_fault(value: Any) -> Fault | None:
-    if not isinstance(value, str):
-        return STRING.fault(value)
-    size = len(value.encode(errors="replace"))
-    return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
 
 
 def _weight_fault(value: Any) -> Fault | None:
@@ -264,11 +156,7 @@ def _is_share(value: object) -> bool:
     return is_number(value) and 0 <= value <= 1
 
 
-NAME = Kind("name", _name_fault)
-KEY = Kind("string", _key_fault)
-STRING = _kind("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
 NAMES = _kind("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
-FLAG = Kind("`true` or `false`", _flag_fault)
 SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
@@ -278,8 +166,6 @@ KEY_LIST = _listed_once("binding key", "binding keys", '["amer", "emea"]', "", 1
 OWNER = choice("ours", "external")
 APPLY_TO = choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams")
 PRIORITY = whole_number(-(1 << 31), (1 << 31) - 1)
-
-
 #: The faults of several fields of an entry as written: the field, the fault and the remedy of each.
 Faults = Iterator[tuple[str, str, str]]
 

@@ -21,16 +21,12 @@ from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
-from rabbit_chx.topology.file.arguments import POLICY_KEYS, declaration_faults, ignored_by, limit_faults
-from rabbit_chx.topology.file.fields import (
-    FileEntry,
-    FileObjects,
-    Problems,
-    choice,
-    file_finding,
-)
+from rabbit_chx.topology.arguments import POLICY_KEYS, declaration_faults, limit_faults
+from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
+from rabbit_chx.topology.kinds import choice
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     QUEUE_TYPE,
     QUEUE_TYPES,
@@ -39,9 +35,9 @@ from rabbit_chx.topology.objects import (
     ObjectSet,
     PolicyDefinition,
     QueueDefinition,
-    SlotNames,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
+from rabbit_chx.topology.slot_owners import SlotNames
 
 #: The field or its path, its value, the fault and the remedy.
 _Found: TypeAlias = Iterator[tuple[str, Any, str, str]]
@@ -108,7 +104,7 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
 
 def _name(entry: FileEntry) -> _Found:
     name = entry.value.name
-    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
+    if name.startswith(BROKERS_OWN) and entry.value.owner == "ours" and "owner" not in entry.bad:
         fix = 'write another name, or owner = "external" if it exists'
         yield "name", name, "names that begin with amq. are reserved for the broker", fix
 
@@ -364,13 +360,6 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     queues = [place for place in topology.unlisted if isinstance(place, str)]
     yield from _unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])
     yield from _unknown_names("queue", queues, [queue.name for queue in topology.queues])
-
-
-def ignored_sentences(topology: ObjectSet, release: Release | None) -> Iterator[str]:
-    """Yield a sentence for each argument that a release ignores, with all objects that have it; None: that every release ignores."""
-    objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*topology.exchanges, *topology.queues)
-    for _, message, fix in ignored_by(objects, release):
-        yield f"{message}: {fix}"
 
 
 def _unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:

@@ -11,14 +11,16 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, Release
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.file.fields import (
     FILE,
     QUEUE_LIST,
@@ -26,11 +28,20 @@ from rabbit_chx.topology.file.fields import (
     Problems,
     file_finding,
     read_document,
-    toml_value,
 )
+from rabbit_chx.topology.file.file_rules import check_rules
 from rabbit_chx.topology.file.ranges import fold
-from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve
-from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, RingMember, plain, slot_width
+from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve, with_variables
+from rabbit_chx.topology.objects import (
+    OBJECT_LISTS,
+    QUEUE_TYPE,
+    ExchangeDefinition,
+    ObjectSet,
+    RingMember,
+    order_of_name,
+)
+from rabbit_chx.topology.slot_owners import slot_width
+from rabbit_chx.topology.toml_values import toml_value
 
 BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 100
@@ -79,6 +90,37 @@ def parse(text: str, file: str | None = None) -> dict[str, Any]:
             "the text", None, "a number has thousands of digits", "write a shorter number", line
         )
     raise TopologyError([problem], file=file)
+
+
+def toml_content(
+    text: str, file: str | None, release: Release | None, variables: Mapping[str, Value]
+) -> dict[str, Any]:
+    """Return the attributes of the Topology in the text of a file; the arguments and errors are those of `Topology.from_toml`."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    written, problems = parse(text, file), Problems()
+    document = resolve(written, variables, problems)
+    if problems:
+        raise TopologyError(_with_lines(problems.values(), text, written), file=file)
+    objects = read_document(document)
+    check_rules(objects, release)
+    if objects.problems:
+        found = [with_variables(problem, written) for problem in objects.problems.values()]
+        raise TopologyError(_with_lines(found, text, document), file=file)
+    lists = {name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS}
+    untyped = {entry.value.name for entry in objects.queues if not _has_type(entry.written)}
+    return {**lists, **objects.settings, "untyped_queues": frozenset(untyped)}
+
+
+def _has_type(queue: Mapping[str, Any]) -> bool:
+    return "type" in queue or QUEUE_TYPE in queue.get("arguments", ())
+
+
+def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:
+    lines = FileLines(text.split("\n"), document)
+    placed = [replace(problem, line=lines.line_of(problem.subject)) for problem in problems]
+    return sorted(
+        placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.subject))
+    )
 
 
 def _deeper_than(value: object, levels: int) -> bool:

@@ -23,8 +23,9 @@ from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.file.fields import Problems, shown_value, toml_key
+from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.file.ranges import Items
+from rabbit_chx.topology.toml_values import shown_value, toml_key
 
 #: The value of a variable.
 Value: TypeAlias = str | int | float | bool | list[Any]

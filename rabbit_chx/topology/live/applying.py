@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -29,15 +28,15 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverLevel,
     HandOverTally,
     drain_park,
     hand_over_slot,
-    parse_member,
     parts_of,
 )
 from rabbit_chx.topology.live.live_broker import (
@@ -53,17 +52,12 @@ from rabbit_chx.topology.live.live_broker import (
 from rabbit_chx.topology.live.reading import read_bindings, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import (
-    ArgumentTable,
-    BindingDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-    plain,
-)
+from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.plan import Plan
 from rabbit_chx.topology.planning.plan import plan as make_plan
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
+from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100

@@ -26,8 +26,8 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
+from rabbit_chx.topology.arguments import limit_faults
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.file.arguments import limit_faults
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_ring, read_topology

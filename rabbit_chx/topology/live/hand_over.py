@@ -12,15 +12,14 @@ read before those of the new queue. So no message is overtaken.
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
-from rabbit_chx.errors import BrokerRefusedError, InputError
+from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.objects import BindingDefinition
 
@@ -31,8 +30,6 @@ _REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
 #: After this many seconds, messages that were being routed when a binding changed are in their queues.
 SETTLE_S = 0.25
 _PASSES = 50
-_TAG_PREFIX = "rabbit-chx.group."
-_TAG = re.compile(rf"{re.escape(_TAG_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 
 class HandOver(NamedTuple):
@@ -203,78 +200,3 @@ def drain_park(broker: LiveBroker, exchange: str, queue: str) -> int:
         exchange=exchange,
         queue=queue,
     )
-
-
-#: The mover of a slot sends flush, begin and end; the consumers reply flushed and taken.
-MarkerKind: TypeAlias = Literal["flush", "begin", "end", "flushed", "taken"]
-
-_KINDS: tuple[MarkerKind, ...] = get_args(MarkerKind)
-_FIELDS = ("kind", "slot", "id", "park")
-
-
-@dataclass(frozen=True, slots=True)
-class HandOverMarker:
-    """A marker.
-
-    Attributes:
-        kind: ``flush`` requests that the consumer of the old queue replies ``flushed`` when it has handled all earlier messages. ``begin``
-            requests that the consumer of the new queue reads the parking queue up to ``end``, and then replies ``taken``.
-        slot: the name of the slot exchange.
-        id: identifies the hand-over. A reply has the id of its request.
-        park: the name of the parking queue.
-
-    Raises:
-        InputError: a field is not text, or the kind is unknown.
-    """
-
-    HEADER: ClassVar[str] = "x-rabbit-chx-hand-over"
-
-    kind: MarkerKind
-    slot: str
-    id: str
-    park: str
-
-    def __post_init__(self) -> None:
-        for name in _FIELDS:
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                raise InputError(f"the {name} of a hand-over marker is {value!r:.60}: give text")
-        if self.kind not in _KINDS:
-            raise InputError(
-                f"a hand-over marker of the kind {self.kind!r:.60}: give one of {', '.join(_KINDS)}"
-            )
-
-    def headers(self) -> dict[str, dict[str, str]]:
-        """Return the headers of the message for pika and aio-pika."""
-        return {self.HEADER: {name: str(getattr(self, name)) for name in _FIELDS}}
-
-    def as_kind(self, kind: MarkerKind) -> HandOverMarker:
-        """Return another marker of the same hand-over."""
-        return HandOverMarker(kind, self.slot, self.id, self.park)
-
-    def reply(self, kind: Literal["flushed", "taken"]) -> HandOverMarker:
-        """Return the reply to this marker."""
-        return self.as_kind(kind)
-
-    @classmethod
-    def from_headers(cls, headers: Mapping[str, Any] | None) -> HandOverMarker | None:
-        """Return the marker in a message's headers; None if the message is not a marker or has no headers."""
-        table = (headers or {}).get(cls.HEADER)
-        if not isinstance(table, Mapping):
-            return None
-        kind, *rest = (table.get(name) for name in _FIELDS)
-        known = next((marker for marker in _KINDS if marker == kind), None)
-        if known is None or not all(isinstance(value, str) for value in rest):
-            return None
-        return cls(known, *map(str, rest))
-
-
-def make_consumer_tag(member: str) -> str:
-    """Return a new consumer tag of a group member."""
-    return f"{_TAG_PREFIX}{member}.{secrets.token_hex(4)}"
-
-
-def parse_member(consumer_tag: str) -> str | None:
-    """Return the group member of a consumer tag; None if the consumer does not belong to a group."""
-    match = _TAG.fullmatch(consumer_tag)
-    return match and match[1]

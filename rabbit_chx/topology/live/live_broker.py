@@ -25,7 +25,7 @@ from rabbit_chx.topology.objects import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.live.hand_over import HandOverMarker
+    from rabbit_chx.topology.hand_over_marker import HandOverMarker
     from rabbit_chx.topology.ring_records import RingRecord
 
 _ACCESS_REFUSED = 403

@@ -37,8 +37,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.file.definitions import topology_content
-from rabbit_chx.topology.file.fields import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     ManagementApi,
@@ -47,7 +46,7 @@ from rabbit_chx.topology.live.live_broker import (
     shape_fault,
     try_count,
 )
-from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName
+from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
@@ -59,10 +58,8 @@ from rabbit_chx.topology.objects import (
     SUPER_STREAM,
     BindingDefinition,
     ExchangeDefinition,
-    LiveSlots,
     PolicyDefinition,
     QueueDefinition,
-    live_slots,
 )
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
@@ -77,7 +74,9 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
     start_mark_in,
 )
+from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
+from rabbit_chx.topology.vhost_objects import topology_content
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"

@@ -16,9 +16,9 @@ from rabbit_chx.topology.changes import (
     NamedObject,
     fields_between,
 )
-from rabbit_chx.topology.live.shards import kept_shards, shard_binding
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
+    BROKERS_OWN,
     HASH_EXCHANGE,
     ONWARD_ARGUMENTS,
     BindingDefinition,
@@ -28,12 +28,12 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.plugin_objects import is_of, plugin_objects, with_links
+from rabbit_chx.topology.shards import kept_shards, shard_binding
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
 #: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
 Unwanted: TypeAlias = Literal["ring", "plugin", "unlisted", "owned", "unmanaged"]
-_BROKERS_OWN = "amq."
 
 
 class ObjectPair(NamedTuple):
@@ -52,7 +52,7 @@ class ObjectPair(NamedTuple):
     def is_missing(self) -> bool:
         """True if it does not exist. No list shows the broker's own exchanges."""
         name = self.wanted.name
-        return self.live is None and name != "" and not name.startswith(_BROKERS_OWN)
+        return self.live is None and name != "" and not name.startswith(BROKERS_OWN)
 
 
 class BindingPair(NamedTuple):
@@ -146,7 +146,7 @@ class Comparison:
         return tuple(
             live
             for key, live in by_name(self.live).items()
-            if key not in wanted and not live.name.startswith(_BROKERS_OWN) and live.ref not in named
+            if key not in wanted and not live.name.startswith(BROKERS_OWN) and live.ref not in named
         )
 
     @cached_property
@@ -220,7 +220,7 @@ class Comparison:
         """Return True if both ends are owned. A binding of one of the broker's predeclared exchanges is owned with its destination."""
         owned, place = self.wanted.owned, binding.destination
         is_owned = owned(place.name if isinstance(place, ExchangeRef) else place)
-        return is_owned and (binding.source.startswith(_BROKERS_OWN) or owned(binding.source))
+        return is_owned and (binding.source.startswith(BROKERS_OWN) or owned(binding.source))
 
 
 def check_topologies(**sides: object) -> None:

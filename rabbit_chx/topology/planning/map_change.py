@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import HASH_EXCHANGE, order_of_place
 from rabbit_chx.topology.planning.movement import SlotHandOver, SlotOwnership
 from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.planning.refusals import allow_moved
+from rabbit_chx.words import percent
 
 _ROUNDING = 1e-9
 
@@ -105,7 +105,7 @@ def movement_refusal(change: MapChange, *, is_default: bool = False) -> Finding:
     flag = allow_moved(change.moved_at_worst)
     if change.is_ring:
         moves = (
-            f"{_moved_text(change)} in the end, {_percent(change.moved_at_worst)} at the worst moment, and"
+            f"{_moved_text(change)} in the end, {percent(change.moved_at_worst, 1)} at the worst moment, and"
         )
         better = _better_ring(change)
     else:
@@ -126,10 +126,12 @@ def _better_ring(change: MapChange) -> str:
     )
     new_exchange = proposals.get("new-exchange")
     if order is not None and order.moved_at_worst < change.moved_at_worst:
-        shares = f"{_percent(order.moved)} in the end, {_percent(order.moved_at_worst)} at the worst moment"
+        shares = (
+            f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the worst moment"
+        )
         return f"write the members in the order of the proposal {order.strategy} ({shares}), "
     if new_exchange is not None and change.limit is not None and new_exchange.moved_at_worst <= change.limit:
-        share = f"{_percent(new_exchange.moved)} at any moment"
+        share = f"{percent(new_exchange.moved, 1)} at any moment"
         return f"use a new exchange, as in the proposal new-exchange ({share}), "
     return ""
 
@@ -146,15 +148,10 @@ def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
 
 
 def _moved_text(change: MapChange) -> str:
-    share = f"{_percent(change.moved)} of the keys"
+    share = f"{percent(change.moved, 1)} of the keys"
     if count := len(change.handed_over):
         slots = "slot changes" if count == 1 else "slots change"
         return f"{count} {slots} hands in {change.exchange}: {share} have another queue"
     return (
         f"{share} of {change.exchange} have another {'destination' if change.ownership is None else 'queue'}"
     )
-
-
-def _percent(share: float) -> str:
-    text = f"{share:.1%}"
-    return "less than 0.1%" if share and text == "0.0%" else text

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
@@ -27,6 +26,7 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import MOST_SLOTS, SLOTS_EACH, RingProposal, new_exchange
+from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed with at least this many, and with `SLOTS_EACH` for each queue.
 _LEAST_SLOTS = 64

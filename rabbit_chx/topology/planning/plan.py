@@ -13,16 +13,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import listed, percent
-from rabbit_chx.checks import check_share
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.file.arguments import ignored_by
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -34,7 +32,7 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.planning.comparison import Comparison, compare, completed
 from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.planning.modulus_change import modulus_changes
-from rabbit_chx.topology.planning.plan_output import checksum_of, plan_as_json, text_of_plan
+from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
 from rabbit_chx.topology.planning.refusals import (
     absent_destinations,
     absent_external,
@@ -43,7 +41,6 @@ from rabbit_chx.topology.planning.refusals import (
     deletions,
     denied_features,
     different_external,
-    is_allowed,
     last_binding_refusals,
     missing_plugins,
     possibly_denied_features,
@@ -58,81 +55,10 @@ from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
 from rabbit_chx.topology.plugin_objects import unlinking
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
+from rabbit_chx.words import listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Plan:
-    """The operations that turn a live topology into the wanted one. A value; `plan` makes it.
-
-    Attributes:
-        changes: the operations, in order.
-        rings: the change of the key map of each exchange that hashes, by its name: those of type ``x-consistent-hash``, then those of type
-            ``x-modulus-hash``.
-        refusals: the reasons to refuse the plan, each with the flag that permits it.
-        unmanaged: live objects that are neither in the topology nor owned by it. They stay.
-        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, of the cluster and
-            the vhost, and of the changes. Other objects do not count: they may change before the plan is applied.
-        wanted: the wanted topology.
-        warnings: effects on messages or consumers without a limit, as sentences.
-        parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
-        parked_messages: the number of messages in each parking queue that is not empty.
-    """
-
-    changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, MapChange]
-    refusals: tuple[Finding, ...]
-    unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
-    checksum: str
-    wanted: Topology = field(hash=False)
-    warnings: tuple[str, ...] = ()
-    parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
-    parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-    def __repr__(self) -> str:
-        return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
-
-    def __str__(self) -> str:
-        return text_of_plan(self)
-
-    def refused(
-        self,
-        *,
-        allow_moved: float | None = None,
-        allow_delete: bool = False,
-        allow_vhost: bool = False,
-        allow_unlink: bool = False,
-    ) -> tuple[Finding, ...]:
-        """Return the refusals that remain.
-
-        Args:
-            allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
-            allow_delete: permits deleting and replacing objects.
-            allow_vhost: permits another vhost than the wanted topology names.
-            allow_unlink: permits cutting federation links.
-
-        Raises:
-            InputError: `allow_moved` is not a share.
-        """
-        if allow_moved is not None:
-            check_share("allow_moved", allow_moved)
-        return tuple(
-            refusal
-            for refusal in self.refusals
-            if not is_allowed(
-                refusal,
-                allow_moved,
-                allow_delete=allow_delete,
-                allow_vhost=allow_vhost,
-                allow_unlink=allow_unlink,
-            )
-        )
-
-    def to_json(self) -> str:
-        """Return the plan as JSON text of the format ``rabbit-chx/plan``. Equal plans have equal texts."""
-        return plan_as_json(self)
 
 
 def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:

@@ -17,20 +17,16 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.objects import RingMember, SlotNames
+from rabbit_chx.topology.live_rings import LiveRing, make_members
+from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_steps import (
-    LiveRing,
-    count_kept_members,
-    find_best_steps,
-    make_members,
-)
-from rabbit_chx.topology.slots import owners_of_slots
+from rabbit_chx.topology.planning.ring_steps import count_kept_members, find_best_steps
+from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
+from rabbit_chx.words import percent
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,6 +14,8 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.topology.argument_table import plain, unsendable
+from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -21,22 +23,21 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.file.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
-from rabbit_chx.topology.file.fields import shown_value
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
+    BROKERS_OWN,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    plain,
-    unsendable,
 )
 from rabbit_chx.topology.plugin_objects import ALLOW_UNLINK
 from rabbit_chx.topology.policies import policy_in_the_way
+from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.words import plural
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
@@ -283,14 +284,14 @@ def _absent(destination: Destination, reason: str) -> Finding:
 
 
 def _is_predeclared(destination: Destination) -> bool:
-    return isinstance(destination, ExchangeRef) and destination.name.startswith("amq.")
+    return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
 def deletions(deleted: Iterable[NamedObject], uses: Mapping[Destination, int]) -> Iterator[Finding]:
     """Yield the refusal to delete each object. `uses` are the numbers of live bindings of queues and exchanges."""
     for named in deleted:
         count = 0 if named.ref is None else uses.get(named.ref, 0)
-        about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
+        about = f", and {plural(count, 'binding')} with it" if count else ""
         yield deletion(named, named.name, about)
 
 

@@ -16,6 +16,7 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison
@@ -34,13 +35,11 @@ from rabbit_chx.topology.planning.proposals import (
 )
 from rabbit_chx.topology.planning.refusals import invalid_ring, unknown_order
 from rabbit_chx.topology.planning.ring_steps import (
-    LiveRing,
     apply_step,
     bucket_counts,
     find_best_steps,
-    find_live_ring,
-    make_ring,
     make_step,
+    unbind_all,
 )
 
 #: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
@@ -273,7 +272,7 @@ def _plan_replaced(
         moved = ownership.ring_before(before).share_moved(ownership.ring_after(after))
     lost = 1.0 if before.bucket_count else 0.0
     moved = moved if hashes_same or not lost else 1.0
-    unbinds = live.unbinds()
+    unbinds = unbind_all(live)
     steps = (*unbinds, *new.change.steps)
     change = MapChange(
         live.exchange, before, after, steps, moved, max(moved, lost), lost, ownership=ownership
@@ -283,7 +282,7 @@ def _plan_replaced(
 
 def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork:
     lost = 1.0 if live.ring.bucket_count else 0.0
-    steps = live.unbinds()
+    steps = unbind_all(live)
     has_replaced = any(member.destination in replaced for member in live.bound)
     change = MapChange(live.exchange, live.ring, make_ring((), live.ring.release), steps, lost, lost, lost)
     return RingWork(change, len(steps) if has_replaced else 0)

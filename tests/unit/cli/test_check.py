@@ -10,13 +10,13 @@ import pytest
 from exposition import Family, parsed_exposition
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import Topology, TopologyCheck
 from rabbit_chx.topology import check as check_topology
 from rabbit_chx.topology.checking.check import CHECK_KINDS
+from rabbit_chx.words import percent
 
 NAME = 'or"ders\\\n'
 TIME_S = 1_700_000_000.1234

@@ -8,7 +8,7 @@ from rabbit_chx import Topology
 from rabbit_chx.cli.plan import changes_table, ranged
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.planning.plan_output import counted_changes
+from rabbit_chx.topology.planning.plan_value import counted_changes
 
 FILE = """
 [[exchanges]]

@@ -17,7 +17,7 @@ from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember, Topology, plan, repair_target
-from rabbit_chx.topology.live.repair import MemberGaps
+from rabbit_chx.topology.live.member_gaps import MemberGaps
 
 Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 WANTED = Topology.from_toml(

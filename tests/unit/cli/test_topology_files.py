@@ -12,7 +12,7 @@ import pytest
 from rabbit_chx import HashRing, InputError, Topology
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.topology import QueueDefinition
-from rabbit_chx.topology.file.fields import toml_value
+from rabbit_chx.topology.toml_values import toml_value
 
 QUEUE = '[[queues]]\nname = "jobs"\n'
 RING = '{"exchanges": [{"name": "x", "type": "x-consistent-hash"}], "bindings": [{"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}], "queues": [{"name": "q"}]}'

@@ -26,7 +26,7 @@ from rabbit_chx.consuming.ownership import (
     TimerReason,
 )
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.live.hand_over import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
 

@@ -102,7 +102,7 @@ def test_what_windows_lacks_is_not_needed_at_import(module: str) -> None:
 def test_no_imports_are_circular() -> None:
     packages = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
     # Imports for type checkers are not executed: an error names the class of its report.
-    graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
+    graph = grimp.build_graph(*packages, cache_dir=None)
     needs = {module: graph.find_upstream_modules(module) for module in graph.modules}
     assert {module for module in needs if any(module in needs[other] for other in needs[module])} == set()
 

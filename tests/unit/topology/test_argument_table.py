@@ -11,7 +11,7 @@ from hypothesis import given
 from topologies import arguments
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.objects import ArgumentTable
+from rabbit_chx.topology.argument_table import ArgumentTable
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from topologies import problems_in
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, QueueDefinition, Topology, plan
-from rabbit_chx.topology.file.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
+from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 from rabbit_chx.topology.policies import policy_matches
 
 QUEUE = '[[queues]]\nname = "q"\n'

@@ -28,10 +28,10 @@ from rabbit_chx.topology.file.fields import (
     QUEUE,
     SUPER_STREAM,
     EntryType,
-    Kind,
     read_document,
-    toml_value,
 )
+from rabbit_chx.topology.kinds import Kind
+from rabbit_chx.topology.toml_values import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

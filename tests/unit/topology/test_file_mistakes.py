@@ -11,8 +11,9 @@ from rabbit_chx import Topology
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing.release import NEWEST, Release
-from rabbit_chx.topology.file.fields import file_finding, shown_value
+from rabbit_chx.topology.file.fields import file_finding
 from rabbit_chx.topology.file.toml_file import parse
+from rabbit_chx.topology.toml_values import shown_value
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 MODULUS = HASH.replace("consistent", "modulus")

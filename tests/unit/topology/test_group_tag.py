@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.topology.live.hand_over import make_consumer_tag, parse_member
+from rabbit_chx.topology.hand_over_marker import make_consumer_tag, parse_member
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.live.hand_over import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 _FLUSH = HandOverMarker("flush", "events.slot.07", "9f2c", "events.park")
 

@@ -7,7 +7,7 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition
-from rabbit_chx.topology.objects import LiveSlots, live_slots
+from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 
 PLACES = [ExchangeRef("e.slot.00"), ExchangeRef("e.slot.01"), ExchangeRef("audit")]
 RING = HashRing.from_buckets([*PLACES, "plain"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan, repair_target
-from rabbit_chx.topology.live.repair import MemberGap, MemberGaps
+from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 
 FILE = """
 [[exchanges]]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import LiveRing, RingSteps, find_best_steps
+from rabbit_chx.topology.planning.ring_steps import RingSteps, find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 

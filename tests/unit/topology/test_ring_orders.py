@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import fewest_steps_order, least_moving_order, searched_order
-from rabbit_chx.topology.planning.ring_steps import LiveRing
 
 
 def _ring(members: Sequence[RingMember]) -> HashRing:

@@ -10,14 +10,9 @@ from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_steps import (
-    LiveRing,
-    RingSteps,
-    count_kept_members,
-    find_best_steps,
-    make_members,
-)
+from rabbit_chx.topology.planning.ring_steps import RingSteps, count_kept_members, find_best_steps
 
 
 def _members(text: str) -> list[RingMember]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.live.shards import ShardName, shard_names
+from rabbit_chx.topology.shards import ShardName, shard_names
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.live.shards import Shard, ShardedExchange, ShardName, shard_names
+from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName, shard_names
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:

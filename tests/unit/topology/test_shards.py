@@ -17,7 +17,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.live.shards import kept_shards, shard_names, without_shards
+from rabbit_chx.topology.shards import kept_shards, shard_names, without_shards
 
 SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.objects import SlotNames
-from rabbit_chx.topology.slots import owners_of_slots
+from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
 
 _QUEUES = ("a", "b", "c")
 #: Each queue that a slot may have, and none; "d" is no member.

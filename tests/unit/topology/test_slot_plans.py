@@ -15,9 +15,9 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.planning.movement import OwnersDuringPlan
-from rabbit_chx.topology.slots import _kept_seeds, collapsed, expanded
+from rabbit_chx.topology.slot_owners import SlotNames, _kept_seeds
+from rabbit_chx.topology.slots import collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'

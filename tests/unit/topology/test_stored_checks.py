@@ -29,7 +29,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.checking.check import CHECK_KINDS
-from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
 pytestmark = pytest.mark.all_seeds

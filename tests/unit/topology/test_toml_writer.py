@@ -17,8 +17,8 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.file.fields import toml_value
-from rabbit_chx.topology.objects import ArgumentTable
+from rabbit_chx.topology.argument_table import ArgumentTable
+from rabbit_chx.topology.toml_values import toml_value
 
 
 def test_a_file_is_written_as_a_person_would() -> None:

@@ -17,24 +17,23 @@ from typing import Any, NamedTuple, TypeAlias
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import losing_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST, Numbers, Release
-from rabbit_chx.topology.file.fields import FLAG, STRING, Fault, Kind, choice, whole_number
+from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentValue
+from rabbit_chx.topology.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
-    NO_ARGUMENTS,
     QUEUE_TYPES,
     SUPER_STREAM,
-    ArgumentValue,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
 from rabbit_chx.topology.policies import compiled
+from rabbit_chx.words import FEW, listed
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 

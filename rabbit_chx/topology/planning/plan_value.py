@@ -1,4 +1,4 @@
-"""A plan as JSON text, in a few lines for people, and its checksum.
+"""A plan as a value: its JSON text, a few lines for people, and its checksum.
 
 ::
 
@@ -39,24 +39,27 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, percent, refusals_as_json, to_json
+from rabbit_chx.analysis.wording import document, refusals_as_json, to_json
+from rabbit_chx.checks import check_share
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, plural
-from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
+from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import RingMember, canonical_json, canonical_texts
+from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import by_name
 from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.proposals import RingProposal
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.planning.plan import Plan
+from rabbit_chx.topology.planning.refusals import is_allowed
+from rabbit_chx.words import percent, plural
 
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"
@@ -68,6 +71,78 @@ NO_CHANGE = "the broker matches the topology"
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """The operations that turn a live topology into the wanted one. A value; `plan` makes it.
+
+    Attributes:
+        changes: the operations, in order.
+        rings: the change of the key map of each exchange that hashes, by its name: those of type ``x-consistent-hash``, then those of type
+            ``x-modulus-hash``.
+        refusals: the reasons to refuse the plan, each with the flag that permits it.
+        unmanaged: live objects that are neither in the topology nor owned by it. They stay.
+        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, of the cluster and
+            the vhost, and of the changes. Other objects do not count: they may change before the plan is applied.
+        wanted: the wanted topology.
+        warnings: effects on messages or consumers without a limit, as sentences.
+        parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
+        parked_messages: the number of messages in each parking queue that is not empty.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    rings: Mapping[str, MapChange]
+    refusals: tuple[Finding, ...]
+    unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
+    checksum: str
+    wanted: Topology = field(hash=False)
+    warnings: tuple[str, ...] = ()
+    parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
+    parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
+
+    def __str__(self) -> str:
+        return text_of_plan(self)
+
+    def refused(
+        self,
+        *,
+        allow_moved: float | None = None,
+        allow_delete: bool = False,
+        allow_vhost: bool = False,
+        allow_unlink: bool = False,
+    ) -> tuple[Finding, ...]:
+        """Return the refusals that remain.
+
+        Args:
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+            allow_delete: permits deleting and replacing objects.
+            allow_vhost: permits another vhost than the wanted topology names.
+            allow_unlink: permits cutting federation links.
+
+        Raises:
+            InputError: `allow_moved` is not a share.
+        """
+        if allow_moved is not None:
+            check_share("allow_moved", allow_moved)
+        return tuple(
+            refusal
+            for refusal in self.refusals
+            if not is_allowed(
+                refusal,
+                allow_moved,
+                allow_delete=allow_delete,
+                allow_vhost=allow_vhost,
+                allow_unlink=allow_unlink,
+            )
+        )
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text of the format ``rabbit-chx/plan``. Equal plans have equal texts."""
+        return plan_as_json(self)
 
 
 def plan_as_json(plan: Plan) -> str:

@@ -13,17 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import FEW, listed
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.bindings import listed as as_tuple
-from rabbit_chx.routing.key_map import plural
+from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
+from rabbit_chx.words import FEW, listed, plural
 
 _MODULUS = "x-modulus-hash"
 _NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
@@ -247,14 +246,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
     if names := exchange.missing:
         yield Finding(
             "missing",
-            f"the policy asks for them: {_listed(names)}",
+            f"the policy asks for them: {listed(names, FEW, ';')}",
             "set the policy with one shard fewer, and then set it again unchanged: a change makes the plugin create missing shards",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
         yield Finding(
             "node-away",
-            f"made for a node that does not run: {_listed(names)}",
+            f"made for a node that does not run: {listed(names, FEW, ';')}",
             "start the node; if it was removed, unbind them, consume the remaining messages, and delete them",
             names=names,
         )
@@ -265,14 +264,14 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
         )
         yield Finding(
             "surplus",
-            f"{why}, so these still get messages: {_listed(names)}",
+            f"{why}, so these still get messages: {listed(names, FEW, ';')}",
             "go on consuming from them; or unbind them, which moves keys, consume the remaining messages, and delete them",
             names=names,
         )
     if names := tuple(shard.name for shard in shards if not shard.keys):
         yield Finding(
             "unbound",
-            f"not bound to the exchange, so they get no messages: {_listed(names)}",
+            f"not bound to the exchange, so they get no messages: {listed(names, FEW, ';')}",
             "consume the remaining messages, and delete them; or change the policy so that it asks for them",
             names=names,
         )
@@ -290,7 +289,3 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             f"on RabbitMQ {exchange.release} {MODULUS_UNORDERED.says}",
             "expect that keys change their shards when a node restarts, or upgrade to 4.3",
         )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return listed(names, FEW, ";")

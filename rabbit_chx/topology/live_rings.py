@@ -1,0 +1,132 @@
+"""The rings of a live topology, with their bindings and their records."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.ground import UNORDERED, Ground
+from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.topology.ring_records import RingRecord, fitted_state, records_of
+
+
+class LiveRing(NamedTuple):
+    """The live ring of an exchange; `bound` are all its bindings, in ring order as far as that is known."""
+
+    exchange: str
+    ring: HashRing
+    bound: tuple[RingMember, ...]
+
+    def is_made_by(self, members: tuple[RingMember, ...]) -> bool:
+        """Return True if these members make the same buckets and bindings."""
+        if self.bound != members and Counter(self.bound) != Counter(members):
+            return False
+        try:
+            return make_ring(members, self.ring.release).buckets == self.ring.buckets
+        except InputError:  # this release refuses the weight of a binding that is older than the rule
+            return self.bound == members
+
+    def is_wanted(self, members: tuple[RingMember, ...], *, is_assumed: bool) -> bool:
+        """Return True if these members need no change. If their order is assumed, the bindings count, and not the buckets."""
+        return self.is_made_by(members) or (is_assumed and self.bound == members)
+
+    @property
+    def state(self) -> RingState:
+        """The ring as input of `ring_changes`."""
+        ring, bindings = self.ring, tuple(dict.fromkeys(member.binding for member in self.bound))
+        return RingState(ring.buckets, ring.release, ring.ground, bindings, ring.end_known)
+
+
+def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
+    """Return the live ring of an exchange. It is empty if the exchange does not exist (`exchange` is None) or is of another type."""
+    release = live.release or NEWEST
+    if exchange is None or exchange.type != HASH_EXCHANGE:
+        return LiveRing(name, make_ring((), release), ())
+    ring = live.rings.get(name)
+    if exchange.ring is not None:
+        bound = exchange.ring
+    elif ring is None:
+        bound = ()
+    elif ring.bindings is not None:
+        bound = tuple(RingMember(*binding) for binding in ring.bindings)
+    else:
+        bound = make_members(ring.buckets)
+    return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
+
+
+def recorded_ring(live: Topology, name: str) -> tuple[RingRecord, HashRing] | None:
+    """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
+
+    Return None without a record that fits the bindings.
+    """
+    live_ring = find_live_ring(live, live.exchange(name), name)
+    bound = [member.binding for member in live_ring.bound]
+    for record in records_of(name, live.records):
+        if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.start):
+            with contextlib.suppress(NotDeterminedError):
+                state = fitted_state(record, bound)
+                return record, HashRing(
+                    *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
+                )
+    return None
+
+
+def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
+    bindings = [member.binding for member in bound]
+    try:
+        return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
+    except InputError:  # this release refuses the weight of a binding that is older than the rule
+        buckets = tuple(
+            destination for destination, key in bindings for _ in range(weight_of(destination, key))
+        )
+        return HashRing(buckets, release, UNORDERED, tuple(bindings))
+
+
+def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:
+    """Return the ring that members make on an exchange without bindings.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    return HashRing.from_bindings([member.binding for member in members], release)
+
+
+def make_members(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
+    """Return one member for each run of equal buckets, without holes."""
+    return tuple(
+        RingMember(destination, str(len(list(run))))
+        for destination, run in groupby(buckets)
+        if destination is not None
+    )
+
+
+def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
+    """Return a live hash exchange.
+
+    Raises:
+        NotFoundError: it does not exist.
+        MismatchError: it is of another type.
+    """
+    exchange = live.exchange(name)
+    if exchange is not None and exchange.type == HASH_EXCHANGE:
+        return exchange
+    type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
+    if type_ is None:
+        raise NotFoundError(
+            f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with "
+            "`rabbit-chx topology apply FILE`",
+            exchange=name,
+        )
+    raise MismatchError(
+        f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: give another one", exchange=name
+    )

@@ -1,0 +1,100 @@
+"""The objects of a vhost, of all objects that a definitions file or the management API lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology.objects import (
+    ALTERNATE_EXCHANGE,
+    BROKERS_OWN,
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+
+
+def topology_content(
+    exchanges: Iterable[ExchangeDefinition],
+    queues: Iterable[QueueDefinition],
+    bindings: Iterable[BindingDefinition],
+    policies: Iterable[PolicyDefinition],
+    *,
+    release: Release | None,
+    absence: str = "bindings or arguments name it, but it does not exist",
+) -> dict[str, Any]:
+    """Return the attributes of the Topology that consists of all objects of a vhost.
+
+    Args:
+        exchanges: all exchanges.
+        queues: all queues.
+        bindings: all bindings, including those of the default exchange and of rings.
+        policies: all policies.
+        release: the broker's release.
+        absence: why a referenced exchange may be missing, for the warning.
+    """
+    queues = tuple(queues)
+    exchanges = [
+        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(BROKERS_OWN)
+    ]
+    # Each queue is bound to the default exchange.
+    bindings = [binding for binding in bindings if binding.source]
+    unnamed = [queue.name for queue in queues if queue.name.startswith(BROKERS_OWN)]
+    left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
+    named = {queue.name for queue in queues}.difference(unnamed)
+    members: dict[str, list[RingMember]] = {
+        exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
+    }
+    plain_bindings, sources_left_out = [], set()
+    for binding in bindings:
+        source, place = binding.source, binding.destination
+        is_transient = isinstance(place, str) and place not in named
+        if source in members:
+            members[source].append(RingMember(place, binding.routing_key, binding.arguments))
+            if is_transient:
+                left_out.append(f"queue {place}: a member of {source} that is not among the queues")
+        elif is_transient:
+            sources_left_out.add(source)
+            left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
+        else:
+            plain_bindings.append(binding)
+    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
+    rings = {}
+    for name, ring in members.items():
+        try:
+            replayed = HashRing.from_bindings([member.binding for member in ring], release)
+            rings[name] = replace(replayed, ground=UNORDERED)
+        except InputError as error:
+            left_out.append(f"the ring of {name}: {error}")
+    return {
+        "exchanges": tuple(
+            replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
+            for exchange in exchanges
+        ),
+        "queues": tuple(queue for queue in queues if queue.name in named),
+        "bindings": tuple(plain_bindings),
+        "policies": tuple(policies),
+        "rings": rings,
+        "release": release,
+        "left_out": tuple(left_out),
+        "sources_left_out": frozenset(sources_left_out),
+    }
+
+
+def _missing_exchanges(
+    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
+) -> list[str]:
+    """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
+    named = {binding.source for binding in bindings}
+    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
+    alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
+    named |= {name for name in alternates if isinstance(name, str)}
+    missing = named - {exchange.name for exchange in exchanges}
+    return [name for name in sorted(missing) if name and not name.startswith(BROKERS_OWN)]

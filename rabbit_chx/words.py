@@ -1,0 +1,32 @@
+"""Counts, shares and lists of names in words, the same in every error, finding and report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+#: The most names in a sentence about one object of many.
+FEW = 3
+
+
+def plural(count: int, what: str) -> str:
+    """Return a count and a noun with the plural s, such as ``2 buckets``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def percent(share: float, decimals: int = 3) -> str:
+    """Return a share, 0 to 1, in percent with some decimals; a share above 0 is never shown as 0, but as ``<0.001%``."""
+    text = f"{share:.{decimals}%}"
+    return f"<{10**-decimals:.{decimals}f}%" if share > 0 and text == f"{0:.{decimals}%}" else text
+
+
+def percent_or_blank(share: float | None) -> str:
+    """Return a share in percent; nothing if it is not known."""
+    return "" if share is None else percent(share)
+
+
+def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = ",") -> str:
+    """Return the first of some texts and the number of the others, such as ``a, b and 3 more``; use a semicolon for texts with commas."""
+    more = len(texts) - most
+    rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
+    return f"{separator} ".join(texts[:most]) + rest
