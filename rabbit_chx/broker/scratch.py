@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.objects import (
@@ -111,7 +111,6 @@ def _try_to_remove(management: Management, name: str, *, may_still_appear: bool)
 
 
 _EXCHANGE = "rabbit-chx.copy"
-_MOST_BUCKETS_OF_A_BINDING = 10_000
 _PATIENCE_S = 30.0
 _BETWEEN_LOOKS = 500
 
@@ -161,8 +160,8 @@ def copied_runs(ring: KeyMap) -> list[CopiedRun]:
     runs: list[CopiedRun] = []
     for place, group in groupby(ring.buckets[: ring.bucket_count]):
         size = len(list(group))
-        for start in range(0, size, _MOST_BUCKETS_OF_A_BINDING):
-            weight = min(_MOST_BUCKETS_OF_A_BINDING, size - start)
+        for start in range(0, size, MAX_BINDING_WEIGHT):
+            weight = min(MAX_BINDING_WEIGHT, size - start)
             runs.append(CopiedRun(f"run-{len(runs)}", place, weight))
     return runs
 

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -30,9 +31,9 @@ _ARGUMENTS: list[dict[str, Any]] = [
 ]
 
 
-def rings_of(places: list[Any]) -> st.SearchStrategy[tuple[RingMember, ...]]:
-    """Return rings of some of these destinations."""
-    weights = st.sampled_from(["1", "1", "1", "2", "3"])
+def rings_of(places: list[Any], *, heavy: bool = False) -> st.SearchStrategy[tuple[RingMember, ...]]:
+    """Return rings of some of these destinations; `heavy`: now and then with the largest weight of the newest releases."""
+    weights = st.sampled_from(["1"] * 6 + ["2", "3"] * 2 + ([str(MAX_BINDING_WEIGHT)] if heavy else []))
     return st.lists(
         st.builds(RingMember, st.sampled_from(places), weights, st.sampled_from([{}, {}, {"k": 1}])),
         unique_by=lambda member: member.destination,

@@ -8,7 +8,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -82,15 +81,14 @@ def test_a_host_that_is_not_there() -> None:
     assert "cannot be resolved" in str(connect("amqp://u:c4nary@no-such-host.invalid"))
 
 
+@pytest.mark.timeout(30)
 def test_a_server_that_sends_nothing(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
     port = serve(lambda client: client.recv(100) and client.recv(100))
 
-    start = time.monotonic()
     error = connect(f"amqp://u:c4nary@127.0.0.1:{port}?connection_timeout=300")
 
     assert isinstance(error, BrokerTimeoutError)
     assert "not open within 0.3 s" in str(error)
-    assert time.monotonic() - start < 30
 
 
 def test_a_server_of_something_else(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -120,9 +119,7 @@ def test_rings_are_read_with_the_default_consumer_timeout(printed: str, timeout_
         both.read_all("/", ["x"])
 
 
+@pytest.mark.timeout(30)
 def test_a_tool_that_hangs() -> None:
-    start = time.monotonic()
     with pytest.raises(RingSourceError, match=r"within 0\.5 s"):
         DiagnosticsRing(program("time.sleep(60)"), timeout_s=0.5).read("/", "x")
-
-    assert time.monotonic() - start < 30

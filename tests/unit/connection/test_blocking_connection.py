@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 
 import pytest
 from amqp_broker import nothing
@@ -16,6 +15,7 @@ from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishEr
 from rabbit_chx.publishing import Limits, Publisher, Retries
 
 
+@pytest.mark.timeout(60)
 def test_heartbeats_are_not_progress() -> None:
     """The broker lives, and never confirms."""
     over = threading.Event()
@@ -32,12 +32,10 @@ def test_heartbeats_are_not_progress() -> None:
         living.start()
         with contextlib.closing(publisher):
             publisher.send(["k"], ["b"])
-            started = time.monotonic()
             with pytest.raises(
                 PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
             ) as caught:
                 publisher.flush()
-            assert time.monotonic() - started < 60  # and not for as long as there are heartbeats
             over.set()
             living.join()
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)

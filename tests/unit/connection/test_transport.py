@@ -18,6 +18,7 @@ from rabbit_chx.connection.blocking_connection import Transport, bytes_not_taken
 from rabbit_chx.errors import ConnectionLostError, UnreachableError
 
 
+@pytest.mark.timeout(30)
 def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The resolver is scripted: on loopback none hangs."""
     over = threading.Event()
@@ -27,12 +28,10 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
-    started = time.monotonic()
     with pytest.raises(
         UnreachableError, match=r"cannot be resolved \(the resolver has not answered in time\)"
     ):
         Transport(ConnectionSettings(host="slow.example"), time.monotonic() + 0.1)
-    assert time.monotonic() - started < 30
     over.set()
 
 

@@ -442,12 +442,11 @@ def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer) 
         assert error_of(publisher.submit("k", "after")) is None
 
 
+@pytest.mark.timeout(100)
 def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
     with black_hole() as port:
-        publisher = SharedPublisher(f"amqp://127.0.0.1:{port}?connection_timeout=60000", "orders")
-        began = time.monotonic()
+        publisher = SharedPublisher(f"amqp://127.0.0.1:{port}?connection_timeout=600000", "orders")
         publisher.close()
-        assert time.monotonic() - began < _SOON_S / 2
 
 
 def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,6 +524,7 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
     assert peer.bodies == ["0", "other", "later"]
 
 
+@pytest.mark.timeout(100)
 def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None:
     peer.answer = nothing
     waits: list[BaseException | None] = []
@@ -539,9 +539,7 @@ def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None
 
     first.add_done_callback(wait)
     peer.until(lambda: len(peer.messages) == 2)
-    began = time.monotonic()
     publisher.close(timeout_s=0.0)
-    assert time.monotonic() - began < _SOON_S / 2
     assert isinstance(waits[0], InputError)
     assert isinstance(other.exception(), UnknownOutcomeError)
 
@@ -624,6 +622,7 @@ def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(pee
     assert len(peer.messages) == 4
 
 
+@pytest.mark.timeout(150)
 def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> None:
     """The rows in doubt are sent one by one, and later messages wait for the last of them."""
     close = said(commands.Connection.Close(541, "INTERNAL_ERROR", 0, 0), 0)
@@ -641,11 +640,10 @@ def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> 
         peer.answer = answer
         futures.append(publisher.submit("k", "poison"))
         assert {type(error_of(future)) for future in futures[1:]} == {UnknownOutcomeError}
-        began = time.monotonic()
         assert error_of(publisher.submit("k", "after")) is None
-        assert time.monotonic() - began < _SOON_S / 2
 
 
+@pytest.mark.timeout(100)
 def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(peer: Peer) -> None:
     """The publisher's thread would wait for the lock, and make no room."""
     peer.answer = nothing
@@ -660,14 +658,12 @@ def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock
     before = signal.signal(signal.SIGUSR1, submit)
     try:
         with SharedPublisher(
-            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=_SOON_S
+            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=600.0
         ) as publisher:
             publisher.submit("k", "0")
             peer.until(lambda: len(peer.messages) == 1)
-            began = time.monotonic()
             with publisher._outbox._lock:
                 signal.raise_signal(signal.SIGUSR1)
-            assert time.monotonic() - began < _SOON_S / 2
             peer.say(confirm(ACK_METHOD, 1))
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from edge_releases import edge_releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ KEYS = [f"key-{n}" for n in range(200)]
 queues = st.sampled_from(["q1", "q2", "q3", "q4", "é", ExchangeRef("q1"), ExchangeRef("x")])
 weights = st.one_of(st.integers(1, 12), st.sampled_from(["1", "007", "+5", "3"]))
 bindings = st.lists(st.tuples(queues, weights), max_size=12)
-releases = st.sampled_from([Release(v) for v in ("3.8.0", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.3.6")])
+releases = st.sampled_from(edge_releases())
 buckets = st.lists(st.one_of(st.none(), queues), max_size=30)
 
 

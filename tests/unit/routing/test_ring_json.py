@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from edge_releases import edge_releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +25,7 @@ weights = st.one_of(st.integers(1, 12), st.sampled_from(["1", "007", "+5", "3"])
 bindings = st.lists(st.tuples(queues, weights), max_size=12)
 
 
-releases = st.sampled_from(
-    [Release(v) for v in ("3.8.0", "3.8.9", "3.8.24", "3.10.5", "3.10.6", "4.0.5", "4.3.6")]
-)
+releases = st.sampled_from(edge_releases())
 
 grounds = st.one_of(
     st.builds(Ground, st.sampled_from(PROVENANCES)),

@@ -194,15 +194,14 @@ def test_the_goodbye_of_the_broker_is_answered(scripted: ListeningNode, opened: 
     assert scripted.seen[-1] == 0x8000 | Key.CLOSE
 
 
+@pytest.mark.timeout(20)
 def test_a_handshake_that_does_not_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        started = time.monotonic()
         url = f"rabbitmq-stream://127.0.0.1:{silent.getsockname()[1]}?connection_timeout=200"
         with pytest.raises(
             BrokerTimeoutError, match=r"did not finish the stream handshake within 0.2 s: is it a stream port"
         ):
             StreamConnection(stream_settings(url))
-        assert time.monotonic() - started < 20
 
 
 def test_events_before_the_end_are_still_returned(scripted: ListeningNode, opened: StreamConnection) -> None:
@@ -247,15 +246,14 @@ def test_which_node_is_tried_first() -> None:
     assert list(nodes._nodes(StreamMetadata(None, ()), a, (), leader=True)) == []
 
 
+@pytest.mark.timeout(20)
 def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: ListeningNode) -> None:
     nowhere = EMPTY + b"\0\0\0\1\0\1s" + OK + b"\xff\xff" + EMPTY
     scripted.answer = lambda key, correlation_id: reply(
         key, correlation_id, nowhere if key == Key.METADATA else OK
     )
-    started = time.monotonic()
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
         nodes.open_at(deque([scripted.settings]), "s", leader=True, timeout_s=0.1)
-    assert time.monotonic() - started < 20
 
 
 def test_settings_are_taken_as_a_url_is() -> None:

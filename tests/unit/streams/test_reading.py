@@ -292,18 +292,17 @@ def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ListeningNode) -> N
         list(reading)
 
 
+@pytest.mark.timeout(20)
 def test_a_frame_above_the_limit_is_refused_before_it_is_received(log: ListeningNode) -> None:
     announced = (900 << 20).to_bytes(4) + frame(Key.DELIVER, b"\0")[4:]
     log.answer = lambda _key, _id: announced
     for limit, said in ((None, 512 << 20), (1 << 20, 1 << 20)):
         more = {} if limit is None else {"max_frame_bytes": limit}
-        started = time.monotonic()
         log.silent = set()
         log.said = _announcing(log.said, announced)  # type: ignore[method-assign]
         words = rf"stream 's': the broker sends a chunk in a frame of 943,718,400 bytes, and max_frame_bytes is {said:,}"
         with pytest.raises(InputError, match=words):
             opened(log, **more)
-        assert time.monotonic() - started < 10
 
 
 def _announcing(said: Callable[..., bytes], announced: bytes) -> Callable[..., bytes]:
@@ -343,12 +342,11 @@ def test_a_node_that_logs_in_and_is_silent_costs_little_among_several() -> None:
 
 
 @pytest.mark.parametrize("command", [Key.METADATA, Key.SUBSCRIBE])
+@pytest.mark.timeout(30)
 def test_a_request_has_no_longer_than_the_reader(log: ListeningNode, command: Key) -> None:
     log.silent = {command}
-    started = time.monotonic()
     with pytest.raises(BrokerTimeoutError, match="no answer to"):
         opened(log, timeout_s=1.5)
-    assert time.monotonic() - started < 30
 
 
 def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: ListeningNode) -> None:
@@ -360,6 +358,7 @@ def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: Listeni
         assert numbers(reading) == list(range(80))
 
 
+@pytest.mark.timeout(60)
 def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningNode) -> None:
     with ListeningNode() as behind:
         log.replicas = [behind]
@@ -371,12 +370,10 @@ def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningN
             return chunk
 
         behind.delivered = repeated
-        started = time.monotonic()
         with opened(log, timeout_s=1.0) as reading:
             words = "delivers nothing from offset 10 on, and the reading ends at 80"
             with pytest.raises((BrokerTimeoutError, UnreachableError), match=words):
                 list(reading)
-        assert time.monotonic() - started < 60
 
 
 def test_stop_ends_the_wait_for_a_silent_replica(log: ListeningNode) -> None:
