@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial, update_wrapper
@@ -140,7 +139,7 @@ def takes(
 ) -> Callable[[Callable[[Any, _Options], None]], Callable[Concatenate[Any, _P], None]]:
     """Give a constructor the arguments of a class of options, of which it gets one value.
 
-    The arguments that `Limits` and `Retries` were until 0.3 still work, with a warning, until 0.5.
+    It also takes the options of `Limits` and `Retries` by their own names: they change the given values, or the defaults.
     """
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
@@ -168,8 +167,6 @@ def _with_single(given: _Options, single: Mapping[str, Any]) -> _Options:
         mine = {option: single[option] for option in options_of(kind) if option in single}
         if mine:
             values[name] = replace(getattr(given, name), **mine)
-            texts = ", ".join(f"{option}=..." for option in mine)
-            warnings.warn(f"give {name}={kind.__name__}({texts})", DeprecationWarning, stacklevel=3)
     return replace(given, **values)
 
 

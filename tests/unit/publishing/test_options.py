@@ -68,28 +68,19 @@ def test_no_constructor_has_more_than_14_arguments() -> None:
         assert len(inspect.signature(publisher).parameters) <= 14
 
 
-# -- single options, the arguments until 0.3
+# -- options of limits and retries by their own names
 
 
-def test_single_options_still_work_and_warn(peer: Peer) -> None:
-    old: dict[str, Any] = {"max_in_flight": 2, "nack_retries": 7}
-    with pytest.warns(DeprecationWarning, match="^give ") as warned:
-        publisher = Publisher(peer.settings, "orders", **old)
-    with publisher:
+def test_an_option_of_limits_or_retries_is_given_by_its_name(peer: Peer) -> None:
+    single: dict[str, Any] = {"max_in_flight": 2, "nack_retries": 7}
+    with Publisher(peer.settings, "orders", **single) as publisher:
         assert publisher._delivery._limits == Limits(max_in_flight=2)
         assert publisher._delivery._retries == Retries(nack_retries=7)
-    assert {warning.filename for warning in warned} == {__file__}
-    assert [str(warning.message) for warning in warned] == [
-        "give limits=Limits(max_in_flight=...)",
-        "give retries=Retries(nack_retries=...)",
-    ]
 
 
 def test_a_single_option_changes_the_value_that_is_given_too(peer: Peer) -> None:
-    old: dict[str, Any] = {"confirm_timeout_s": 3}
-    with pytest.warns(DeprecationWarning, match="confirm_timeout_s"):
-        publisher = Publisher(peer.settings, "orders", limits=Limits(max_in_flight=2), **old)
-    with publisher:
+    single: dict[str, Any] = {"confirm_timeout_s": 3}
+    with Publisher(peer.settings, "orders", limits=Limits(max_in_flight=2), **single) as publisher:
         assert publisher._delivery._limits == Limits(max_in_flight=2, confirm_timeout_s=3)
 
 
