@@ -25,6 +25,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any
 
@@ -264,7 +265,11 @@ def completion(shell: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line, show its result and return the exit code."""
+    """Run a command line, show its result and return the exit code. What it remembers for its output ends with it."""
+    return copy_context().run(_run, arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     if sys.stdout is None:  # Python sets None if the stream is closed
         say("stdout is closed: the result cannot be written")
         return ExitCode.WRONG_USAGE

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -266,7 +267,18 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
     assert ran(*shlex.split(command), "--yes")[0] == 0
     assert ran("topology", "check", path, *url, *given)[0] == 0
-    assert in_words(Fix(to_type("ring repair", "o", file="f"))).endswith(
-        f"--set 'name=a b' --values '{values}'"
+
+
+def test_options_are_those_of_the_command_that_runs(ran: Callable[..., tuple[int, str, str]]) -> None:
+    repair, check = Fix(to_type("ring repair", "o", file="f")), Fix(to_type("ring check", "o"))
+
+    def words() -> tuple[str, str]:
+        remember_options(parsed(["topology", "plan", "t.toml", "--vhost", "v", "--set", "name=a b"]))
+        return in_words(repair), in_words(check)
+
+    assert copy_context().run(words) == (
+        "rabbit-chx ring repair o --file f --vhost v --set 'name=a b'",
+        "rabbit-chx ring check o --vhost v",
     )
-    assert "--set" not in in_words(Fix(to_type("ring check", "o")))
+    assert ran("ring", "check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
+    assert in_words(check) == "rabbit-chx ring check o"
