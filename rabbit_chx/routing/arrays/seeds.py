@@ -8,10 +8,10 @@ for every count.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from array import array
 
     from numpy.typing import NDArray
+
+    from rabbit_chx.routing.key_map import Flows, KeyMap
 
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
@@ -146,26 +148,14 @@ def _stays_up_to(most: int, all_seeds: int) -> Stays:
     return _stays(1, 1, most, all_seeds)
 
 
-class SeedMap(Protocol):
-    """What is needed of a ring or a slot table."""
-
-    @property
-    def buckets(self) -> tuple[Place, ...]: ...  # noqa: D102
-
-    @property
-    def bucket_count(self) -> int: ...  # noqa: D102
-
-    def shares(self) -> Mapping[Any, float]: ...  # noqa: D102
-
-
-def share_moved(before: SeedMap, after: SeedMap) -> float:
+def share_moved(before: KeyMap, after: KeyMap) -> float:
     """Return the share of the seeds whose destination differs between two rings or slot tables."""
     numbers: dict[Place, int] = {None: 0}
     first, second = _numbered(before, numbers), _numbered(after, numbers)
     return int(np.count_nonzero(first != second)) / SEEDS
 
 
-def flows(before: SeedMap, after: SeedMap) -> dict[tuple[Place, Place], float]:
+def flows(before: KeyMap, after: KeyMap) -> Flows:
     """Return the share of the seeds of each pair of destinations of two rings or slot tables, only those above 0."""
     if (before.buckets, before.bucket_count) == (after.buckets, after.bucket_count):
         shares = before.shares() or {None: 1.0}
@@ -187,7 +177,7 @@ def flows(before: SeedMap, after: SeedMap) -> dict[tuple[Place, Place], float]:
     }
 
 
-def _numbered(key_map: SeedMap, numbers: dict[Place, int]) -> NDArray[np.int64]:
+def _numbered(key_map: KeyMap, numbers: dict[Place, int]) -> NDArray[np.int64]:
     """Return the number of the destination of each seed, and add the destinations to `numbers`; None is 0."""
     index = np.array([numbers.setdefault(place, len(numbers)) for place in key_map.buckets], np.int64)
     return index[all_buckets(key_map.bucket_count)] if key_map.bucket_count else np.zeros(SEEDS, np.int64)
