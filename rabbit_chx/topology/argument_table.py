@@ -163,5 +163,6 @@ def canonical_texts(values: Iterable[object]) -> list[str]:
 NO_ARGUMENTS = ArgumentTable()
 
 
-def _as_table(arguments: Mapping[str, Any]) -> ArgumentTable:
+def as_table(arguments: Mapping[str, Any]) -> ArgumentTable:
+    """Return arguments as a table; a table is returned as it is."""
     return arguments if isinstance(arguments, ArgumentTable) else ArgumentTable(arguments)

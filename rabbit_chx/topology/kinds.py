@@ -62,12 +62,14 @@ def whole_number(least: int, most: int | None = None, unit: str = "") -> Kind:
     return Kind("integer", fault, allowed)
 
 
-def _kind(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: str) -> Kind:
+def kind_of(label: str, is_valid: Callable[[Any], bool], expected: str, remedy: str) -> Kind:
+    """Return a kind whose values pass a test; all others have the same fault."""
     fault = (f"the value must be {expected}", remedy)
     return Kind(label, lambda value: None if is_valid(value) else fault)
 
 
-def _name_fault(value: Any) -> Fault | None:
+def name_fault(value: Any) -> Fault | None:
+    """Return what is wrong with a name; None if it is valid."""
     if isinstance(value, list):
         return "the value must be one name", 'write an entry for each, or a range such as "orders.{1..4}"'
     if not isinstance(value, str) or not value:
@@ -99,7 +101,7 @@ def _key_fault(value: Any) -> Fault | None:
     return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
 
 
-NAME = Kind("name", _name_fault)
+NAME = Kind("name", name_fault)
 KEY = Kind("string", _key_fault)
-STRING = _kind("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
+STRING = kind_of("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
 FLAG = Kind("`true` or `false`", _flag_fault)

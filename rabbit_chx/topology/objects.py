@@ -17,7 +17,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef
 from rabbit_chx.routing.bindings import binding_key, check_destination
-from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, _as_table
+from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, as_table
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
@@ -89,7 +89,7 @@ class RingMember:
     def __post_init__(self) -> None:
         check_destination(self.destination)
         slots = None if self.slots is None else tuple(sorted(self.slots))
-        _set(self, key=binding_key(self.key), arguments=_as_table(self.arguments), slots=slots)
+        _set(self, key=binding_key(self.key), arguments=as_table(self.arguments), slots=slots)
 
     @property
     def binding(self) -> Binding:
@@ -132,7 +132,7 @@ class ExchangeDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _set(self, arguments=_as_table(self.arguments), max_share_moved=_share(self.max_share_moved))
+        _set(self, arguments=as_table(self.arguments), max_share_moved=_share(self.max_share_moved))
         ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
         queues = None if self.queues is None else tuple(sorted(self.queues, key=order_of_name))
         _set(self, ring=ring, members=members, queues=queues)
@@ -171,7 +171,7 @@ class QueueDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        arguments = _as_table(self.arguments)
+        arguments = as_table(self.arguments)
         type_ = arguments.get(QUEUE_TYPE)
         if isinstance(type_, str) and self.type in ("classic", type_):
             rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
@@ -224,7 +224,7 @@ class BindingDefinition:
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
-        _set(self, arguments=_as_table(self.arguments))
+        _set(self, arguments=as_table(self.arguments))
 
     @property
     def name(self) -> str:
@@ -261,7 +261,7 @@ class PolicyDefinition:
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
-        _set(self, definition=_as_table(self.definition))
+        _set(self, definition=as_table(self.definition))
 
     @property
     def ref(self) -> None:

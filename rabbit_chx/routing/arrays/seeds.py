@@ -8,10 +8,10 @@ for every count.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from array import array
 
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.key_map import Flows, KeyMap
 
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
@@ -148,14 +146,29 @@ def _stays_up_to(most: int, all_seeds: int) -> Stays:
     return _stays(1, 1, most, all_seeds)
 
 
-def share_moved(before: KeyMap, after: KeyMap) -> float:
+class Buckets(Protocol):
+    """A ring or a slot table, as far as seeds need it."""
+
+    @property
+    def buckets(self) -> Sequence[Place]:
+        """The destination of each bucket; None is a hole."""
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of buckets that the hash is taken over."""
+
+    def shares(self) -> Mapping[Place, float]:
+        """Return the share of each destination."""
+
+
+def share_moved(before: Buckets, after: Buckets) -> float:
     """Return the share of the seeds whose destination differs between two rings or slot tables."""
     numbers: dict[Place, int] = {None: 0}
     first, second = _numbered(before, numbers), _numbered(after, numbers)
     return int(np.count_nonzero(first != second)) / SEEDS
 
 
-def flows(before: KeyMap, after: KeyMap) -> Flows:
+def flows(before: Buckets, after: Buckets) -> Mapping[tuple[Place, Place], float]:
     """Return the share of the seeds of each pair of destinations of two rings or slot tables, only those above 0."""
     if (before.buckets, before.bucket_count) == (after.buckets, after.bucket_count):
         shares = before.shares() or {None: 1.0}
@@ -177,7 +190,7 @@ def flows(before: KeyMap, after: KeyMap) -> Flows:
     }
 
 
-def _numbered(key_map: KeyMap, numbers: dict[Place, int]) -> NDArray[np.int64]:
+def _numbered(key_map: Buckets, numbers: dict[Place, int]) -> NDArray[np.int64]:
     """Return the number of the destination of each seed, and add the destinations to `numbers`; None is 0."""
     index = np.array([numbers.setdefault(place, len(numbers)) for place in key_map.buckets], np.int64)
     return index[all_buckets(key_map.bucket_count)] if key_map.bucket_count else np.zeros(SEEDS, np.int64)

@@ -26,9 +26,9 @@ from rabbit_chx.topology.kinds import (
     STRING,
     Fault,
     Kind,
-    _kind,
-    _name_fault,
     choice,
+    kind_of,
+    name_fault,
     whole_number,
 )
 from rabbit_chx.topology.objects import (
@@ -139,7 +139,7 @@ def _listed_once(noun: str, plural: str, example: str, once: str, least: int = 0
             return error.rule, error.remedy
         if twice := next((name for name, count in Counter(names).items() if count > 1), None):
             return f"{noun} {twice} is listed twice", f"write each {noun} once{once}"
-        return next(filter(None, map(_name_fault, names)), None)
+        return next(filter(None, map(name_fault, names)), None)
 
     return Kind("list of names", fault)
 
@@ -156,8 +156,8 @@ def _is_share(value: object) -> bool:
     return is_number(value) and 0 <= value <= 1
 
 
-NAMES = _kind("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
-SHARE = _kind("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
+NAMES = kind_of("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
+SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
