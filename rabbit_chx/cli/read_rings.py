@@ -10,7 +10,6 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology.ring_records import records_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ def store_read_rings(
     at: BrokerAddresses, live: Topology, broker: Broker, *, exchanges: Collection[str] = ()
 ) -> None:
     """Store the order of the rings of a live topology that a ring source has read and that have no record: those of `exchanges`, or all."""
+    from rabbit_chx.topology.ring_records import records_of
+
     rings = {name: ring for name, ring in live.rings.items() if not records_of(name, live.records)}
     if exchanges:
         rings = {name: ring for name, ring in rings.items() if name in exchanges}

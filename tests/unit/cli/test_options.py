@@ -13,7 +13,8 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.command import SECTIONS, CommandOption
 
 ROOT = Path(__file__).parents[3]
-MOST = 22
+#: Of a command, with those of its broker, its ring and its sample.
+MOST = 24
 _GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
 
 
