@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pika
-
-from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import (
@@ -37,6 +34,10 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
+
+if TYPE_CHECKING:
+    import pika
+
 
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
@@ -138,15 +139,6 @@ class ScratchMessage:
     properties: pika.BasicProperties | None = None
 
 
-def message_of(hashing: Hashing, value: Any) -> ScratchMessage:
-    """Return the message that has this value where the exchange looks."""
-    if hashing.hash_header is not None:
-        return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
-    if hashing.hash_property is not None:
-        return ScratchMessage(properties=pika.BasicProperties(**{hashing.hash_property: value}))
-    return ScratchMessage(value)
-
-
 def copied_runs(ring: KeyMap) -> list[CopiedRun]:
     """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
 
@@ -206,9 +198,8 @@ def route_on_copy(
     runs: Sequence[CopiedRun],
     messages: Sequence[ScratchMessage],
     seen: Callable[[int], None] = lambda _: None,
-    exchange: str = _EXCHANGE,
 ) -> list[CopiedRun]:
-    """Publish messages to the copy, or to another exchange, consume them all, and return the run that each message reached.
+    """Publish messages to the copy, consume them all, and return the run that each message reached.
 
     `seen` is called from time to time with the number of received messages.
 
@@ -224,7 +215,7 @@ def route_on_copy(
         for run in runs:
             channel.basic_consume(run.name, receive(run), auto_ack=True)
         for number, message in enumerate(messages):
-            channel.basic_publish(exchange, message.routing_key, number.to_bytes(4), message.properties)
+            channel.basic_publish(_EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
             if number % _BETWEEN_LOOKS == 0:
                 connection.process(0)
                 seen(len(arrived))

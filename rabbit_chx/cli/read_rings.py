@@ -40,7 +40,7 @@ def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
 def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | None = None) -> None:
     """Store the order of the rings that were read, and say so, or why not: what the command answers does not depend on it."""
     read = {name: ring for name, ring in rings.items() if ring.provenance == "read"}
-    if not read or not at.stores_records:
+    if not read or not at.stores_records or at.settings.protocol != "amqp":  # records are declared over AMQP
         return
     try:
         with sign_of_life("storing the order of the rings"):

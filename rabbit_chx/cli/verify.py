@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pika
+
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
+    ScratchMessage,
     copied_runs,
     declare_copy,
     declare_modulus_copy,
-    message_of,
     route_on_copy,
     scratch_vhost,
 )
@@ -303,32 +305,6 @@ class ScratchReport:
     heaviest: HeaviestKey | None = None
     is_applied: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        exchange: str,
-        vhost: str,
-        hashing: Hashing,
-        ring: KeyMap,
-        routed: Sequence[tuple[str, Place | Refused, Place]],
-        *,
-        findings: Sequence[Finding] = (),
-        is_applied: bool = False,
-    ) -> ScratchReport:
-        """Return the comparison of each key, its predicted and its actual destination."""
-        return cls(
-            exchange,
-            vhost,
-            hashing.arguments,
-            ring,
-            findings,
-            Counter(found for _, _, found in routed),
-            Counter(place for _, place, _ in routed if not isinstance(place, Refused)),
-            [Difference(*each) for each in routed if each[1] != each[2]],
-            HeaviestKey.of([key for key, _, _ in routed]),
-            is_applied,
-        )
-
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded, or if the file was applied."""
@@ -527,26 +503,43 @@ def _of_messages(
 @sign_of_life("applying the file in a temporary vhost")
 def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: SampleOptions) -> ScratchReport:
     """Apply the exchanges of a file that hash in a temporary vhost, and compare one of them."""
-    from rabbit_chx.broker.trial import apply_trial
+    from rabbit_chx.broker.trial import Trial
 
     with (
         unwound_by_signals(),
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         replace(inside := at.in_vhost(vhost), ring_source=None).opened() as broker,
     ):
-        trials = {trial.name: trial for trial in apply_trial(broker, wanted.topology)}
-        if name not in trials:
+        trial = Trial(broker, inside.settings, wanted.topology)
+        if name not in trial.exchanges:
             raise InputError(
                 f"exchange {name!r} of {wanted.name} has no destination: nothing can be compared"
             )
-        hashing, ring = trials[name].hashing, trials[name].key_map
+        hashing, ring = trial.hashing_of(name)
         keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
         with keys.values(hashing, ring) as values:
-            predicted = hashing.route_all(values, ring)
+            predicted = trial.predicted(name, values)
         with counted("compared", len(values)) as seen:
-            found = trials[name].route(inside.settings, values, seen)
-    routed = list(zip(keys.keys, predicted, found, strict=True))
-    return ScratchReport.of(name, at.settings.vhost, hashing, ring, routed, is_applied=True)
+            found = trial.routed(name, values, seen)
+    differences = [
+        Difference(key, place, next((each for each in places if each != place), None))
+        for key, place, places in zip(keys.keys, predicted, found, strict=True)
+        if places != (() if place is None else (place,))
+    ]
+    expected = Counter(place for place in predicted if not isinstance(place, Refused))
+    arrived = Counter(place for places in found for place in places or (None,))
+    return ScratchReport(
+        name,
+        at.settings.vhost,
+        hashing.arguments,
+        ring,
+        [],
+        arrived,
+        expected,
+        differences,
+        HeaviestKey.of(keys.keys),
+        is_applied=True,
+    )
 
 
 def _pattern(hashing: Hashing) -> str:
@@ -602,7 +595,7 @@ def _on_copy(
     keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
     with keys.values(hashing, ring) as values:
         predicted = hashing.route_all(values, ring)
-    messages = [message_of(hashing, value) for value in values]
+    messages = [_message(hashing, value) for value in values]
     with (
         unwound_by_signals(),
         counted("compared", len(values)) as seen,
@@ -615,10 +608,33 @@ def _on_copy(
         else:
             runs = declare_modulus_copy(connection, ring.destinations)
         found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
-    routed = list(zip(keys.keys, predicted, found, strict=True))
-    return ScratchReport.of(live.name, live.vhost, hashing, ring, routed, findings=findings)
+    differences = [
+        Difference(key, wanted, place)
+        for key, wanted, place in zip(keys.keys, predicted, found, strict=True)
+        if isinstance(wanted, Refused) or wanted != place
+    ]
+    expected = Counter(place for place in predicted if not isinstance(place, Refused))
+    return ScratchReport(
+        live.name,
+        live.vhost,
+        arguments,
+        ring,
+        findings,
+        Counter(found),
+        expected,
+        differences,
+        HeaviestKey.of(keys.keys),
+    )
 
 
 def _heaviest_text(heaviest: HeaviestKey) -> str:
     """Return the most frequent key in words."""
     return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, to one destination"
+
+
+def _message(hashing: Hashing, value: Any) -> ScratchMessage:
+    if hashing.hash_header is not None:
+        return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
+    if hashing.hash_property is not None:
+        return ScratchMessage(properties=pika.BasicProperties(**{hashing.hash_property: value}))
+    return ScratchMessage(value)
