@@ -24,7 +24,7 @@ from rabbit_chx.cli.broker_options import (
 )
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan import LivePlan, changes_table, whole_option
+from rabbit_chx.cli.plan import LivePlan, changes_table, unknown_order, whole_option
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
@@ -34,7 +34,7 @@ from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_value import NO_CHANGE, counted_changes
+from rabbit_chx.topology.planning.plan_value import counted_changes, no_change
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -76,12 +76,24 @@ class ApplyReport:
         """Return the completed changes. The plan is printed before it."""
         if self.applied is None:
             if self.state == "unchanged":
-                yield Facts([("applied", f"nothing: {NO_CHANGE}"), ("checksum", self.plan.checksum)])
+                orders = [
+                    ("order", f"of the ring of {name}: not known, it is {ground}")
+                    for name, ground in self.plan.guessed_orders.items()
+                ]
+                yield Facts(
+                    [
+                        ("applied", f"nothing: {no_change(self.plan)}"),
+                        *orders,
+                        ("checksum", self.plan.checksum),
+                    ]
+                )
             return
         changes, planned = self.applied.changes, plural(len(self.plan.changes), "change")
         slots = list(_slot_facts(self.applied))
         if self.state == "applied":
-            counted = f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {NO_CHANGE}"
+            counted = (
+                f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
+            )
             rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
             yield Facts([("applied", counted), *slots, *rings])
         else:
@@ -252,7 +264,7 @@ def apply(
             if at.stores_records and find_unrecorded(plan, live.live):
                 for note in opened.apply(plan).unrecorded:
                     say(note)
-            return Outcome(ApplyReport("unchanged", plan))
+            return Outcome(ApplyReport("unchanged", plan), unknown_order(plan) or ExitCode.DONE)
         drain_s = None if given.allow_loss else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:

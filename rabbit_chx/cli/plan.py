@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import place_text, refusals_as_json, to_json
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
 from rabbit_chx.cli.printed import WordedReport, in_words, to_type
 from rabbit_chx.cli.read_rings import store_read_rings
-from rabbit_chx.cli.report import matrix_table, numbers, ring_text, texts
+from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
@@ -148,6 +148,7 @@ def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
         if isinstance(change.live, QueueDefinition)
         and change.live.type != "stream"
         and change.name not in others
+        and (change.action != "replace" or plan.reaches_others(change.name))
     }
     ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
     if drain_s is not None and ends:
@@ -378,8 +379,8 @@ def plan(
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
     broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
 
-    The exit code is 0 without changes, 1 if the plan can be applied or messages are parked, 4 if the plan is
-    refused.
+    The exit code is 0 without changes, 1 if the plan can be applied or messages are parked, 3 without changes if the
+    order of a ring is not known, 4 if the plan is refused.
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
@@ -408,10 +409,25 @@ def plan(
         if made.refusals
         else ExitCode.DIFFERENCE
         if made.changes or made.parked_messages
-        else ExitCode.DONE
+        else unknown_order(made) or ExitCode.DONE
     )
     plotted = f"Plan of {'standard input' if file == STDIN else file}, vhost {at.settings.vhost}"
     return Outcome(report, code, plot=("movement", made), plotted=plotted)
+
+
+def unknown_order(plan: Plan) -> ExitCode | None:
+    """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
+    if not plan.guessed_orders:
+        return None
+    say(
+        Fix(
+            "whether the order of ",
+            listed(list(plan.guessed_orders)),
+            " is that of the file is not known: ",
+            NEED_RING,
+        )
+    )
+    return ExitCode.PARTLY
 
 
 def _arranging_moves_less(plan: Plan) -> bool:

@@ -87,6 +87,21 @@ def test_a_plan_and_its_application_agree_although_the_plan_stores_the_order(
     assert done["state"] == "applied"
 
 
+def test_a_plan_of_an_assumed_ring_claims_no_match(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "topology.toml"
+    assert main(["topology", "export", *shop.live]) in (0, 3)
+    file.write_text(capsys.readouterr().out)
+    for command in ("plan",), ("apply", "--yes"):
+        assert main(["topology", *command, str(file), *shop.live]) == 3
+        out, err = capsys.readouterr()
+        assert "the bindings match the topology" in out
+        assert re.search(r"order +of the ring of orders: not known, it is assumed", out)
+        assert "whether the order of orders is that of the file is not known: give --ring-via" in err
+    assert provenance(shop, answer) == "assumed"
+
+
 def test_an_answer_does_not_depend_on_the_permission_to_store(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

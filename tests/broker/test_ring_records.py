@@ -20,7 +20,7 @@ from quick_rings import quick_prefix
 from rabbit_chx import Broker, Topology
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, check, plan
 
 # The file is among the slow ones for its one extended test.
 pytestmark = [pytest.mark.broker, pytest.mark.core]
@@ -97,6 +97,23 @@ def test_rings_that_a_killed_apply_has_made_are_recorded_by_the_next_one(site: C
     with dying_applier(site, reads=False) as applier:
         killed_at_each_operation(site, applier, old, new, seen)
     assert seen["kills"] > 5
+
+
+@pytest.mark.parametrize("changed_too", [True, False])
+def test_a_change_of_one_exchange_keeps_the_evidence_of_another(
+    site: ChangedSite, *, changed_too: bool
+) -> None:
+    """Another program binds a member of `h` again. Its record shows that, also after an apply of a file that has only `h2`."""
+    site.apply(Topology.from_toml(owned({"h": ["h.0", "h.1", "h.2"], "h2": ["h.3", "h.4"]})))
+    site.channel.queue_unbind("h.0", "h", "1")
+    site.channel.queue_bind("h.0", "h", "1")
+    ring = ["h.3", "h.4", "h.5"] if changed_too else ["h.3", "h.4"]
+    one = Topology.from_toml(owned({"h2": ring}).replace('owns = ["h*"]\n', ""))
+    assert bool(site.apply(one).changes) is changed_too
+    for _ in range(2):
+        (finding,) = check(site.live(), exchange="h").findings
+        assert finding.kind == "order"
+        site.apply(one)
 
 
 def owned(rings: dict[str, list[str]]) -> str:

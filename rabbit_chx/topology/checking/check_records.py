@@ -12,7 +12,7 @@ from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
 from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.ring_records import BrokerStart
+from rabbit_chx.topology.ring_records import BrokerStart, records_of
 from rabbit_chx.topology.slot_owners import numbered_slots
 from rabbit_chx.words import percent
 
@@ -51,6 +51,8 @@ def why_order_unknown(live: Topology, name: str) -> str:
     adopted = found is not None and found[0].adopted and found[0].start.mark == live.start.mark
     if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""
+    if records_of(name, live.records) and ring.ground.is_certain:
+        return "its record does not fit its bindings, so it is compared with nothing; the command ring record replaces it"
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
         return "no file and no record to compare it with"
     bindings: list[Binding] = [member.binding for member in live_ring.bound]

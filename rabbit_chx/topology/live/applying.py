@@ -266,29 +266,11 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
         messages = max(counts.messages, live.messages.get(subject.name) or 0)
         if not (messages or counts.consumers):
             continue
-        if change.action == "delete" or (counts.consumers and _reaches_others(plan, live, subject.name)):
+        if change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name)):
             drained.append(subject.name)
         else:
             refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=True))
     return refusals, drained
-
-
-def _reaches_others(plan: Plan, live: Topology, queue: str) -> bool:
-    """Return True if other queues, or parking queues, get the messages of a queue while the plan has it unbound."""
-    slots = {
-        place.name
-        for change in plan.rings.values()
-        for place in change.before.destinations
-        if isinstance(place, ExchangeRef)
-    }
-    sources = {binding.source for binding in live.bindings if binding.destination == queue}
-    hashing = {name for name, ring in live.rings.items() if queue in ring.destinations}
-    others = {exchange.name for exchange in live.exchanges if queue in (exchange.queues or ())}
-    return (
-        sources - hashing <= slots
-        and hashing | others <= plan.rings.keys()
-        and not any(change.lost_at_worst for change in plan.rings.values())
-    )
 
 
 def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: Callable[[str], None]) -> None:
@@ -319,7 +301,7 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
             break
         if look % _LOOKS_PER_NOTE == 0:
             waiting(
-                f"waiting until {listed(sorted(empty))} {'is' if len(empty) == 1 else 'are'} empty: {elapsed_s:.0f} of {drain_s:g} s"
+                f"waiting until {listed(sorted(empty))} {'is' if len(empty) == 1 else 'are'} empty: {min(elapsed_s, drain_s):.0f} of {drain_s:g} s"
             )
         broker.sleep(_POLL_INTERVAL_S)
         slept_s += _POLL_INTERVAL_S

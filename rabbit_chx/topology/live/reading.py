@@ -201,9 +201,12 @@ def _rings_by_records(topology: Topology, names: Iterable[str], broker: LiveBrok
     if any(name in records for exchange in names for name in record_names(exchange)):
         # An apply may have replaced records between the lists of exchanges and of bindings.
         again = records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
-        if again != records:
-            return {name: replace(topology.rings[name], ground=_CHANGING) for name in names}
+        for name in names:
+            if records_of(name, again) != records_of(name, records):
+                rings[name] = replace(topology.rings[name], ground=_CHANGING)
     for name in names:
+        if name in rings:
+            continue
         assumed = topology.rings[name]
         of_file = [broker.file_records[name]] if name in broker.file_records else []
         found = [*records_of(name, records), *of_file]

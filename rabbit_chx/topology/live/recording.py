@@ -32,7 +32,7 @@ from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
-from rabbit_chx.topology.live_rings import find_live_ring
+from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -74,7 +74,7 @@ def lock(broker: LiveBroker) -> None:
         if error.reply_code != _LOCKED:
             raise
         raise PlanOutdatedError(
-            f"{broker.where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
+            f"{broker.where}: another connection applies a plan or stores the order of rings, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
             "then plan again"
         ) from None
 
@@ -473,10 +473,21 @@ def _record_after(plan: Plan, live: Topology, name: str) -> RingRecord | None:
 
 
 def _recordable(plan: Plan, live: Topology) -> list[str]:
-    """Return the exchanges of a plan that have rings, and the other ones that have records."""
+    """Return the exchanges of a plan that have rings, and the other ones with a record that their live ring confirms.
+
+    A record of another order stays: it is what shows that a restart, or another program, has changed the ring.
+    """
     planned = [name for name, change in plan.rings.items() if change.is_ring]
     others = {record.exchange for record in live.records.values() if isinstance(record, RingRecord)}
-    return [*planned, *sorted(others & live.rings.keys() - {*planned})]
+    return [
+        *planned,
+        *(name for name in sorted(others & live.rings.keys() - {*planned}) if _is_confirmed(live, name)),
+    ]
+
+
+def _is_confirmed(live: Topology, name: str) -> bool:
+    found = recorded_ring(live, name)
+    return found is not None and found[1].buckets == live.rings[name].buckets
 
 
 def _orphans(plan: Plan, live: Topology) -> list[str]:

@@ -50,6 +50,7 @@ from rabbit_chx.analysis.wording import document, refusals_as_json, to_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
@@ -66,8 +67,6 @@ NOT_ONE_QUEUE = "no queue, or several"
 _MOST_SLOTS = 10
 #: The most cells of a matrix in JSON.
 _MOST_FLOWS = 100
-#: The result of a plan without changes.
-NO_CHANGE = "the broker matches the topology"
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
@@ -138,6 +137,41 @@ class Plan:
                 allow_vhost=allow_vhost,
                 allow_unlink=allow_unlink,
             )
+        )
+
+    @property
+    def guessed_orders(self) -> Mapping[str, Ground]:
+        """The exchanges whose rings have the wanted bindings, in an order that is not known, with what is known about it."""
+        return {
+            name: change.before.ground
+            for name, change in self.rings.items()
+            if change.is_ring
+            and not change.steps
+            and not change.before.ground.is_certain
+            and len(change.before.destinations) > 1
+        }
+
+    def reaches_others(self, queue: str) -> bool:
+        """Return True if other queues, or parking queues, get the messages of a queue between its unbinds and its binds.
+
+        A queue that is bound to no exchange gets its messages by its name only: nothing keeps them away from it.
+        """
+        sources = {
+            change.binding.source
+            for change in self.changes
+            if change.action == "bind" and change.binding.destination == queue
+        }
+        parked = {
+            place.name
+            for name in self.parking_queues
+            if name in self.rings
+            for place in self.rings[name].before.destinations
+            if isinstance(place, ExchangeRef)
+        }
+        return (
+            bool(sources)
+            and sources <= self.rings.keys() | parked
+            and not any(change.lost_at_worst for change in self.rings.values())
         )
 
     def to_json(self) -> str:
@@ -249,7 +283,9 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.changes:
         yield "changes", counted_changes(plan.changes)
     else:
-        yield "changes", "none" if plan.refusals else f"none: {NO_CHANGE}"
+        yield "changes", "none" if plan.refusals else f"none: {no_change(plan)}"
+    for name, ground in plan.guessed_orders.items():
+        yield "order", f"of the ring of {name}: not known, it is {ground}"
     for change in plan.rings.values():
         if change.before.buckets and change.is_moving:
             yield "moves", f"{change.exchange}: {change.moves}"
@@ -257,6 +293,11 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "warning", warning
     for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
+
+
+def no_change(plan: Plan) -> str:
+    """Return the result of a plan without changes."""
+    return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
 
 
 def _handed_over(change: MapChange) -> list[str]:

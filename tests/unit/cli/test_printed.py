@@ -128,6 +128,14 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
     assert {Argument(name).flag for name in arguments} <= known
 
 
+def test_a_flag_is_printed_without_a_value() -> None:
+    context = parsed(["ring", "list", "--no-record", "--vhost", "v"])
+    copied = copy_context()
+    copied.run(remember_options, context)
+    text = copied.run(in_words, Fix(to_type("ring check", "o")))
+    assert parsed(shlex.split(text.removeprefix("rabbit-chx "))).params["no_record"] is True
+
+
 @pytest.mark.usefixtures("given_options")
 def test_an_option_that_a_command_names_is_not_repeated() -> None:
     checks = Fix(to_type("ring check", "o", vhost="prod"), "; ", to_type("ring check", "p"))

@@ -167,6 +167,29 @@ def test_a_slot_has_no_queue_while_its_queue_is_replaced(*, parked: bool) -> Non
     assert (ring.moved, ring.moved_at_worst, ring.lost_at_worst) == (0.0, share, 0.0 if parked else share)
 
 
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        ('type = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]', True),
+        ('type = "x-consistent-hash"\nring = [{ queue = "q2" }]', False),  # its keys have no other queue
+        ('type = "x-modulus-hash"\nqueues = ["q{1..3}"]', True),
+        ('type = "x-consistent-hash"\nslots = 6\nmembers = [{ queue = "q{1..3}" }]', True),
+        ('type = "x-consistent-hash"\nring = [{ queue = "q1" }, { exchange = "audit" }]', False),
+        ('type = "fanout"', False),
+    ],
+)
+def test_others_are_reached_while_a_queue_is_replaced(text: str, *, reached: bool) -> None:
+    """Otherwise its messages are unroutable: those by a fanout exchange in the ring, or by its name."""
+    there = Topology.from_toml(
+        f'[[exchanges]]\nname = "x"\n{text}\n[[exchanges]]\nname = "audit"\ntype = "fanout"\n'
+        '[[queues]]\nname = "q{1..3}"\n'
+        + ('[[bindings]]\nsource = "audit"\nqueue = "q2"\n' if "audit" in text else "")
+    )
+    made = plan(_with_quorum(there, "q2"), live_of(there))
+    assert "replace queue q2" in _told(made)
+    assert made.reaches_others("q2") is reached
+
+
 def test_a_slot_without_a_queue_is_counted_where_the_ring_changes_too() -> None:
     there = _bare_slots()
     events, *slots = there.exchanges
