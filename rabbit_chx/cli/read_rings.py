@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import HashRing
@@ -49,6 +49,12 @@ def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | 
                     stored = opened.record(read, keep=True)
             else:
                 stored = broker.record(read, keep=True)
+    except AccessRefusedError:
+        say(
+            "the order of the ring is not stored on the broker (--no-record accepts that): the user needs configure on rabbit-chx.*, exchanges "
+            "and queues"
+        )
+        return
     except RabbitChxError as error:
         say(Fix("the order of the ring is not stored on the broker (--no-record accepts that): ", str(error)))
         return

@@ -115,7 +115,7 @@ def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.Captu
     hashed = (
         "the exchange of this ring hashes hash-header 'tenant', so the keys are its values, not routing keys"
     )
-    assert main([*of, *shop.live, *shop.via]) == 0
+    assert main([*of, *shop.live, *shop.via, "--no-record"]) == 0
     assert hashed in capsys.readouterr().err
     assert main([*of, *shop.live[:2], *shop.via]) == 3
     assert (
@@ -168,7 +168,7 @@ def test_an_answer_by_the_binding_list_is_not_determined(
         assert "not determined: the ring of exchange 'plain' is assumed" in found.err
         assert main([*command, "--assume"]) == 0
         assert "not determined" not in capsys.readouterr().err
-        assert main([*command, *shop.via, "--output", "json"]) == 0
+        assert main([*command, *shop.via, "--no-record", "--output", "json"]) == 0
         assert json.loads(capsys.readouterr().out)["determined"] is True
     saved = tmp_path / "ring.json"
     assert main(["ring", "show", "plain", *shop.live, "--output", "json"]) == 0
@@ -271,7 +271,7 @@ def command_lines() -> str:
 
 
 def test_a_password_of_the_environment_shows_nowhere(secret: dict[str, str]) -> None:
-    arguments = [PROGRAM, "route", "--exchange", "orders", "-"]
+    arguments = [PROGRAM, "route", "--exchange", "orders", "--no-record", "-"]
     with subprocess.Popen(
         arguments,
         stdin=subprocess.PIPE,

@@ -22,9 +22,9 @@ LIMIT = '[[queues]]\nname = "q"\ntype = "quorum"\narguments = {{ x-delivery-limi
 
 def rejected(topologies: Topologies, text: str) -> dict[str, Any]:
     """Return the only refusal of a plan, which `apply` refuses, too, without a change."""
-    before = topologies.definitions()
     file = topologies.file(QUEUE + text)
     (refusal,) = topologies.document("plan", file, code=4)["refusals"]
+    before = topologies.definitions()  # with the record of the ring, which the plan has read
     assert "Apply it with" not in topologies.run("plan", file, code=4)[0]
     topologies.run("apply", file, "--yes", "--allow-delete", "--allow-moved", "1", code=4)
     assert topologies.definitions() == before

@@ -264,11 +264,10 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
                 raise
             continue
         messages = max(counts.messages, live.messages.get(subject.name) or 0)
-        if not (messages or counts.consumers):
-            continue
-        if change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name)):
+        is_drained = change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name))
+        if is_drained and (messages or counts.consumers):
             drained.append(subject.name)
-        else:
+        elif not is_drained and (counts.messages or counts.consumers):
             refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=True))
     return refusals, drained
 
