@@ -12,7 +12,7 @@ from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
 from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.ring_records import BrokerStart, records_of
+from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
 from rabbit_chx.topology.slot_owners import numbered_slots
 from rabbit_chx.words import percent
 
@@ -31,7 +31,8 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     keeps = checked.ring.release.follows(RESTART_KEEPS)
     if not keeps and record.start.has_restarted(start, marks=True):
         time = _time_of(start)
-        at = f" at {time}" if time else ""
+        # The start of the node is older if only the application was stopped and started.
+        at = f" at {time}" if time and (start.last_start() or 0) > _written_at(record) else ""
         message = f"the broker restarted{at}: {percent(share)} of the keys moved; record of {record.about}"
         if _is_restarted(before, checked.ring):
             message += "; the order is the one that a restart of Mnesia gives"
@@ -73,6 +74,14 @@ def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
 def _is_restarted(before: HashRing, after: HashRing) -> bool:
     """Return True if a restart that sorts the bindings makes `after`."""
     return before.release.follows(RESTART_SORTS) and before.restarted().buckets == after.buckets
+
+
+def _written_at(record: RingRecord) -> float:
+    """Return the time of a record in seconds since 1970; 0 if it has none that can be read."""
+    try:
+        return datetime.fromisoformat(record.written).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _time_of(start: BrokerStart) -> str:

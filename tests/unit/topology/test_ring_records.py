@@ -321,6 +321,7 @@ def test_a_large_record_is_compressed_and_read_again() -> None:
 
 
 def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
+    """The node of the model runs for a second only, from before the record on, as after `rabbitmqctl stop_app` and `start_app`."""
     sorting = Release("3.8.9")
     site = recorded_site(sorting, "b", "a=2", "c", "d")
     assert ring_of(site).provenance == "recorded"
@@ -332,7 +333,7 @@ def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
     (finding,) = check(live).findings
     assert finding.kind == "order"
     assert re.fullmatch(
-        r"the broker restarted at \S+ \S+ UTC: 79\.8\d*% of the keys moved; record of .*; the order is the one that a restart of "
+        r"the broker restarted: 79\.8\d*% of the keys moved; record of .*; the order is the one that a restart of "
         r"Mnesia gives",
         finding.message,
     ), finding.message
