@@ -38,7 +38,7 @@ def test_without_a_ring_source_the_order_is_reported_as_assumed(
 def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) -> None:
     text = WITHOUT_Q3.replace("\n", "\r\n") + "# the end"
     out, errors = topologies.run("arrange", topologies.file(text))
-    assert errors.startswith("rabbit-chx: orders: ")
+    assert "rabbit-chx: orders: " in errors
     around = [re.sub(r"ring = \[[^]]*\]", "ring = ?", said) for said in (text, out)]
     assert around[0] == around[1] != text
     as_written = topologies.document("plan", topologies.file(text), code=1)["rings"][0]

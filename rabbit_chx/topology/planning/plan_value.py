@@ -155,6 +155,9 @@ class Plan:
         """Return True if other queues, or parking queues, get the messages of a queue between its unbinds and its binds.
 
         A queue that is bound to no exchange gets its messages by its name only: nothing keeps them away from it.
+
+        Args:
+            queue: the name of a queue that the plan replaces.
         """
         sources = {
             change.binding.source
