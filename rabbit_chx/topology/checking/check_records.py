@@ -52,7 +52,7 @@ def why_order_unknown(live: Topology, name: str) -> str:
     adopted = found is not None and found[0].adopted and found[0].start.mark == live.start.mark
     if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""
-    if records_of(name, live.records) and ring.ground.is_certain:
+    if found is None and records_of(name, live.records) and ring.ground.is_certain:
         return "its record does not fit its bindings, so it is compared with nothing; the command ring record replaces it"
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
         return "no file and no record to compare it with"
