@@ -324,10 +324,6 @@ def test_the_shares_on_the_page_of_slots() -> None:
         f"both {100 * many.moved_at_worst:.1f} % at the worst moment"
     ) in page
     assert same.moved == 0
-    readme = Path("README.md").read_text()
-    ten = [f"q{n}" for n in range(10)]
-    first_gone = HashRing.from_buckets(ten[1:]).share_moved(HashRing.from_buckets(ten))
-    assert f"Of ten queues, removing the first moves {100 * first_gone:.1f} % of all keys" in readme
 
 
 def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
