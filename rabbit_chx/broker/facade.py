@@ -419,7 +419,7 @@ class Broker:
         queue prevents others from applying a plan. After an interruption, make another plan and apply it: it contains the remaining
         changes. Messages in the parking queues of exchanges with slots are published again.
 
-        A queue is unbound before it is deleted. Its consumers then have `drain_s` seconds to empty it. A queue that is not empty then is left
+        A queue is unbound before it is deleted or replaced. Its consumers then have `drain_s` seconds to empty it. A queue that is not empty then is left
         unbound, with its messages and consumers, and the error is an ApplyError.
 
         Args:
@@ -432,7 +432,7 @@ class Broker:
             hand_over: the method of moving slots. ``parked``: no message is lost, but messages that arrive while a slot has no queue may be
                 overtaken. ``in-order``: no message is overtaken either; a ConsumerGroup must read both queues.
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
-            drain_s: the time in seconds in which consumers must empty the queues that the plan deletes.
+            drain_s: the time in seconds in which consumers must empty the queues that the plan deletes or replaces.
             progress: called with the number of completed changes, and of all.
             waiting: called with a sentence that names the queues that are not empty yet, every five seconds.
 

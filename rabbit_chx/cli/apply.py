@@ -34,7 +34,7 @@ from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_value import counted_changes, no_change
+from rabbit_chx.topology.planning.plan_value import counted_changes, no_change, order_facts
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -76,14 +76,10 @@ class ApplyReport:
         """Return the completed changes. The plan is printed before it."""
         if self.applied is None:
             if self.state == "unchanged":
-                orders = [
-                    ("order", f"of the ring of {name}: not known, it is {ground}")
-                    for name, ground in self.plan.guessed_orders.items()
-                ]
                 yield Facts(
                     [
                         ("applied", f"nothing: {no_change(self.plan)}"),
-                        *orders,
+                        *order_facts(self.plan),
                         ("checksum", self.plan.checksum),
                     ]
                 )
@@ -227,7 +223,7 @@ def apply(
     The broker keeps a record of the order of each ring, in an exchange rabbit-chx.ring.NAME: later commands need
     neither rabbitmqctl nor a file.
 
-    A queue is unbound before it is deleted, and its consumers empty it. A queue that is not empty after --drain
+    A queue is unbound before it is deleted or replaced, and its consumers empty it. A queue that is not empty after --drain
     seconds, or has messages and no consumers, is left unbound: the exit code is 3.
 
     After an interruption, apply the file again: the rest is planned from the live topology.

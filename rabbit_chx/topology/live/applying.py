@@ -62,7 +62,7 @@ from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
-#: The time in seconds in which consumers must empty the queues that a plan deletes, by default.
+#: The time in seconds in which consumers must empty the queues that a plan deletes or replaces, by default.
 DRAIN_S = 60.0
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
@@ -113,7 +113,7 @@ class Permission:
         records: False: the order of the rings is not stored on the broker.
         vhost: permits another vhost than the topology names.
         unlink: permits cutting federation links.
-        drain_s: the time in seconds in which consumers must empty the queues that the plan deletes.
+        drain_s: the time in seconds in which consumers must empty the queues that the plan deletes or replaces.
     """
 
     moved: float | None = None

@@ -287,8 +287,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "changes", counted_changes(plan.changes)
     else:
         yield "changes", "none" if plan.refusals else f"none: {no_change(plan)}"
-    for name, ground in plan.guessed_orders.items():
-        yield "order", f"of the ring of {name}: not known, it is {ground}"
+    yield from order_facts(plan)
     for change in plan.rings.values():
         if change.before.buckets and change.is_moving:
             yield "moves", f"{change.exchange}: {change.moves}"
@@ -296,6 +295,12 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "warning", warning
     for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
+
+
+def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield a name and a value for each ring whose order is not known."""
+    for name, ground in plan.guessed_orders.items():
+        yield "order", f"of the ring of {name}: not known, it is {ground}"
 
 
 def no_change(plan: Plan) -> str:
