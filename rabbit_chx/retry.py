@@ -14,9 +14,13 @@ from rabbit_chx.errors import RabbitChxError
 _T = TypeVar("_T")
 
 
+#: The system's random numbers: the program's `random` may be seeded alike in many processes, which would then retry at the same time.
+JITTER = random.SystemRandom()
+
+
 def chance() -> float:
     """Return a random number from 0 to 1, for `Backoff.delay_s`."""
-    return random.random()  # noqa: S311  # no secret
+    return JITTER.random()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Step, St
 from rabbit_chx.publishing.options import PublishOptions, documented, takes
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.retry import chance
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Publisher(PublisherBase):
             options.limits,
             options.retries,
             clock=time.monotonic,
-            chance=random.random,
+            chance=chance,
             progress=options.progress,
             exchange=self.exchange,
         )

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,7 +51,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.retry import Backoff
+from rabbit_chx.retry import Backoff, chance
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
@@ -398,7 +397,7 @@ class StreamWriter:
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
-        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, random.random())  # noqa: S311  # no secret
+        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, chance())
         self._attempts += 1
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx import retry as module
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
-from rabbit_chx.retry import Backoff, Retry
+from rabbit_chx.retry import Backoff, Retry, chance
 
 
 class Clock:
@@ -84,3 +86,13 @@ def test_chance_takes_off_half_of_a_pause_at_the_most(first_s: float, failures: 
     backoff = Backoff(first_s, 5.0)
     longest_s = backoff.delay_s(failures)
     assert longest_s / 2 <= backoff.delay_s(failures, chance) <= longest_s <= 5
+
+
+def test_programs_that_seed_their_random_numbers_alike_do_not_retry_at_the_same_time() -> None:
+    random.seed(7)
+    state = random.getstate()
+    pauses = [Backoff(1.0, 5.0).delay_s(0, chance()) for _ in range(8)]
+    assert random.getstate() == state
+    assert len(set(pauses)) > 1
+    random.seed(7)
+    assert [Backoff(1.0, 5.0).delay_s(0, chance()) for _ in range(8)] != pauses

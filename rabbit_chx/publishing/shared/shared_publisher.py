@@ -18,7 +18,6 @@ import atexit
 import contextvars
 import logging
 import os
-import random
 import sys
 import threading
 import time
@@ -52,7 +51,7 @@ from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.retry import Backoff
+from rabbit_chx.retry import Backoff, chance
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 _log = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ class SharedPublisher(PublisherBase):
                 self._encoder_for,
                 limits,
                 clock=time.monotonic,
-                chance=random.random,
+                chance=chance,
                 exchange=self.exchange,
             ),
             retries,
@@ -520,7 +519,7 @@ class _Worker:
                 if has_connected and time.monotonic() - began >= _STEADY_S:
                     failures = 0
                     continue
-                pause_s = _IDLE_PAUSES.delay_s(failures, random.random())  # noqa: S311  # no secret
+                pause_s = _IDLE_PAUSES.delay_s(failures, chance())
                 if failures and not has_connected:  # also for messages: each would be another refused login
                     self._sleep(min(pause_s, _LONGEST_PAUSE_S))
                 if has_connected or not has_messages:
