@@ -29,7 +29,7 @@ from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check import CHECK_KINDS
@@ -482,7 +482,9 @@ def check_topology(
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(files, broker.vhost or "/", variables, parse_release(release) or NEWEST, output)
+        return _validated(
+            files, broker.vhost or "/", variables, parse_release(release) or NEWEST_COMPARED, output
+        )
     if release is not None:
         raise InputError("--release is for --offline: a broker has its own release; leave it out")
     if len(files) > 1:

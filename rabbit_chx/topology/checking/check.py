@@ -15,7 +15,7 @@ from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import NamedObject
@@ -440,7 +440,7 @@ def _modulus_findings(
     name: str, live: Topology, transient: Mapping[Destination, str], links: Collection[Destination]
 ) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     places = numbered(bound, release)
@@ -579,7 +579,7 @@ def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
     """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return fix
-    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)
+    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST_COMPARED)
     if policy is None:
         return fix
     return Fix(
