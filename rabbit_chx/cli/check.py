@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
@@ -32,7 +33,6 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.arguments import ignored_by
-from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
