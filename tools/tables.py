@@ -14,9 +14,10 @@ import click
 
 from rabbit_chx.analysis.finding_kinds import FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
-from rabbit_chx.cli.command import Command
+from rabbit_chx.cli.command import Command, output_help_of
 from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions, options_of
 from rabbit_chx.publishing.options import Option as PublishingOption
+from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology import Topology
@@ -292,7 +293,7 @@ def command_options(context: click.Context) -> str:
 
 
 #: The help of --output that most commands have.
-_USUAL_OUTPUT = "The form of the result; markdown is for a pull request.  ["
+_USUAL_OUTPUT = f"{output_help_of(name for name, form in FORMATS.items() if form.takes != 'metrics')}  ["
 
 
 def shared_options(section: str) -> str:

@@ -26,7 +26,7 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
+from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
@@ -505,8 +505,8 @@ def _validated(
     files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
-    if output == "prometheus":
-        raise InputError("--output prometheus has the metrics of a broker: leave out one of them")
+    if FORMATS[output].takes == "metrics":
+        raise InputError(f"--output {output} has the metrics of a broker: leave out one of them")
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
     known: set[str] = set()
@@ -639,7 +639,7 @@ def _outcome(
         try:
             yield
         except RabbitChxError as error:
-            if output != "prometheus":
+            if FORMATS[output].takes != "metrics":
                 raise
             errors.append(error)
 
