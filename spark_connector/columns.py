@@ -186,24 +186,26 @@ class MessageColumns:
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
+        _check_column_names(schema, options)
         positions: dict[str, int] = {}
         named = _named_columns(schema, options)
         for position, field in enumerate(schema.fields):
-            name = field.name.lower()
-            role = _ALIASES.get(name, name)
-            if position in named.values() and role not in ("key", "value"):
+            roles = _roles(field.name, options)
+            if position in named.values() and not {*roles} & {"key", "value"}:
                 continue
-            if role not in KNOWN_COLUMNS:
-                if options.ignore_unknown_columns:
-                    continue
+            if not roles and not options.ignore_unknown_columns:
                 raise InputError(
                     f"column {field.name!r} is not part of a message: drop it, put it into the value with "
-                    f"`to_json(struct(*))`, or set ignoreUnknownColumns; columns are {', '.join(KNOWN_COLUMNS)}"
+                    "`to_json(struct(*))`, name its part in columnNames, or set ignoreUnknownColumns; parts are "
+                    f"{', '.join(KNOWN_COLUMNS)}"
                 )
-            if role in positions:
-                raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
-            _check_type(field, KNOWN_COLUMNS[role])
-            positions[role] = position
+            for role in roles:
+                if role in positions:
+                    raise InputError(
+                        f"column {field.name!r}: there is a second column for the {role}: drop one"
+                    )
+                _check_type(field, KNOWN_COLUMNS[role])
+                positions[role] = position
         keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
@@ -222,6 +224,26 @@ class MessageColumns:
             filter_value=named.get("filterValueColumn"),
             order=named.get("orderBy"),
         )
+
+
+def _check_column_names(schema: StructType, options: WriteOptions) -> None:
+    names = {field.name.lower() for field in schema.fields}
+    for part, name in options.column_names.items():
+        if part not in KNOWN_COLUMNS:
+            raise InputError(
+                f"option 'columnNames': {part!r} is not part of a message: parts are {', '.join(KNOWN_COLUMNS)}"
+            )
+        if name.lower() not in names:
+            raise InputError(
+                f"column {name!r} is missing, which columnNames names for the {part}: add it, or leave it out"
+            )
+
+
+def _roles(name: str, options: WriteOptions) -> list[str]:
+    """Return the parts of a message that a column is: those of ``columnNames``, and that of its name if it has no other column."""
+    own = _ALIASES.get(name.lower(), name.lower())
+    roles = [part for part, column in options.column_names.items() if column.lower() == name.lower()]
+    return [*roles, own] if own in KNOWN_COLUMNS and own not in options.column_names else roles
 
 
 def _named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:

@@ -72,7 +72,7 @@ class Check:
 
 def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
     """Yield the checks for nulls and lengths; of a row with several faults, the first one is reported."""
-    yield Check.null("value", columns.value)
+    yield Check.null(options.column_of("value"), columns.value)
     yield Check(
         columns.value,
         "the value is longer than maxMessageBytes",
@@ -81,19 +81,19 @@ def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Chec
         options.max_message_bytes,
     )
     if columns.key is not None:
-        yield Check.null("key", columns.key)
-        yield Check.short("key", columns.key)
+        yield Check.null(options.column_of("key"), columns.key)
+        yield Check.short(options.column_of("key"), columns.key)
     if columns.order is not None:
         yield Check.null(options.order_by or "", columns.order)
     if columns.exchange is not None:
-        yield Check.short("exchange", columns.exchange)
+        yield Check.short(options.column_of("exchange"), columns.exchange)
         if not options.exchange:
-            yield Check.null("exchange", columns.exchange)
+            yield Check.null(options.column_of("exchange"), columns.exchange)
     for name, column in columns.properties.items():
         if KNOWN_COLUMNS[name].is_text:
-            yield Check.short(name, column)
+            yield Check.short(options.column_of(name), column)
         if name == "message_id" and options.message_id == "column":
-            yield Check.null(name, column)
+            yield Check.null(options.column_of(name), column)
 
 
 def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
@@ -106,7 +106,7 @@ def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOp
             yield _nulls(check, column)
     for name, at in columns.properties.items():
         if (find := KNOWN_COLUMNS[name].find_fault) is not None:
-            yield find(name, batch.column(at))
+            yield find(options.column_of(name), batch.column(at))
     if columns.headers is not None:
         yield from _bad_headers(batch.column(columns.headers), options)
 
