@@ -50,7 +50,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
+from rabbit_chx.rendering import FORMATS
 
 _BROKEN_PIPE = 141
 
@@ -72,14 +72,6 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
-
-_OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]] = {
-    "table": ConsoleOutput,
-    "json": JsonOutput,
-    "markdown": MarkdownOutput,
-    "prometheus": PrometheusOutput,
-}
-
 
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -307,11 +299,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output = _OUTPUTS[outcome.output]()
+    form = FORMATS[outcome.output]
+    output = form.output()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report if outcome.output == "prometheus" else WordedReport(outcome.report))
+        output.show(outcome.report if form.takes == "metrics" else WordedReport(outcome.report))
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()

@@ -15,7 +15,7 @@ from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.ground import UNORDERED, Ground
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -51,7 +51,7 @@ class LiveRing(NamedTuple):
 
 def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
     """Return the live ring of an exchange. It is empty if the exchange does not exist (`exchange` is None) or is of another type."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     if exchange is None or exchange.type != HASH_EXCHANGE:
         return LiveRing(name, make_ring((), release), ())
     ring = live.rings.get(name)
