@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rabbit_chx.streams.keys import StreamParity as StreamParity
     from rabbit_chx.streams.keys import replay as replay
     from rabbit_chx.streams.keys import stream_parity as stream_parity
+    from rabbit_chx.streams.options import ReadLimits as ReadLimits
+    from rabbit_chx.streams.options import WriteLimits as WriteLimits
     from rabbit_chx.streams.publisher import StreamPublisher as StreamPublisher
     from rabbit_chx.streams.publisher import StreamReport as StreamReport
     from rabbit_chx.streams.reader import StreamReader as StreamReader
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "rabbit_chx.streams.chunks": ["Fingerprint"],
     "rabbit_chx.streams.keys": ["MisplacedRow", "StreamParity", "replay", "stream_parity"],
+    "rabbit_chx.streams.options": ["ReadLimits", "WriteLimits"],
     "rabbit_chx.streams.publisher": ["StreamPublisher", "StreamReport"],
     "rabbit_chx.streams.reader": ["StreamReader"],
 }

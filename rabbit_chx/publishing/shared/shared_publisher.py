@@ -41,11 +41,12 @@ from rabbit_chx.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
+from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions, documented, options_of, takes
+from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
