@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
@@ -29,7 +29,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, compare, completed
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare, completed
 from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.planning.modulus_change import modulus_changes
 from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
@@ -98,7 +98,7 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         ),
         *deletions(compared.deleted, compared.uses),
         *unlinking(live, changes),
-        *bindings.refusals,
+        *(deletion(binding, binding.name) for binding in bindings.owned),
         *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
         *last_binding_refusals(live, changes),
         *missing_plugins(live, changes),
@@ -150,8 +150,7 @@ def arrange(wanted: Topology, live: Topology) -> Topology:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _BindingChanges:
+class _BindingChanges(NamedTuple):
     """The changes of bindings, without those of rings.
 
     Attributes:
@@ -159,14 +158,14 @@ class _BindingChanges:
         binds: the binds, including those of replaced objects. The unbind of a slot precedes its bind here.
         last_unbinds: the unbinds at the end.
         unmanaged: live bindings that are neither owned nor wanted; they stay.
-        refusals: those to remove owned bindings.
+        owned: live bindings that are owned, not wanted, and removed although both ends stay.
     """
 
     first_unbinds: tuple[PlannedChange, ...]
     binds: tuple[PlannedChange, ...]
     last_unbinds: tuple[PlannedChange, ...]
     unmanaged: tuple[BindingDefinition, ...]
-    refusals: tuple[Finding, ...]
+    owned: tuple[BindingDefinition, ...]
 
 
 class _Parts(NamedTuple):
@@ -195,42 +194,52 @@ def _plan_parts(compared: Comparison) -> _Parts:
         compared = compared.redeclaring(impossible & own_exchanges)
 
 
+#: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
+#: (``last``); or it is unbound first and bound again (``again``).
+_Fate: TypeAlias = Literal["stays", "first", "binds", "last", "again"]
+#: The fate of each sort of live binding: if both ends stay, if one is replaced, and if one is deleted. If one is replaced and the other is
+#: deleted, the binding is unbound first. A slot keeps only wanted bindings: the others are unbound just before the new ones are made.
+_FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] = {
+    # what it is   stays    replaced  deleted
+    None:        ("stays", "again", "last"),
+    "plugin":    ("stays", "again", "last"),
+    "unmanaged": ("stays", "again", "last"),
+    "ring":      ("stays", "first", "last"),
+    "unlisted":  ("last",  "first", "last"),
+    "owned":     ("last",  "first", "last"),
+    "slot":      ("binds", "first", "binds"),
+}  # fmt: skip
+
+
 def _binding_changes(compared: Comparison) -> _BindingChanges:
-    """Return the changes of bindings. Slots keep only wanted bindings: the others are removed just before the new ones are made."""
+    """Return the changes of bindings."""
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
     slots = {
         name for layout in compared.layouts.values() if layout.is_ours for name in layout.names.exchanges
     }
-    first_unbinds: list[PlannedChange] = []
-    binds: list[PlannedChange] = []
-    last_unbinds, unmanaged = [], []
-    refusals: list[Finding] = []
-    for binding, unwanted in (
-        (pair.live, pair.unwanted) for pair in compared.bindings if pair.live is not None
-    ):
+    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "binds": [], "last": []}
+    named: dict[Unwanted, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
+    for _, binding, unwanted in compared.bindings:
+        if binding is None:
+            continue
         ends = {ExchangeRef(binding.source), binding.destination}
-        unbind = PlannedChange("unbind", binding, None)
-        if unwanted not in (None, "plugin") and binding.source in slots:
-            (first_unbinds if ends & replaced else binds).append(unbind)
-            continue
+        is_slots = unwanted not in (None, "plugin") and binding.source in slots
+        if_stays, if_replaced, if_deleted = _FATES["slot" if is_slots else unwanted]
         if ends & replaced:
-            first_unbinds.append(unbind)
-        elif ends & deleted:
-            last_unbinds.append(unbind)
-        if ends & deleted or unwanted == "ring":
-            continue
-        if unwanted in ("unlisted", "owned"):
-            last_unbinds += [] if ends & replaced else [unbind]
-            refusals += [deletion(binding, unbind.name)] if unwanted == "owned" else []
-            continue
-        if unwanted == "unmanaged":
-            unmanaged.append(binding)
-        if ends & replaced:
-            binds.append(PlannedChange("bind", None, binding))
-    binds += [PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")]
-    return _BindingChanges(
-        tuple(first_unbinds), tuple(binds), tuple(last_unbinds), tuple(unmanaged), tuple(refusals)
-    )
+            fate = "first" if ends & deleted else if_replaced
+        else:
+            fate = if_deleted if ends & deleted else if_stays
+        if fate != "stays":
+            changes["first" if fate == "again" else fate].append(PlannedChange("unbind", binding, None))
+        if fate == "again":
+            changes["binds"].append(PlannedChange("bind", None, binding))
+        if unwanted in named and not (is_slots or ends & deleted):
+            named[unwanted].append(binding)
+    changes["binds"] += [
+        PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")
+    ]
+    first, binds, last = map(tuple, changes.values())
+    return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
 
 
 def _external_refusals(compared: Comparison) -> Iterator[Finding]:
