@@ -33,26 +33,8 @@ from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compar
 from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.planning.modulus_change import modulus_changes
 from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
-from rabbit_chx.topology.planning.refusals import (
-    absent_destinations,
-    absent_external,
-    cluster_refusals,
-    deletion,
-    deletions,
-    denied_features,
-    different_external,
-    last_binding_refusals,
-    missing_plugins,
-    possibly_denied_features,
-    refused_declarations,
-    replacement,
-    sharded_declarations,
-    unremovable_holes,
-    unsendable_arguments,
-    vhost_refusals,
-)
+from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
-from rabbit_chx.topology.plugin_objects import unlinking
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
 from rabbit_chx.words import listed, percent
@@ -74,45 +56,22 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             topology file does not permit.
     """
     compared, bindings, works, impossible_rings = _plan_parts(compare(wanted, live))
-    expanded, live, layouts = compared.wanted, compared.live, compared.layouts
-    existing = _existing_refs(compared)
-    changes = order_changes(compared, bindings, works, existing | compared.deleted_refs)
+    expanded, live = compared.wanted, compared.live
+    changes = order_changes(compared, bindings, works)
 
     works = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
     moduli = modulus_changes(compared, changes)
     rings = {**{name: work.change for name, work in works.items()}, **moduli}
-
-    slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
-    refusals = (
-        *cluster_refusals(wanted, live, changes),
-        *vhost_refusals(wanted, live),
-        *_external_refusals(compared),
+    ring_refusals = (
         *(refusal for work in works.values() for refusal in _ring_refusals(work)),
         *(movement_refusal(change) for change in moduli.values() if change.is_over_limit),
-        *map(unremovable_holes, impossible_rings),
-        *absent_destinations(changes, existing, slots),
-        *(
-            replacement(old, new, compared.release)
-            for old, new in compared.replaced
-            if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
-        ),
-        *deletions(compared.deleted, compared.uses),
-        *unlinking(live, changes),
-        *(deletion(binding, binding.name) for binding in bindings.owned),
-        *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
-        *last_binding_refusals(live, changes),
-        *missing_plugins(live, changes),
-        *refused_declarations(live, changes),
-        *sharded_declarations(live, changes),
-        *denied_features(live, changes),
-        *unsendable_arguments(changes),
     )
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
         rings,
-        tuple(dict.fromkeys(refusals)),
+        refusals_of(compared, changes, ring_refusals, impossible_rings, bindings.owned),
         (*compared.unmanaged, *bindings.unmanaged),
         checksum_of(expanded, live, changes, rings),
         wanted,
@@ -242,15 +201,6 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
 
 
-def _external_refusals(compared: Comparison) -> Iterator[Finding]:
-    """Yield the refusals of missing or different external objects."""
-    for pair in compared.pairs:
-        if not pair.is_ours and pair.is_missing:
-            yield absent_external(pair.wanted, pair.wanted.name)
-        elif not pair.is_ours and pair.fields:
-            yield different_external(pair.wanted, pair.fields)
-
-
 def _counted(
     work: RingWork, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
 ) -> RingWork:
@@ -268,20 +218,10 @@ def _own_exchanges(topology: Topology) -> set[str]:
     return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
 
-def _existing_refs(compared: Comparison) -> frozenset[Destination]:
-    """Return the queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
-    existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in compared.live.exchanges}
-    existing.update(queue.name for queue in compared.live.queues)
-    existing.update(compared.uses)
-    existing.update(ref for created in compared.created if (ref := created.ref) is not None)
-    return frozenset(existing - compared.deleted_refs)
-
-
 def order_changes(
     compared: Comparison,
     bindings: _BindingChanges,
     rings: Mapping[str, RingWork],
-    existing: Collection[Destination],
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
@@ -292,8 +232,6 @@ def order_changes(
        routed further only if that exchange is already bound.
     5. Bindings that are removed.
     6. Deletions of objects that then have no bindings.
-
-    `existing` are the queues and exchanges that exist before the last step, or are created.
     """
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: work for name, work in rings.items() if name not in deleted}
@@ -308,7 +246,7 @@ def order_changes(
         *(step for work in rings.values() for step in work.change.steps[: work.early_step_count]),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
-        *_order_binds(bindings.binds, kept, existing),
+        *_order_binds(bindings.binds, kept, compared.existing | compared.deleted_refs),
         *bindings.last_unbinds,
         *(
             step
