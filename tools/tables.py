@@ -15,8 +15,9 @@ import click
 from rabbit_chx.analysis.finding_kinds import FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command, output_help_of
-from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions, options_of
-from rabbit_chx.publishing.options import Option as PublishingOption
+from rabbit_chx.options import Option as DeclaredOption
+from rabbit_chx.options import options_of
+from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions
 from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
@@ -100,7 +101,7 @@ def publishing_arguments() -> str:
     only_shared = [declared for name, declared in shared.items() if name not in bulk]
     only_bulk = [declared for name, declared in bulk.items() if name not in shared]
     heading = f"`SharedPublisher` does not have {_names(only_bulk)}, and has:"
-    parts: dict[str, Iterable[PublishingOption]] = {
+    parts: dict[str, Iterable[DeclaredOption]] = {
         "": bulk.values(),
         "`Limits` has the fields:": options_of(Limits).values(),
         "`Retries` has the fields:": options_of(Retries).values(),
@@ -113,11 +114,11 @@ def publishing_arguments() -> str:
     )
 
 
-def _names(declared: Iterable[PublishingOption]) -> str:
+def _names(declared: Iterable[DeclaredOption]) -> str:
     return " and ".join(f"`{one.name}`" for one in declared)
 
 
-def _publishing_argument(declared: PublishingOption) -> str:
+def _publishing_argument(declared: DeclaredOption) -> str:
     meaning = declared.meaning.replace("(publishing.md#", "(#")
     return f"- `{declared.name}` ({declared.type_text}): {meaning}"
 

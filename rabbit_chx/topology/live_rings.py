@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
@@ -123,6 +124,8 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
         return exchange
     type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
     if type_ is None:
+        if meant := similar(name, (known.name for known in live.exchanges)):
+            raise NotFoundError(f"there is no exchange {name!r}: did you mean {meant}?", exchange=name)
         raise NotFoundError(
             Fix(
                 f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",

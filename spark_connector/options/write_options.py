@@ -14,8 +14,9 @@ from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import options_of
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec

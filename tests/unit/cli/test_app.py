@@ -16,6 +16,7 @@ from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import app
 from rabbit_chx.cli.command import Outcome, command
 from rabbit_chx.errors import RingSourceError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.rendering import FORMATS, Block, Facts, JsonOutput, Report
 from rabbit_chx.rendering.output import OutputFormat
 
@@ -173,7 +174,7 @@ def test_without_click_it_names_the_extra(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 70
-    assert done.stderr == "rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n"
+    assert done.stderr == f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n"
     assert done.stdout == ""
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import options_of
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing import HashRing
 from spark_connector.options.common import ADDED_BY_SPARK, option_fields
 from spark_connector.options.write_options import OPTIONS, WriteOptions, to_texts
