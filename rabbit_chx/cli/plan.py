@@ -332,7 +332,7 @@ class LivePlan:
                 queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
             ]
             if unwanted:
-                live = replace(live, consumers=opened.consumers(unwanted))
+                live = replace(live, consumer_tags=opened.consumers(unwanted))
         with sign_of_life("planning"):
             return cls(file, live, planned(wanted, live), vhost)
 

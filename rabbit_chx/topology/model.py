@@ -54,7 +54,7 @@ class Topology(ObjectSet):
         release: of a live topology, the broker's release.
         messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
             last count of the management API.
-        consumers: of a live topology, the consumer tags of each queue, if they were requested.
+        consumer_tags: of a live topology, the consumer tags of each queue, if they were requested.
         operator_policies: of a live topology, the operator policies of the vhost. A topology file does not contain them.
         applied_policies: of a live topology, the name of the policy that applies to each queue, None if no policy does; empty if the broker
             does not return it.
@@ -81,7 +81,7 @@ class Topology(ObjectSet):
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
-    consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    consumer_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)

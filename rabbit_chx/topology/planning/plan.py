@@ -389,7 +389,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[
     ]
     yield from (f"{message}: {fix}" for _, message, fix in ignored_by(declared, compared.release))
     for queue in compared.deleted:
-        if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
+        if isinstance(queue, QueueDefinition) and (tags := live.consumer_tags.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags)}"
 

@@ -438,7 +438,7 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, monkeypatch: p
     assert sum(pauses) == 7.0, "until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
-    named = replace(script.live(), consumers={"old": ("billing-1", "billing-2")})
+    named = replace(script.live(), consumer_tags={"old": ("billing-1", "billing-2")})
     assert plan(Topology(owns=("old",)), named).warnings == (
         "queue old is deleted with its consumers billing-1, billing-2",
     )
