@@ -24,7 +24,7 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -230,7 +230,7 @@ def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) 
 
 
 def cluster_refusals(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
+    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...]
 ) -> Iterator[Finding]:
     """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
     if wanted.cluster is None or wanted.cluster == live.cluster:
@@ -244,7 +244,7 @@ def cluster_refusals(
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
-def vhost_refusals(wanted: Topology, live: Topology) -> Iterator[Finding]:
+def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     """Yield the refusal of a vhost other than that of the topology."""
     if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
         message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
@@ -299,7 +299,7 @@ def deletions(deleted: Iterable[NamedObject], uses: Mapping[Destination, int]) -
         yield deletion(named, named.name, about)
 
 
-def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
+def last_binding_refusals(live: LiveTopology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
     """Yield a refusal for each auto-delete exchange whose last binding a step removes, unless the plan deletes or replaces it."""
     deleted = {
         change.name
@@ -325,7 +325,7 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
                 )
 
 
-def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+def sharded_declarations(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
@@ -362,7 +362,7 @@ def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
                 yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+def refused_declarations(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each declaration that the broker's release refuses, or that loses messages; if it is not known, the newest one."""
     release = live.release or NEWEST
     for change in changes:
@@ -395,21 +395,21 @@ _PLUGIN_SETTINGS = (
 )
 
 
-def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+def missing_plugins(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each exchange whose type the broker does not have, and for each policy with settings of a missing plugin."""
-    if not live.exchange_types:
+    if not live.facts.exchange_types:
         return
     release = live.release or NEWEST
     missing = {
         name: plugin
         for names, type_, until, plugin in _PLUGIN_SETTINGS
         for name in names
-        if type_ not in live.exchange_types and release.numbers < until
+        if type_ not in live.facts.exchange_types and release.numbers < until
     }
     for wanted in (change.wanted for change in changes):
         if isinstance(wanted, ExchangeDefinition) and first_release_of(wanted.type) is not None:
             continue  # `declaration_faults` names the release
-        if isinstance(wanted, ExchangeDefinition) and wanted.type not in live.exchange_types:
+        if isinstance(wanted, ExchangeDefinition) and wanted.type not in live.facts.exchange_types:
             message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
             yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
         elif isinstance(wanted, PolicyDefinition):
@@ -422,7 +422,7 @@ def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
 DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
 
 
-def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+def denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each object that uses a deprecated feature that the broker denies.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
@@ -430,7 +430,7 @@ def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
     """
     for change in changes:
         use = None if change.wanted is None else _deprecated_use(change.wanted)
-        if use is not None and use[0] in live.denied_features:
+        if use is not None and use[0] in live.facts.denied_features:
             feature, usage, fix = use
             yield Finding(
                 "denied-feature",
@@ -439,11 +439,11 @@ def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
             )
 
 
-def possibly_denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[str]:
+def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[str]:
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
         use = None if change.wanted is None else _deprecated_use(change.wanted)
-        if use is not None and use[0] in live.unclear_features:
+        if use is not None and use[0] in live.facts.unclear_features:
             feature, usage, fix = use
             yield (
                 f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "
