@@ -533,6 +533,7 @@ def _document(text: bytes) -> Mapping[str, Any]:
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.live.reading import modulo_map_of
+    from rabbit_chx.topology.model import LiveTopology
     from rabbit_chx.topology.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
@@ -547,7 +548,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
             to_type("ring show", exchange.name),
         )
-    alternate = Reach(topology).alternate_of(exchange)
+    alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(source, hash_arguments_of(exchange), guess=guess, alternate=alternate)
 
 

@@ -28,7 +28,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import NEWEST_COMPARED, Rule, Spans
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, RingMember, check
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, RingMember, check
 from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.upgrade import predict_upgrade
 
@@ -108,7 +108,7 @@ def a_file_knows_which_weights_are_refused(release: Release) -> None:
 def a_check_knows_the_order_of_modulus_bindings(release: Release) -> None:
     bindings = [BindingDefinition("m", queue, key) for queue, key in BOUND]
     exchange = ModulusHashExchange("m", BOUND, release)
-    live = Topology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
+    live = LiveTopology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
     is_unknown = any(finding.kind == "order" for finding in check(live).findings)
     assert is_unknown == _raises(NotDeterminedError, exchange.route, "k")
     assert is_unknown or numbered(bindings, release) == exchange.destinations
