@@ -277,7 +277,7 @@ class StreamGroupOptions(GroupOptions):
     )
     on_gained: GainedHook | None = option(
         _HOOK,
-        "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `start`; "
+        "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `GroupReading.start`; "
         "None for the offset after the stored one. If it raises, it is called again, like a handler",
         None,
     )
