@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self
 from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.group import Group, check_async
 from rabbit_chx.consuming.settings import StreamGroupOptions, member_of
-from rabbit_chx.errors import InputError, MissingExtraError
+from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import check_options, documented, takes
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ class StreamGroup(Group):
             from rabbit_chx.consuming import stream_channels
             from rabbit_chx.streams.nodes import node_addresses, settings_of
         except ModuleNotFoundError as missing:
-            raise MissingExtraError(
-                f"StreamGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
-            ) from None
+            raise missing_extra("StreamGroup", missing.name, "streams") from None
         settings = settings_of(options.url, options.credentials)
         check_options(options)
         streams, super_stream, name = options.streams, options.super_stream, options.name

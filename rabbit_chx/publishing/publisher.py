@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @documented(PublishOptions)
 class Publisher(PublisherBase):
-    r"""Publishes many messages over one connection, and tracks the confirm of each.
+    r"""Publishes many messages over one connection, and tracks the confirm of each. For single messages use `SharedPublisher`.
 
     Every message is confirmed by the broker. By default it is persistent, and `mandatory`: an unroutable message is counted. (If the
     exchange has an alternate exchange, that one gets such messages, and they count as confirmed.) Delivery is at least once: messages

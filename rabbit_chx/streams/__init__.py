@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.lazy_names import is_installed, lazy
 
 if TYPE_CHECKING:
@@ -36,6 +36,4 @@ def __getattr__(name: str) -> object:
     try:
         return _load(name)
     except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"{name} needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
-        ) from None
+        raise missing_extra(name, missing.name, "streams") from None

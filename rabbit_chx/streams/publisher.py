@@ -37,6 +37,7 @@ from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
@@ -339,7 +340,7 @@ class StreamPublisher(Owned):
         key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
-                f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
+                f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: give one body for each key"
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)

@@ -58,6 +58,7 @@ from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
@@ -386,7 +387,7 @@ class StreamWriter:
             raise cause
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
             raise ConnectionLostError(
-                f"{cause}; gave up after {self._attempts} attempts to connect in {now - self._outage_began:.0f} s",
+                f"{cause}; gave up after {plural(self._attempts, 'attempt')} to connect in {now - self._outage_began:.0f} s",
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -86,7 +86,7 @@ class Comparison:
     @property
     def release(self) -> Release:
         """The release of the broker; of a file the newest one."""
-        return self.live.release or NEWEST
+        return self.live.release or NEWEST_COMPARED
 
     @cached_property
     def pairs(self) -> tuple[ObjectPair, ...]:
@@ -178,6 +178,20 @@ class Comparison:
             sources[exchange.name] += len(exchange.ring or ())
             uses.update(member.destination for member in exchange.ring or ())
         return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
+
+    @cached_property
+    def existing(self) -> frozenset[Destination]:
+        """The queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
+        existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in self.live.exchanges}
+        existing.update(queue.name for queue in self.live.queues)
+        existing.update(self.uses)
+        existing.update(ref for created in self.created if (ref := created.ref) is not None)
+        return frozenset(existing - self.deleted_refs)
+
+    @cached_property
+    def slots(self) -> Mapping[str, str]:
+        """The exchange of each wanted slot."""
+        return {slot: name for name, layout in self.layouts.items() for slot in layout.names.slots}
 
     @cached_property
     def bindings(self) -> tuple[BindingPair, ...]:

@@ -10,6 +10,7 @@ import pytest
 from stream_bytes import chunk_bytes, entry
 
 from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.installation import install_command
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.progress import Progress
@@ -219,5 +220,5 @@ def test_without_arrow_the_extra_is_named():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.stderr.endswith(
-        "MissingExtraError: StreamReader needs pyarrow, which is not installed: pip install 'rabbit-chx[streams]'\n"
+        f"MissingExtraError: StreamReader needs pyarrow, which is not installed: {install_command('streams')}\n"
     )
