@@ -24,7 +24,7 @@ from stream_node import HOST, ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming import GroupMessage, GroupPace, GroupReading
+from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupPace, GroupReading
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
@@ -101,7 +101,7 @@ async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limi
         streams=["a"],
         name="billing",
         pace=GroupPace(journal_s=journal_s),
-        reconnect_timeout_s=reconnect_s,
+        failures=FailurePolicy(reconnect_timeout_s=reconnect_s),
     )
     await group._open()
     assert given == [7.0]
