@@ -139,7 +139,10 @@ def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
     # The example is one command, whose lines a shell joins.
     example = short.partition("Example:\n")[2].partition("\n\n")[0].removesuffix("\n")
     printed = subprocess.run(
-        ["sh", "-c", f"printf '%s\\n' {example.partition(' > ')[0].strip()}"], capture_output=True, text=True, check=True
+        ["sh", "-c", f"printf '%s\\n' {example.partition(' > ')[0].strip()}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert printed.stderr == ""
     assert printed.stdout.splitlines()[: 1 + len(command.split())] == ["rabbit-chx", *command.split()]
