@@ -28,6 +28,8 @@ _WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
 _COMMAND = re.compile(
     rf"rabbit-chx (?:(?:group|ring|shards|slots|stream|topology) )?(?!completion)[a-z]+(?: {_WORD})*"
 )
+#: The same with what divides it from the rest of the sentence; not in a code span or in parentheses.
+_ALONE = re.compile(rf"(?<![`(])((?>{_COMMAND.pattern}))(?![`)])[,;]?[ ]?")
 #: What no line break may divide: a command, and a number from its unit.
 _WHOLE = re.compile(rf"{_COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
 #: A blank in it. Texts are printable, so they do not have this character.
@@ -263,14 +265,15 @@ def _unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | 
 
 
 def wrap(text: str, width: int, margin: int = 0) -> str:
-    """Break lines between words; a command, and a word that is too long, stay whole.
+    """Break lines between words; a word that is too long stays whole, and a command is alone on its line, where it can be copied.
 
     Args:
         text: the text, without control characters other than line breaks.
         width: the width in columns.
         margin: the number of blanks before each line but the first.
     """
-    kept = _WHOLE.sub(lambda whole: whole[0].replace(" ", _BLANK), text)
+    apart = _ALONE.sub(r"\n\1\n", text).strip("\n").replace(" \n", "\n").replace("\n\n", "\n")
+    kept = _WHOLE.sub(lambda whole: whole[0].replace(" ", _BLANK), apart)
     if not kept.isascii():  # textwrap counts characters
         kept = "".join(char + _SECOND_COLUMN * (cell_width(char) - 1) for char in kept)
     lines = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextvars import copy_context
 
 import pytest
 
@@ -31,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BrokerAddresses]:
 
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        it.main(list(arguments), standalone_mode=False)
+        copy_context().run(it.main, list(arguments), standalone_mode=False)
         return found[0]
 
     return ask
