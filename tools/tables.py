@@ -6,21 +6,24 @@ import ast
 import inspect
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import click
 
+from rabbit_chx.analysis.finding_kinds import FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
-from rabbit_chx.cli.command import Command
-from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions, options_of
-from rabbit_chx.publishing.options import Option as PublishingOption
+from rabbit_chx.cli.command import Command, output_help_of
+from rabbit_chx.options import Option as DeclaredOption
+from rabbit_chx.options import options_of
+from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions
+from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
 from rabbit_chx.topology.kinds import Kind
+from rabbit_chx.topology.model import AnyTopology
 from rabbit_chx.topology.toml_values import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
@@ -48,6 +51,24 @@ PACKAGES = (
 def rules() -> str:
     """Return every rule of the server with the releases that follow it."""
     return table(("rule", "releases", "effect"), ((rule.about, _releases(rule), rule.says) for rule in RULES))
+
+
+def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
+    """Return the kinds of findings of a command, each with the option that looks for it."""
+    return table(
+        ("kind", "finding"),
+        (
+            (f"`{kind.name}`", f"`--{kind.argument}`: {kind.says}" if kind.argument else kind.says)
+            for kind in kinds.values()
+        ),
+    )
+
+
+def finding_kinds_of_files(kinds: Mapping[str, FindingKind]) -> str:
+    """Return the kinds of findings that mean something else in a comparison with a topology file."""
+    return table(
+        ("kind", "finding"), ((f"`{kind.name}`", kind.with_file) for kind in kinds.values() if kind.with_file)
+    )
 
 
 def _releases(rule: Rule) -> str:
@@ -80,7 +101,7 @@ def publishing_arguments() -> str:
     only_shared = [declared for name, declared in shared.items() if name not in bulk]
     only_bulk = [declared for name, declared in bulk.items() if name not in shared]
     heading = f"`SharedPublisher` does not have {_names(only_bulk)}, and has:"
-    parts: dict[str, Iterable[PublishingOption]] = {
+    parts: dict[str, Iterable[DeclaredOption]] = {
         "": bulk.values(),
         "`Limits` has the fields:": options_of(Limits).values(),
         "`Retries` has the fields:": options_of(Retries).values(),
@@ -93,11 +114,11 @@ def publishing_arguments() -> str:
     )
 
 
-def _names(declared: Iterable[PublishingOption]) -> str:
+def _names(declared: Iterable[DeclaredOption]) -> str:
     return " and ".join(f"`{one.name}`" for one in declared)
 
 
-def _publishing_argument(declared: PublishingOption) -> str:
+def _publishing_argument(declared: DeclaredOption) -> str:
     meaning = declared.meaning.replace("(publishing.md#", "(#")
     return f"- `{declared.name}` ({declared.type_text}): {meaning}"
 
@@ -192,7 +213,7 @@ def meaning(type_: EntryType, name: str) -> str:
         return _OF_SLOT_MEMBER[name]
     if name in _MEANINGS:
         return _MEANINGS[name]
-    model = Topology if type_ is FILE else type_.model
+    model = AnyTopology if type_ is FILE else type_.model
     found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
     assert found is not None, (model, name)
     text = " ".join(found[1].split()).replace("``", "`")
@@ -273,7 +294,7 @@ def command_options(context: click.Context) -> str:
 
 
 #: The help of --output that most commands have.
-_USUAL_OUTPUT = "The form of the result; markdown is for a pull request.  ["
+_USUAL_OUTPUT = f"{output_help_of(name for name, form in FORMATS.items() if form.takes != 'metrics')}  ["
 
 
 def shared_options(section: str) -> str:

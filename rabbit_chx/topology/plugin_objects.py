@@ -12,14 +12,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     FEDERATION_PURPOSE,
     LINK_NAME,
@@ -31,7 +28,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.words import FEW, listed
 
-ALLOW_UNLINK = Argument("allow_unlink")
 _FEDERATION = "rabbitmq_federation"
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
 
@@ -132,7 +128,7 @@ def _row_of(made: ExchangeDefinition | QueueDefinition) -> _MadeByPlugin | None:
     return next((row for row in _TABLE if row.includes(made)), None)
 
 
-def _made(topology: Topology) -> dict[Destination, _MadeByPlugin]:
+def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
     """Return the objects of plugins, with the rows of the table.
 
     A definitions file of 4.3 has the bindings of a link without its exchange, which counts by its name.
@@ -152,18 +148,18 @@ def _made(topology: Topology) -> dict[Destination, _MadeByPlugin]:
     return found
 
 
-def plugin_objects(topology: Topology) -> frozenset[Destination]:
+def plugin_objects(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues that plugins make and own, except shards."""
     return frozenset(_made(topology))
 
 
-def federation_links(topology: Topology) -> frozenset[Destination]:
+def federation_links(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues of federation links."""
     return frozenset(place for place, row in _made(topology).items() if row.plugin == _FEDERATION)
 
 
-def without_plugin_objects(topology: Topology) -> Topology:
-    """Return a topology without the objects that plugins make, and without their bindings. `left_out` lists them."""
+def without_plugin_objects(topology: LiveTopology) -> LiveTopology:
+    """Return a topology without the objects that plugins make, and without their bindings. `left_out` of its facts lists them."""
     made = _made(topology)
     if not made:
         return topology
@@ -185,12 +181,9 @@ def without_plugin_objects(topology: Topology) -> Topology:
         queues=tuple(queue for queue in topology.queues if queue.name not in made),
         bindings=tuple(binding for binding in topology.bindings if not is_of(binding, made)),
         rings={name: _ring_without(ring, made) for name, ring in topology.rings.items()},
-        left_out=(
-            *topology.left_out,
-            *(
-                f"{what}: {listed(of_plugin, FEW, ';')}: the plugin {plugin} makes them"
-                for (what, plugin), of_plugin in names.items()
-            ),
+        facts=topology.facts.leaving_out(
+            f"{what}: {listed(of_plugin, FEW, ';')}: the plugin {plugin} makes them"
+            for (what, plugin), of_plugin in names.items()
         ),
     )
 
@@ -211,7 +204,7 @@ def is_of(binding: BindingDefinition, made: Mapping[Destination, object] | froze
     return binding.destination in made or ExchangeRef(binding.source) in made
 
 
-def with_links(wanted: Topology, live: Topology) -> Topology:
+def with_links(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology whose rings also have the live members of plugins, each behind the member that precedes it.
 
     So a link stays where it is, as long as the members before it stay.
@@ -244,26 +237,3 @@ def _merged(
         elif member in merged:
             end = max(end, merged.index(member) + 1)
     return tuple(merged)
-
-
-def unlinking(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each binding, exchange or queue of a federation link that a plan removes, even if it makes it again."""
-    links = federation_links(live)
-    if not links:
-        return
-    cut: dict[str, None] = {}
-    for change in changes:
-        subject = change.subject
-        if isinstance(subject, BindingDefinition):
-            if change.action == "unbind" and is_of(subject, links):
-                cut[f"unbinds {subject.destination!s} from {subject.source}"] = None
-        elif change.action in ("delete", "replace") and subject.ref in links:
-            cut[f"{change.action}s {change.kind} {subject.name}"] = None
-    for what in cut:
-        message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
-        fix = Fix(
-            "change the federation policy or upstream of the downstream first; or allow it with ",
-            ALLOW_UNLINK,
-            ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
-        )
-        yield Finding("unlink", message, fix, override=ALLOW_UNLINK)

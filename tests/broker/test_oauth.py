@@ -34,9 +34,10 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli import main
 from rabbit_chx.connection.tokens import with_credentials
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Retries
+from rabbit_chx.streams import WriteLimits
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, plan
 
@@ -168,7 +169,11 @@ class Clients:
 
         async def run() -> None:
             async with ConsumerGroup(
-                self.url, ["q"], member="one", credentials=token, reconnect_timeout_s=0
+                self.url,
+                ["q"],
+                member="one",
+                credentials=token,
+                failures=FailurePolicy(reconnect_timeout_s=0),
             ) as group:
                 running = asyncio.create_task(group.run(handle))
                 await asyncio.to_thread(self.is_over.wait, 150)
@@ -189,7 +194,11 @@ class Clients:
 
         async def run() -> None:
             async with StreamGroup(
-                self.streams, streams=["s"], name="g", credentials=token, reconnect_timeout_s=0
+                self.streams,
+                streams=["s"],
+                name="g",
+                credentials=token,
+                failures=FailurePolicy(reconnect_timeout_s=0),
             ) as group:
                 running = asyncio.create_task(group.run(handle))
                 await asyncio.to_thread(self.is_over.wait, 150)
@@ -203,7 +212,9 @@ class Clients:
 
     def write_stream(self, token: Token) -> int:
         rows = 0
-        with StreamPublisher(self.streams, stream="s", credentials=token, reconnect_timeout_s=0) as publisher:
+        with StreamPublisher(
+            self.streams, stream="s", credentials=token, limits=WriteLimits(reconnect_timeout_s=0)
+        ) as publisher:
             while not self.is_over.wait(0.1):
                 rows += publisher.publish_many(["k"] * 5, [b"body"] * 5).confirmed
         return rows

@@ -17,10 +17,11 @@ from plan_scenarios import SCENARIOS
 from rabbit_chx import ExchangeRef, HashRing, ModulusHashExchange, SlotTable, Topology, plot
 from rabbit_chx.analysis import movement
 from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import jump
 from rabbit_chx.streams import StreamReport
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import LiveTopology, plan
 from spark_connector.dry_runs import DryRun, PartitionRows
 from spark_connector.reports import StreamCounts, TaskReport, WriteReport
 
@@ -194,7 +195,7 @@ def test_the_axes_may_be_the_callers() -> None:
 def test_a_plot_without_data_has_a_note() -> None:
     nothing = HashRing.from_buckets([])
     assert texts(drawn(plot.shares(nothing))) == ["the ring has no buckets"]
-    assert texts(drawn(plot.movement(plan(Topology(), Topology())))) == ["no key moves"]
+    assert texts(drawn(plot.movement(plan(Topology(), LiveTopology())))) == ["no key moves"]
     assert texts(drawn(plot.slots(SlotTable(RING, {})))) == ["the ring has no slots"]
     assert texts(drawn(plot.rows(StreamReport()))) == ["no rows"]
     assert names(drawn(plot.movement(nothing, nothing))) == ["(nowhere)"]
@@ -220,7 +221,7 @@ def test_a_name_is_shown_as_it_is() -> None:
         (lambda: plot.shares(NOTHING), "None is not a ring"),
         (lambda: plot.movement(RING), "give the ring after the change"),
         (lambda: plot.movement(NOTHING, RING), "None is not a ring"),
-        (lambda: plot.movement(plan(Topology(), Topology()), RING), "leave the second argument out"),
+        (lambda: plot.movement(plan(Topology(), LiveTopology()), RING), "leave the second argument out"),
         (lambda: plot.slots(NOTHING), "None is not a slot table"),
         (lambda: plot.rows(NOTHING), "None has no rows by queue"),
         (lambda: plot.rows(DryRun("x", "amqp://h", {}, ())), "given a ring"),
@@ -236,7 +237,7 @@ def test_without_matplotlib_it_names_the_extra_and_pyplot_is_never_loaded() -> N
     done = subprocess.run(
         [sys.executable, "-c", absent], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "MissingExtraError: plots need matplotlib: pip install 'rabbit-chx[plot]'" in done.stderr
+    assert f"MissingExtraError: {missing_extra('a plot', 'matplotlib', 'plot')}" in done.stderr
     there = "import sys; from rabbit_chx import plot, HashRing; plot.shares(HashRing.from_buckets(['q'])); "
     code = f"{there}sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

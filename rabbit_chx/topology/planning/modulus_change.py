@@ -11,10 +11,10 @@ from dataclasses import replace
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
@@ -59,7 +59,7 @@ def _limit(name: str, compared: Comparison) -> float | None:
 
 
 def _moments(
-    name: str, live: Topology, changes: Iterable[PlannedChange]
+    name: str, live: LiveTopology, changes: Iterable[PlannedChange]
 ) -> Iterator[tuple[BindingDefinition, ...]]:
     """Yield the bindings of an exchange before the changes, and after each change that adds or removes some."""
     bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
@@ -86,12 +86,12 @@ def _moments(
 def _counted(
     name: str,
     moments: Sequence[Sequence[BindingDefinition]],
-    live: Topology,
+    live: LiveTopology,
     *,
     is_hashing: tuple[bool, bool],
 ) -> MapChange:
     """Return the change with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     states = [numbered(bindings, release) for bindings in moments]
     if not is_hashing[0]:
         states[0] = ()
@@ -130,7 +130,7 @@ def _counted(
 
 
 def _unknown_order(
-    name: str, states: Sequence[Sequence[Destination]], live: Topology, release: Release
+    name: str, states: Sequence[Sequence[Destination]], live: LiveTopology, release: Release
 ) -> str:
     if name in live.sources_left_out:
         return f"{name} has bindings to queues with names of the broker, which are not read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,11 @@ from command_line import BIND, PROGRAM
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import app
+from rabbit_chx.cli.command import Outcome, command
 from rabbit_chx.errors import RingSourceError
+from rabbit_chx.installation import missing_extra
+from rabbit_chx.rendering import FORMATS, Block, Facts, JsonOutput, Report
+from rabbit_chx.rendering.output import OutputFormat
 
 COMMANDS = (
     "route",
@@ -105,15 +110,45 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == version
     assert main(["-h"]) == 0
     assert "Exit codes: 0 done" in capsys.readouterr().out
-    for command in COMMANDS:
-        assert main([command, "-h"]) == 0
-        assert f"Example: rabbit-chx {command}" in capsys.readouterr().out
+    for name in COMMANDS:
+        assert main([name, "-h"]) == 0
+        assert f"Example:\n  rabbit-chx {name}" in capsys.readouterr().out or name == "completion"
     assert set(app.list_commands(click.Context(app))) == set(COMMANDS)
 
 
-@pytest.mark.parametrize(
+_COMMANDS = pytest.mark.parametrize(
     "command", [name for commands in LISTED.values() for name in commands if name != "completion"]
 )
+
+
+@_COMMANDS
+def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
+    short = capsys.readouterr().out
+    assert main([*command.split(), "--help-all"]) == 0
+    whole = capsys.readouterr().out
+    assert len(short.splitlines()) <= 40
+    assert max(map(len, short.splitlines())) <= 80
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", whole, re.MULTILINE))
+    assert {"--help", "--help-all", "--output"} <= options
+    shown = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short, re.MULTILINE))
+    assert shown < options
+    # The example is one command, whose lines a shell joins.
+    example = short.partition("Example:\n")[2].partition("\n\n")[0].removesuffix("\n")
+    printed = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {example.partition(' > ')[0].strip()}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stderr == ""
+    assert printed.stdout.splitlines()[: 1 + len(command.split())] == ["rabbit-chx", *command.split()]
+
+
+@_COMMANDS
 def test_each_command_writes_tables_json_and_markdown(command: str) -> None:
     found: click.Command | None = app
     for name in command.split():
@@ -123,6 +158,36 @@ def test_each_command_writes_tables_json_and_markdown(command: str) -> None:
     (output,) = (option for option in found.params if option.name == "output")
     assert isinstance(output.type, click.Choice)
     assert tuple(output.type.choices[:3]) == ("table", "json", "markdown")
+
+
+def test_a_format_in_the_table_of_formats_is_a_choice_of_each_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Csv(JsonOutput):
+        def show(self, report: Report) -> None:
+            for block in report.blocks():
+                assert isinstance(block, Facts)
+                self._stream.writelines(f"{','.join(pair)}\n" for pair in block.pairs)
+
+    class Made:
+        def blocks(self) -> list[Block]:
+            return [Facts([("key", "a"), ("queue", "q1")])]
+
+        def as_json(self) -> dict[str, str]:
+            return {}
+
+    monkeypatch.setitem(FORMATS, "csv", OutputFormat(Csv, "for a sheet"))
+
+    @command(example="rabbit-chx route")
+    def made() -> Outcome:
+        """Make a report."""
+        return Outcome(Made())
+
+    monkeypatch.setattr(app, "get_command", lambda *_: made)
+    assert main(["route", "--output", "csv"]) == 0
+    assert capsys.readouterr().out == "key,a\nqueue,q1\n"
+    assert main(["route", "--help-all"]) == 0
+    assert "markdown is for a pull request, csv for a sheet" in " ".join(capsys.readouterr().out.split())
 
 
 def test_keys_of_a_file_become_a_table_in_markdown(
@@ -140,7 +205,7 @@ def test_without_click_it_names_the_extra(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 70
-    assert done.stderr == "rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n"
+    assert done.stderr == f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n"
     assert done.stdout == ""
 
 

@@ -159,7 +159,7 @@ class Site:
     def known(self, exchange: str) -> set[tuple[Destination, str]]:
         """Return the bindings in the records of an exchange."""
         live = self.client().live()
-        records = records_of(exchange, live.records)
+        records = records_of(exchange, live.facts.records)
         return {
             binding
             for record in records
@@ -188,10 +188,10 @@ def test_after_any_number_of_deaths_the_ring_is_known_and_the_next_apply_ends(
             assert site.model.rings[exchange.name].buckets == HashRing.from_bindings(wanted, release).buckets
     live = site.client().live()
     assert not plan(new, live, propose=False).changes
-    assert {*live.records} >= {
+    assert {*live.facts.records} >= {
         record_names(name)[0] for name in site.model.rings if name in {e.name for e in new.exchanges}
     }
-    assert not [name for name in live.records if not name.startswith("rabbit-chx.ring.")]
+    assert not [name for name in live.facts.records if not name.startswith("rabbit-chx.ring.")]
 
 
 @given(topologies(), topologies(), st.sampled_from(RELEASES))
@@ -481,7 +481,7 @@ def test_no_record_is_left_without_records() -> None:
     client = site.client()
     client.applied(plan(ring_file("b"), client.live()), replace(ALL, records=False))
     assert ring_of(site).provenance == "assumed"
-    assert not client.live().records
+    assert not client.live().facts.records
 
 
 def is_record(operation: Operation) -> bool:
