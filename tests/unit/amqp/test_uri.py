@@ -117,6 +117,8 @@ def test_who_speaks_amqp_takes_no_stream_uri() -> None:
         ),
         ("connection_timeout=1", ConnectionSettings(connection_timeout_s=0.001)),
         ("heartbeat=0", ConnectionSettings(heartbeat_s=0)),
+        ("heartbeat=65535", ConnectionSettings(heartbeat_s=65535)),
+        ("connection_timeout=86400000", ConnectionSettings(connection_timeout_s=86_400.0)),
         ("channel_max=7&frame_max=8192", ConnectionSettings(channel_max=7, frame_max=8192)),
         ("channel_max=0&frame_max=0", ConnectionSettings()),
         ("auth_mechanism=plain", ConnectionSettings()),

@@ -241,6 +241,16 @@ def test_a_member_steps_back_where_another_one_is_to_have_the_queue() -> None:
     assert not set(behind_b) & set(a.mine())
 
 
+def test_an_owner_is_new_only_when_it_gains_a_queue() -> None:
+    a = Reader("a")
+    a.read(3, "ready", "a")
+    assert a.assignments.is_new_owner(a.roster.term)
+    a.read(5, "ready", "b")
+    assert not a.assignments.is_new_owner(a.roster.term)
+    a.read(9, "left", "b")
+    assert a.assignments.is_new_owner(a.roster.term)
+
+
 def test_nobody_steps_back_where_the_owner_stays() -> None:
     a = Reader("a")
     a.read(3, "ready", "a")

@@ -13,6 +13,7 @@ from rabbit_chx.errors import (
     PublishError,
 )
 from rabbit_chx.streams import stored_ids, writer
+from rabbit_chx.streams.frames import Key
 
 COPIED = {"one": range(30, 31), "some": range(10, 51), "all": range(1, 101)}
 
@@ -188,6 +189,20 @@ def test_a_publisher_that_finds_a_loss_reads_back_to_where_it_began(
     assert report.repaired > 0
     assert min(begin for begin, _ in looks) == 999  # the last chunk that was there before
     assert broker.rows["s"].originals[1_000:] == list(range(1, ROWS + 1))
+
+
+def test_the_end_is_noted_at_once_after_a_reconnect(broker: Broker) -> None:
+    """The next lookup of a lost row need not read back to the last note, which may be a minute old."""
+    noted = []
+    with publisher(name="load") as made:
+        for first in (1, 101):
+            publish(made, first=first, rows=100)
+            noted.append(broker.seen.count(Key.STREAM_STATS))
+        broker.writers[-1].lose()
+        for first in (201, 301):
+            publish(made, first=first, rows=100)
+            noted.append(broker.seen.count(Key.STREAM_STATS))
+    assert noted == [1, 1, 2, 2]
 
 
 def test_the_end_is_noted_now_and_then(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

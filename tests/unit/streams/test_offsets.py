@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from stream_node import Clock, Session, StreamNode, in_memory
 
 from rabbit_chx.streams import StreamReader, offsets
 from rabbit_chx.streams.frames import Key
+from rabbit_chx.streams.offsets import log_start_without_position
 
 NAME = ("load", "s")
 
@@ -96,3 +99,20 @@ def test_the_end_does_not_believe_an_older_offset(site: Site) -> None:
         reader.store_offset(batch)
         site.node.offsets[NAME] = 5
     assert site.node.offsets[NAME] == 29
+
+
+@pytest.mark.parametrize(
+    ("start", "log_start"),
+    [
+        ("first", 70),
+        ("last", 70),
+        (datetime.fromtimestamp(4.999, UTC), 70),
+        (datetime.fromtimestamp(5.0, UTC), 70),  # of the rows of that millisecond some may be gone
+        (datetime.fromtimestamp(5.001, UTC), 0),
+        (60, 0),  # to read it is an error
+    ],
+)
+def test_rows_may_be_missing_before_a_start_that_the_log_does_not_have(start: Any, log_start: int) -> None:
+    """The first chunk is at offset 70, of the time 5 s."""
+    finder: Any = SimpleNamespace(chunk_at=lambda *_, **__: SimpleNamespace(offset=70, timestamp_ms=5_000))
+    assert log_start_without_position(finder, "s", start) == log_start

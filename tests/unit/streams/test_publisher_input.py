@@ -43,6 +43,10 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
             {"ring": ModulusHashExchange("x", [("s", "")]), "exchange": "x"},
             "this one is replayed: give that of Broker.exchange",
         ),
+        (
+            {"ring": ModulusHashExchange("x", [("s", "1"), ("s", "2")], provenance="read"), "exchange": "x"},
+            "stream 's' is bound several times",
+        ),
         ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
         ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
         ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is not a stream"),

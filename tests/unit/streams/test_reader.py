@@ -83,6 +83,13 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     assert (counting.missing, (counting.next >= counting.end)) == (len(gone), after.end >= 50)
 
 
+def test_the_missing_offsets_of_several_gaps_are_added():
+    reading = progress(0, 100, count_missing=True)
+    for offset in (0, 15, 40):
+        reading.advance(chunk(offset))
+    assert reading.missing == 5 + 15
+
+
 def test_an_end_after_the_log_is_missing():
     with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or give"):
         progress(5, 50, 40)

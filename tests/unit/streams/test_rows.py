@@ -100,6 +100,14 @@ MESSAGES: dict[str, tuple[bytes, dict[str, Any]]] = {
         annotated(symbol("x-routing-key"), short(0xA1, b"\xff")) + BODY,
         {"key": b"\xff", "headers": {"x-routing-key": "\ufffd"}},
     ),
+    "routed, exchange no UTF-8": (
+        annotated(symbol("x-exchange"), short(0xA1, b"a\xff")) + BODY,
+        {"exchange": "a\ufffd", "headers": {"x-exchange": "a\ufffd"}},
+    ),
+    "id that is no UTF-8": (
+        compound(0x73, 0xC0, short(0xA1, b"m\xff")) + BODY,
+        {"message_id": "m\ufffd", "properties": {"message_id": "m\ufffd"}},
+    ),
     "annotations of all kinds": (
         annotated(
             symbol("x-b"), b"\x41", symbol("x-l"), b"\x54\xfb", symbol("x-d"), b"\x82" + struct.pack(">d", 1.5),

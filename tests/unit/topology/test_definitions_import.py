@@ -313,8 +313,10 @@ def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTop
     assert (refusal.kind, str(refusal.allow_with)[:18]) == ("moved", "--allow-moved 0.83")
     assert not fewer.rings["x"].proposals
     assert not fewer.refused(allow_moved=0.84)
-    fixes = {finding.fix for finding in check(live, ring_file("q2", "q1")).findings}
-    assert not any("repair" in fix for fix in fixes)
+    for members in (("q2", "q1"), (*MEMBERS, "q4")):
+        checked = check(live, ring_file(*members))
+        assert checked.misplaced == {"x": plan(ring_file(*members), live).rings["x"].moved}
+        assert not any("repair" in finding.fix for finding in checked.findings)
 
 
 def test_an_assumed_limit_is_that_of_the_file_if_it_has_one(live: LiveTopology) -> None:

@@ -103,6 +103,13 @@ def test_where_a_query_begins(logs: Logs) -> None:
     assert batches_of(startingOffsets='{"a": 10, "b": -2}').begin()["a"] == logs.place("a", 0)
 
 
+def test_a_place_behind_rows_that_are_gone_has_no_fingerprint(logs: Logs) -> None:
+    """That of the next chunk is not one of what was read: with more rows it would look as if the log had been rewritten."""
+    logs.grow("a", b"1", b"2", b"3")
+    del logs.chunks["a"][0]
+    assert batches_of(startingOffsets='{"a": 10}').begin() == {"a": Place(10, None)}
+
+
 def test_starting_offsets_that_do_not_fit(logs: Logs) -> None:
     logs.grow("a", b"1")
     with pytest.raises(InputError, match="names stream 'c', which is not one of"):

@@ -101,3 +101,24 @@ def test_a_take_awaits_the_messages_that_are_on_their_way(
     consumer._connection, consumer._channel = scripted, channel
     monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
     assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("last", "requeued"),
+    [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])],
+)
+def test_messages_behind_an_acknowledged_one_are_requeued_at_once(last: int, requeued: list[int]) -> None:
+    """Else no other consumer gets them until the connection ends. The last messages of two consumers have the tags 3 and 7."""
+    calls: list[tuple[str, int]] = []
+    channel: Any = SimpleNamespace(
+        _closing_reason=None,
+        basic_ack=lambda tag, **_: calls.append(("ack", tag)),
+        basic_nack=lambda tag, **_: calls.append(("nack", tag)),
+        basic_qos=lambda **_: calls.append(("qos", 0)),
+    )
+    consumer = object.__new__(QueueConsumer)
+    scripted: Any = SimpleNamespace(own_errors=nullcontext)
+    consumer._connection, consumer._channel, consumer._held = scripted, channel, {"c1": 3, "c2": 7}
+    consumer.acknowledge(UnsettledMessage(last, False, "", "k", b"", b"v"))
+    assert calls == [("ack", last), *(("nack", tag) for tag in requeued), ("qos", 0)]
+    assert consumer._held == {}

@@ -139,12 +139,14 @@ def test_rows_that_close_the_channel_are_bad_rows(
         with pytest.raises(PublishError, match="row 3"):
             write(rows, **options)
         return
-    report = write(rows, **options)
-    assert (report.rows, report.skipped, report.confirmed, report.nacked) == (5, 1, 4, 0)
-    (sample,) = report.samples
+    of_null: Columns = {"key": [None], "value": ["v"]}  # is skipped before it is sent
+    report = write(of_null, rows, **options)
+    assert (report.rows, report.skipped, report.published) == (6, 2, 4)
+    assert (report.confirmed, report.nacked) == (4, 0)
+    sample = report.samples[-1]
     assert (sample.reason, sample.key_hash) == (f"406 {CLOSED.text}", hash_key(b"bad"))
     (note,) = collect_notes([report], WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options}))
-    assert note.startswith("badRows is skip, and 1 of 5 rows were not published; partition ")
+    assert note.startswith("badRows is skip, and 2 of 6 rows were not published; ")
 
 
 def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_skipped() -> None:
