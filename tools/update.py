@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import guarantees
@@ -19,34 +18,22 @@ from topology_schema import topology_schema
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/api.md": {"names": tables.public_names},
-    "docs/architecture.md": {"levels": tables.levels},
+    "docs/contributing/architecture.md": {"levels": tables.levels},
     "bench/README.md": {"soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/performance.md": {"peers": peer_table.peers},
     "docs/publishing.md": {"arguments": tables.publishing_arguments},
-    "docs/spark.md": {
+    "docs/spark-options.md": {
         "columns": tables.spark_columns,
         "options": tables.options,
+        "options of streams": tables.read_options,
         "options of queues": tables.queue_options,
     },
     "docs/support.md": {"releases": release_table.releases},
     "docs/stream-groups.md": {"faults": guarantees.stream_groups},
-    "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
-    "docs/commands/README.md": {"commands": tables.command_list}
-    | {
-        f"{section.lower()} options": partial(tables.shared_options, section)
-        for section in tables.SHARED_OPTIONS
-    },
-    **{
-        f"docs/commands/{name.replace(' ', '-')}.md": {
-            "help": partial(tables.command_description, command),
-            "options": partial(tables.command_options, command),
-        }
-        for name, command in tables.commands()
-    },
+    "docs/commands/README.md": {"commands": tables.command_list},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 

@@ -698,7 +698,7 @@ def test_a_queue_that_only_slots_name_is_expected_and_kept() -> None:
 
 def test_the_page_names_each_kind() -> None:
     folder = Path(__file__).resolve().parents[3] / "docs" / "commands"
-    pages = [(folder / name).read_text(encoding="utf-8") for name in ("ring-check.md", "topology-check.md")]
+    pages = [(folder / name).read_text(encoding="utf-8") for name in ("rings.md", "topology.md")]
     assert [kind for kind in CHECK_KINDS if f"| `{kind}` |" not in "".join(pages)] == []
 
 
