@@ -236,7 +236,7 @@ _PAGES = {
 
 def page_of(command: str) -> str:
     """Return the page of a command in docs/commands, with the anchor of its section."""
-    page = _PAGES.get(command.split()[0], "consumers-and-streams")
+    page = _PAGES.get(command.split(maxsplit=1)[0], "consumers-and-streams")
     return f"{page}.md#{command.replace(' ', '-')}"
 
 

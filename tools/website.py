@@ -174,9 +174,10 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
         source[0] += _tree("Python", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)])
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
-    elif page in {"docs/commands/README", "tests/README"}:
-        links = [link for link in _pages(text) if not link.startswith("..")]
-        source[0] += _tree("", links + ["options"] * (page == "docs/commands/README"))
+    elif page == "docs/commands/README":
+        source[0] += _tree("", [*dict.fromkeys(re.findall(r"\]\(([\w-]+)\.md#", text)), "options"])
+    elif page == "tests/README":
+        source[0] += _tree("", [link for link in _pages(text) if not link.startswith("..")])
 
 
 def _pages(text: str) -> list[str]:

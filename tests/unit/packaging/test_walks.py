@@ -67,6 +67,6 @@ def test_a_published_row_passes_the_files_of_the_page(publisher: Publisher) -> N
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
-    links = re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)
+    links = re.findall(r"\]\(\.\./\.\./([^)#]+)\)", PAGE)
     assert len(links) > 50
     assert [link for link in links if not (ROOT / link).exists()] == []
