@@ -42,7 +42,6 @@ OTHERS = {
     "docs/change-an-exchange.md": "typed from top to bottom",
     "docs/frameworks.md": "Airflow is not installed",
     "docs/managed-brokers.md": "typed from top to bottom",
-    "docs/other-languages.md": "test_other_languages.py compares it with the vectors",
     "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
     "docs/web-services.md": "test_web_services.py serves it",
