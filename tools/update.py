@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import guarantees
@@ -15,6 +16,8 @@ import peer_table
 import release_table
 import tables
 from topology_schema import topology_schema
+
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
@@ -34,6 +37,10 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/stream-groups.md": {"faults": guarantees.stream_groups},
     "docs/topology.md": {"fields": tables.topology_fields},
     "docs/commands/README.md": {"commands": tables.command_list},
+    "docs/commands/rings.md": {"kinds": partial(tables.finding_kinds, CHECK_KINDS)},
+    "docs/commands/topology.md": {"kinds": partial(tables.finding_kinds_of_files, CHECK_KINDS)},
+    "docs/commands/slots-and-shards.md": {"kinds": partial(tables.finding_kinds, SHARD_KINDS)},
+    "docs/commands/consumers-and-streams.md": {"kinds": partial(tables.finding_kinds, GROUP_KINDS)},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 

@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.argument_table import plain, unsendable
 from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.changes import (
@@ -341,7 +341,7 @@ def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> It
             else:
                 policies[subject.name] = subject
         elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
-            policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST)
+            policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST_COMPARED)
             if policy is not None:
                 yield Finding(
                     "sharded",
@@ -364,7 +364,7 @@ def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
 
 def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal for each declaration that the broker's release refuses, or that loses messages; if it is not known, the newest one."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     for change in changes:
         if isinstance(change.wanted, BindingDefinition | None) or change.action not in (
             "create",
@@ -399,7 +399,7 @@ def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterato
     """Yield a refusal for each exchange whose type the broker does not have, and for each policy with settings of a missing plugin."""
     if not live.exchange_types:
         return
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     missing = {
         name: plugin
         for names, type_, until, plugin in _PLUGIN_SETTINGS
