@@ -170,7 +170,8 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
     if page == "README":
         source[0] += _tree("", ["/docs/README"])
         for part in (_ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-            source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in _pages(part)])
+            if pages := _pages(part):
+                source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in pages])
         source[0] += _tree("Python", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)])
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
