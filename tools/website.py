@@ -172,7 +172,7 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
         for part in (_ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
             if pages := _pages(part):
                 source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in pages])
-        source[0] += _tree("Python", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)])
+        source[0] += _tree("Python reference", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)])
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
     elif page == "docs/commands/README":
