@@ -12,13 +12,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     FEDERATION_PURPOSE,
@@ -31,7 +28,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.words import FEW, listed
 
-ALLOW_UNLINK = Argument("allow_unlink")
 _FEDERATION = "rabbitmq_federation"
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
 
@@ -244,26 +240,3 @@ def _merged(
         elif member in merged:
             end = max(end, merged.index(member) + 1)
     return tuple(merged)
-
-
-def unlinking(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each binding, exchange or queue of a federation link that a plan removes, even if it makes it again."""
-    links = federation_links(live)
-    if not links:
-        return
-    cut: dict[str, None] = {}
-    for change in changes:
-        subject = change.subject
-        if isinstance(subject, BindingDefinition):
-            if change.action == "unbind" and is_of(subject, links):
-                cut[f"unbinds {subject.destination!s} from {subject.source}"] = None
-        elif change.action in ("delete", "replace") and subject.ref in links:
-            cut[f"{change.action}s {change.kind} {subject.name}"] = None
-    for what in cut:
-        message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
-        fix = Fix(
-            "change the federation policy or upstream of the downstream first; or allow it with ",
-            ALLOW_UNLINK,
-            ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
-        )
-        yield Finding("unlink", message, fix, override=ALLOW_UNLINK)

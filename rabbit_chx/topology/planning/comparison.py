@@ -180,6 +180,20 @@ class Comparison:
         return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
 
     @cached_property
+    def existing(self) -> frozenset[Destination]:
+        """The queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
+        existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in self.live.exchanges}
+        existing.update(queue.name for queue in self.live.queues)
+        existing.update(self.uses)
+        existing.update(ref for created in self.created if (ref := created.ref) is not None)
+        return frozenset(existing - self.deleted_refs)
+
+    @cached_property
+    def slots(self) -> Mapping[str, str]:
+        """The exchange of each wanted slot."""
+        return {slot: name for name, layout in self.layouts.items() for slot in layout.names.slots}
+
+    @cached_property
     def bindings(self) -> tuple[BindingPair, ...]:
         """The bindings of exchanges without a ring: the missing ones, and then the live ones."""
         wanted = {binding.identity: binding for binding in self.wanted.bindings}

@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
@@ -29,30 +29,12 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, compare, completed
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare, completed
 from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
 from rabbit_chx.topology.planning.modulus_change import modulus_changes
 from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
-from rabbit_chx.topology.planning.refusals import (
-    absent_destinations,
-    absent_external,
-    cluster_refusals,
-    deletion,
-    deletions,
-    denied_features,
-    different_external,
-    last_binding_refusals,
-    missing_plugins,
-    possibly_denied_features,
-    refused_declarations,
-    replacement,
-    sharded_declarations,
-    unremovable_holes,
-    unsendable_arguments,
-    vhost_refusals,
-)
+from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
-from rabbit_chx.topology.plugin_objects import unlinking
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
 from rabbit_chx.words import listed, percent
@@ -74,45 +56,22 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
             topology file does not permit.
     """
     compared, bindings, works, impossible_rings = _plan_parts(compare(wanted, live))
-    expanded, live, layouts = compared.wanted, compared.live, compared.layouts
-    existing = _existing_refs(compared)
-    changes = order_changes(compared, bindings, works, existing | compared.deleted_refs)
+    expanded, live = compared.wanted, compared.live
+    changes = order_changes(compared, bindings, works)
 
     works = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
     moduli = modulus_changes(compared, changes)
     rings = {**{name: work.change for name, work in works.items()}, **moduli}
-
-    slots = {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
-    refusals = (
-        *cluster_refusals(wanted, live, changes),
-        *vhost_refusals(wanted, live),
-        *_external_refusals(compared),
+    ring_refusals = (
         *(refusal for work in works.values() for refusal in _ring_refusals(work)),
         *(movement_refusal(change) for change in moduli.values() if change.is_over_limit),
-        *map(unremovable_holes, impossible_rings),
-        *absent_destinations(changes, existing, slots),
-        *(
-            replacement(old, new, compared.release)
-            for old, new in compared.replaced
-            if not isinstance(new, ExchangeDefinition) or new.name not in impossible_rings
-        ),
-        *deletions(compared.deleted, compared.uses),
-        *unlinking(live, changes),
-        *bindings.refusals,
-        *(absent_external(binding, binding.name) for binding in compared.missing_bindings("external")),
-        *last_binding_refusals(live, changes),
-        *missing_plugins(live, changes),
-        *refused_declarations(live, changes),
-        *sharded_declarations(live, changes),
-        *denied_features(live, changes),
-        *unsendable_arguments(changes),
     )
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
         rings,
-        tuple(dict.fromkeys(refusals)),
+        refusals_of(compared, changes, ring_refusals, impossible_rings, bindings.owned),
         (*compared.unmanaged, *bindings.unmanaged),
         checksum_of(expanded, live, changes, rings),
         wanted,
@@ -150,8 +109,7 @@ def arrange(wanted: Topology, live: Topology) -> Topology:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _BindingChanges:
+class _BindingChanges(NamedTuple):
     """The changes of bindings, without those of rings.
 
     Attributes:
@@ -159,14 +117,14 @@ class _BindingChanges:
         binds: the binds, including those of replaced objects. The unbind of a slot precedes its bind here.
         last_unbinds: the unbinds at the end.
         unmanaged: live bindings that are neither owned nor wanted; they stay.
-        refusals: those to remove owned bindings.
+        owned: live bindings that are owned, not wanted, and removed although both ends stay.
     """
 
     first_unbinds: tuple[PlannedChange, ...]
     binds: tuple[PlannedChange, ...]
     last_unbinds: tuple[PlannedChange, ...]
     unmanaged: tuple[BindingDefinition, ...]
-    refusals: tuple[Finding, ...]
+    owned: tuple[BindingDefinition, ...]
 
 
 class _Parts(NamedTuple):
@@ -195,51 +153,52 @@ def _plan_parts(compared: Comparison) -> _Parts:
         compared = compared.redeclaring(impossible & own_exchanges)
 
 
+#: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
+#: (``last``); or it is unbound first and bound again (``again``).
+_Fate: TypeAlias = Literal["stays", "first", "binds", "last", "again"]
+#: The fate of each sort of live binding: if both ends stay, if one is replaced, and if one is deleted. If one is replaced and the other is
+#: deleted, the binding is unbound first. A slot keeps only wanted bindings: the others are unbound just before the new ones are made.
+_FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] = {
+    # what it is   stays    replaced  deleted
+    None:        ("stays", "again", "last"),
+    "plugin":    ("stays", "again", "last"),
+    "unmanaged": ("stays", "again", "last"),
+    "ring":      ("stays", "first", "last"),
+    "unlisted":  ("last",  "first", "last"),
+    "owned":     ("last",  "first", "last"),
+    "slot":      ("binds", "first", "binds"),
+}  # fmt: skip
+
+
 def _binding_changes(compared: Comparison) -> _BindingChanges:
-    """Return the changes of bindings. Slots keep only wanted bindings: the others are removed just before the new ones are made."""
+    """Return the changes of bindings."""
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
     slots = {
         name for layout in compared.layouts.values() if layout.is_ours for name in layout.names.exchanges
     }
-    first_unbinds: list[PlannedChange] = []
-    binds: list[PlannedChange] = []
-    last_unbinds, unmanaged = [], []
-    refusals: list[Finding] = []
-    for binding, unwanted in (
-        (pair.live, pair.unwanted) for pair in compared.bindings if pair.live is not None
-    ):
+    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "binds": [], "last": []}
+    named: dict[Unwanted, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
+    for _, binding, unwanted in compared.bindings:
+        if binding is None:
+            continue
         ends = {ExchangeRef(binding.source), binding.destination}
-        unbind = PlannedChange("unbind", binding, None)
-        if unwanted not in (None, "plugin") and binding.source in slots:
-            (first_unbinds if ends & replaced else binds).append(unbind)
-            continue
+        is_slots = unwanted not in (None, "plugin") and binding.source in slots
+        if_stays, if_replaced, if_deleted = _FATES["slot" if is_slots else unwanted]
         if ends & replaced:
-            first_unbinds.append(unbind)
-        elif ends & deleted:
-            last_unbinds.append(unbind)
-        if ends & deleted or unwanted == "ring":
-            continue
-        if unwanted in ("unlisted", "owned"):
-            last_unbinds += [] if ends & replaced else [unbind]
-            refusals += [deletion(binding, unbind.name)] if unwanted == "owned" else []
-            continue
-        if unwanted == "unmanaged":
-            unmanaged.append(binding)
-        if ends & replaced:
-            binds.append(PlannedChange("bind", None, binding))
-    binds += [PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")]
-    return _BindingChanges(
-        tuple(first_unbinds), tuple(binds), tuple(last_unbinds), tuple(unmanaged), tuple(refusals)
-    )
-
-
-def _external_refusals(compared: Comparison) -> Iterator[Finding]:
-    """Yield the refusals of missing or different external objects."""
-    for pair in compared.pairs:
-        if not pair.is_ours and pair.is_missing:
-            yield absent_external(pair.wanted, pair.wanted.name)
-        elif not pair.is_ours and pair.fields:
-            yield different_external(pair.wanted, pair.fields)
+            fate = "first" if ends & deleted else if_replaced
+        else:
+            fate = if_deleted if ends & deleted else if_stays
+        if fate != "stays":
+            changes["first" if fate == "again" else fate].append(PlannedChange("unbind", binding, None))
+        if fate == "again":
+            changes["binds"].append(PlannedChange("bind", None, binding))
+        if unwanted in named and not (is_slots or ends & deleted):
+            named[unwanted].append(binding)
+    changes["binds"] += [
+        PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")
+    ]
+    first, binds, last = map(tuple, changes.values())
+    return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
 
 
 def _counted(
@@ -259,20 +218,10 @@ def _own_exchanges(topology: Topology) -> set[str]:
     return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
 
-def _existing_refs(compared: Comparison) -> frozenset[Destination]:
-    """Return the queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
-    existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in compared.live.exchanges}
-    existing.update(queue.name for queue in compared.live.queues)
-    existing.update(compared.uses)
-    existing.update(ref for created in compared.created if (ref := created.ref) is not None)
-    return frozenset(existing - compared.deleted_refs)
-
-
 def order_changes(
     compared: Comparison,
     bindings: _BindingChanges,
     rings: Mapping[str, RingWork],
-    existing: Collection[Destination],
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
@@ -283,8 +232,6 @@ def order_changes(
        routed further only if that exchange is already bound.
     5. Bindings that are removed.
     6. Deletions of objects that then have no bindings.
-
-    `existing` are the queues and exchanges that exist before the last step, or are created.
     """
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: work for name, work in rings.items() if name not in deleted}
@@ -299,7 +246,7 @@ def order_changes(
         *(step for work in rings.values() for step in work.change.steps[: work.early_step_count]),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
-        *_order_binds(bindings.binds, kept, existing),
+        *_order_binds(bindings.binds, kept, compared.existing | compared.deleted_refs),
         *bindings.last_unbinds,
         *(
             step

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import NamedTuple
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
@@ -14,7 +15,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.argument_table import plain, unsendable
 from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
 from rabbit_chx.topology.changes import (
@@ -35,13 +35,15 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.plugin_objects import ALLOW_UNLINK
+from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.toml_values import shown_value
 from rabbit_chx.words import plural
 
 ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
+_ALLOW_UNLINK = Argument("allow_unlink")
 _ALLOW_VHOST = Argument("allow_vhost")
 #: A share in an argument is rounded up to a multiple of one part.
 _PARTS = 10_000
@@ -81,7 +83,7 @@ def is_allowed(
     """
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
-    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, ALLOW_UNLINK: allow_unlink}
+    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, _ALLOW_UNLINK: allow_unlink}
     return refusal.override is not None and allowed.get(refusal.override, False)
 
 
@@ -90,17 +92,23 @@ def allow_moved(share: float) -> Argument:
     return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
 
 
-def deletion(subject: TopologyObject, name: str, about: str = "") -> Finding:
+def deletion(subject: TopologyObject, about: str = "") -> Finding:
     """Return the refusal to delete an object or binding that the topology owns and does not contain.
 
     `about` names the objects that are deleted with it, as a clause.
     """
     if isinstance(subject, BindingDefinition):
-        message = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
+        message = f"the binding {subject.name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
-        message = f"{subject.kind} {name} is not in the topology, which owns it: it is deleted{about}"
+        message = f"{subject.kind} {subject.name} is not in the topology, which owns it: it is deleted{about}"
     fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
     return Finding("deletion", message, fix, override=ALLOW_DELETE)
+
+
+def _deletion_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
+    """Return the refusal to delete an object. `uses` are the numbers of live bindings of queues and exchanges."""
+    count = 0 if named.ref is None else uses.get(named.ref, 0)
+    return deletion(named, f", and {plural(count, 'binding')} with it" if count else "")
 
 
 def replacement(live: TopologyObject, wanted: TopologyObject, release: Release | None = None) -> Finding:
@@ -213,11 +221,11 @@ def unknown_order(exchange: str, ring: HashRing) -> Finding:
     )
 
 
-def absent_external(subject: TopologyObject, name: str) -> Finding:
+def absent_external(subject: TopologyObject) -> Finding:
     """Return the refusal of a missing external object."""
     return Finding(
         "missing",
-        f"{subject.kind} {name} is external, and it does not exist",
+        f"{subject.kind} {subject.name} is external, and it does not exist",
         'its owner has to declare it, or take owner = "external" out of the topology',
     )
 
@@ -229,10 +237,18 @@ def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) 
     return Finding("different", message, "correct the topology, or ask its owner")
 
 
-def cluster_refusals(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
-) -> Iterator[Finding]:
+def _external_objects(compared: Comparison) -> Iterator[Finding]:
+    """Yield the refusals of missing or different external objects."""
+    for pair in compared.pairs:
+        if not pair.is_ours and pair.is_missing:
+            yield absent_external(pair.wanted)
+        elif not pair.is_ours and pair.fields:
+            yield different_external(pair.wanted, pair.fields)
+
+
+def _other_cluster(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
+    wanted, live = compared.wanted, compared.live
     if wanted.cluster is None or wanted.cluster == live.cluster:
         return
     intended = f"the topology is for the cluster {wanted.cluster}"
@@ -252,33 +268,19 @@ def vhost_refusals(wanted: Topology, live: Topology) -> Iterator[Finding]:
         yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 
-def absent_destinations(
-    changes: tuple[PlannedChange, ...], existing: frozenset[Destination], slots: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange.
-
-    Args:
-        changes: the changes, in order.
-        existing: the queues and exchanges that exist before them.
-        slots: the exchange of each slot.
-    """
-    present = set(existing)
-    for change, following in zip_longest(changes, changes[1:]):
-        # Ghost buckets are removed by a bind that is undone at once. Their queue may be deleted in the end.
-        undone = following.binding if following is not None and following.action == "unbind" else None
-        if change.action == "create" and not isinstance(change.subject, BindingDefinition):
-            ref = change.subject.ref
-            present.update(() if ref is None else (ref,))
-        elif change.action == "bind" and change.binding != undone:
-            binding, source = change.binding, ExchangeRef(change.binding.source)
-            if source not in present and not _is_predeclared(source):
-                yield _absent(source, "bindings of it are wanted")
-            if binding.destination not in present and not _is_predeclared(binding.destination):
-                exchange = slots.get(binding.source)
-                reason = f"{binding.source} is to be bound to it"
-                if exchange is not None:
-                    reason = f"it is to have slots of {exchange}"
-                yield _absent(binding.destination, reason)
+def _absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
+    binding, source = change.binding, ExchangeRef(change.binding.source)
+    if binding == moment.undone:
+        return
+    if source not in moment.present and not _is_predeclared(source):
+        yield _absent(source, "bindings of it are wanted")
+    if binding.destination not in moment.present and not _is_predeclared(binding.destination):
+        exchange = moment.compared.slots.get(binding.source)
+        reason = f"{binding.source} is to be bound to it"
+        if exchange is not None:
+            reason = f"it is to have slots of {exchange}"
+        yield _absent(binding.destination, reason)
 
 
 def _absent(destination: Destination, reason: str) -> Finding:
@@ -291,100 +293,80 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
-def deletions(deleted: Iterable[NamedObject], uses: Mapping[Destination, int]) -> Iterator[Finding]:
-    """Yield the refusal to delete each object. `uses` are the numbers of live bindings of queues and exchanges."""
-    for named in deleted:
-        count = 0 if named.ref is None else uses.get(named.ref, 0)
-        about = f", and {plural(count, 'binding')} with it" if count else ""
-        yield deletion(named, named.name, about)
+def _cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
+    subject = change.subject
+    if isinstance(subject, BindingDefinition):
+        if not is_of(subject, moment.links):
+            return
+        what = f"unbinds {subject.destination!s} from {subject.source}"
+    elif subject.ref in moment.links:
+        what = f"{change.action}s {change.kind} {subject.name}"
+    else:
+        return
+    message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
+    fix = Fix(
+        "change the federation policy or upstream of the downstream first; or allow it with ",
+        _ALLOW_UNLINK,
+        ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
+    )
+    yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
 
 
-def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[Finding]:
-    """Yield a refusal for each auto-delete exchange whose last binding a step removes, unless the plan deletes or replaces it."""
-    deleted = {
-        change.name
-        for change in changes
-        if change.kind == "exchange" and change.action in ("delete", "replace")
-    }
-    counts = {
-        exchange.name: len(exchange.ring or ())
-        for exchange in live.exchanges
-        if exchange.auto_delete and exchange.name not in deleted | live.sources_left_out
-    }
-    bound = Counter(binding.source for binding in live.bindings)
-    for name in counts:
-        counts[name] += bound[name]
-    for change in changes:
-        if change.kind == "binding" and (source := change.binding.source) in counts:
-            counts[source] += 1 if change.action == "bind" else -1
-            if counts[source] == 0:
-                yield Finding(
-                    "auto-delete",
-                    f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
-                    "bind a queue that stays first, or declare it without auto_delete",
-                )
+def _last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for an auto-delete exchange whose last binding is removed, unless the plan deletes or replaces it."""
+    source = change.binding.source
+    if moment.expiring.get(source) == 1:
+        yield Finding(
+            "auto-delete",
+            f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
+            "bind a queue that stays first, or declare it without auto_delete",
+        )
 
 
-def sharded_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each exchange that the broker cannot declare because a policy shards it at that moment.
+def _sharded_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
     leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tested on 4.0.5 with Khepri and on
     4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
     """
-    policies = {policy.name: policy for policy in live.policies}
-    for change in changes:
-        subject = change.subject
-        if isinstance(subject, PolicyDefinition):
-            if change.wanted is None:
-                policies.pop(subject.name, None)
-            else:
-                policies[subject.name] = subject
-        elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
-            policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST_COMPARED)
-            if policy is not None:
-                yield Finding(
-                    "sharded",
-                    f"exchange {subject.name} cannot be declared while the policy {policy.name} shards it: the broker would close the "
-                    "connection (541) and leave an exchange that routes nothing",
-                    f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
-                    "policy again; apply does that in this order if the topology has the policy, too",
-                )
+    subject = change.subject
+    assert isinstance(subject, ExchangeDefinition)  # the rule is one of exchanges
+    policy = policy_in_the_way(subject, moment.policies.values(), moment.compared.release)
+    if policy is not None:
+        yield Finding(
+            "sharded",
+            f"exchange {subject.name} cannot be declared while the policy {policy.name} shards it: the broker would close the "
+            "connection (541) and leave an exchange that routes nothing",
+            f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
+            "policy again; apply does that in this order if the topology has the policy, too",
+        )
 
 
-def unsendable_arguments(changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each object that has an argument that cannot be sent, so that no change is made before it fails."""
-    for change in changes:
-        if change.wanted is not None and not isinstance(change.wanted, PolicyDefinition):
-            for fault in filter(
-                None, (unsendable(name, value) for name, value in change.wanted.arguments.items())
-            ):
-                yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
+def _unsendable_argument(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
+    assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
+    for name, value in change.subject.arguments.items():
+        if fault := unsendable(name, value):
+            yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def refused_declarations(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each declaration that the broker's release refuses, or that loses messages; if it is not known, the newest one."""
-    release = live.release or NEWEST_COMPARED
-    for change in changes:
-        if isinstance(change.wanted, BindingDefinition | None) or change.action not in (
-            "create",
-            "update",
-            "replace",
-        ):
-            continue
-        for found in declaration_faults(change.wanted, release):
-            if live.release is not None and found.field.endswith("queue-master-locator"):
-                continue  # `denied_features` knows whether this broker permits it
-            where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
-            by = f"RabbitMQ {release.version}"
-            message = (
-                f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
-            )
-            yield Finding("declaration", message, found.fix)
-        if isinstance(wanted := change.wanted, QueueDefinition) and wanted.type == "quorum":
-            for found in limit_faults(wanted, release):
-                message = f"queue {wanted.name}: {found.message}"
-                yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
+def _refused_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
+    wanted, release = change.subject, moment.compared.release
+    assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
+    for found in declaration_faults(wanted, release):
+        if moment.compared.live.release is not None and found.field.endswith("queue-master-locator"):
+            continue  # `_denied_feature` knows whether this broker permits it
+        where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
+        by = f"RabbitMQ {release.version}"
+        message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
+        yield Finding("declaration", message, found.fix)
+    if isinstance(wanted, QueueDefinition) and wanted.type == "quorum":
+        for found in limit_faults(wanted, release):
+            message = f"queue {wanted.name}: {found.message}"
+            yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
 
 
 #: The settings of policies that only a broker with a plugin accepts: the type of exchange that shows it, the first release in which the type
@@ -395,48 +377,43 @@ _PLUGIN_SETTINGS = (
 )
 
 
-def missing_plugins(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each exchange whose type the broker does not have, and for each policy with settings of a missing plugin."""
-    if not live.exchange_types:
+def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
+    wanted, types, release = change.subject, moment.compared.live.exchange_types, moment.compared.release
+    if not types:
         return
-    release = live.release or NEWEST_COMPARED
-    missing = {
-        name: plugin
-        for names, type_, until, plugin in _PLUGIN_SETTINGS
-        for name in names
-        if type_ not in live.exchange_types and release.numbers < until
-    }
-    for wanted in (change.wanted for change in changes):
-        if isinstance(wanted, ExchangeDefinition) and first_release_of(wanted.type) is not None:
-            continue  # `declaration_faults` names the release
-        if isinstance(wanted, ExchangeDefinition) and wanted.type not in live.exchange_types:
+    if isinstance(wanted, ExchangeDefinition):
+        # Of a type that a release brought, `declaration_faults` names the release.
+        if wanted.type not in types and first_release_of(wanted.type) is None:
             message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
             yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
-        elif isinstance(wanted, PolicyDefinition):
-            for name in (name for name in wanted.definition if name in missing):
-                message = f"policy {wanted.name} sets {name}, and the broker does not have the plugin {missing[name]}"
-                yield Finding("plugin", message, f"run rabbitmq-plugins enable {missing[name]} on every node")
+    elif isinstance(wanted, PolicyDefinition):
+        for name in wanted.definition:
+            for names, type_, until, plugin in _PLUGIN_SETTINGS:
+                if name in names and type_ not in types and release.numbers < until:
+                    message = (
+                        f"policy {wanted.name} sets {name}, and the broker does not have the plugin {plugin}"
+                    )
+                    yield Finding("plugin", message, f"run rabbitmq-plugins enable {plugin} on every node")
 
 
 #: The deprecated features that a plan can use.
 DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
 
 
-def denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
-    """Yield a refusal for each object that uses a deprecated feature that the broker denies.
+def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+    """Yield a refusal for an object that uses a deprecated feature that the broker denies.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
-    for change in changes:
-        use = None if change.wanted is None else _deprecated_use(change.wanted)
-        if use is not None and use[0] in live.denied_features:
-            feature, usage, fix = use
-            yield Finding(
-                "denied-feature",
-                f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}",
-                fix,
-            )
+    use = _deprecated_use(change.subject)
+    if use is not None and use[0] in moment.compared.live.denied_features:
+        feature, usage, fix = use
+        message = (
+            f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
+        )
+        yield Finding("denied-feature", message, fix)
 
 
 def possibly_denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[str]:
@@ -464,3 +441,125 @@ def _deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
         if "ha-mode" in subject.definition:
             return "classic_queue_mirroring", "sets ha-mode", "use quorum queues"
     return None
+
+
+# -- all refusals of a plan
+
+
+class _Moment:
+    """What is known before a change of a plan.
+
+    Attributes:
+        compared: the two sides.
+        present: the queues and exchanges that exist.
+        policies: the policies that exist, by name.
+        expiring: the number of bindings of each auto-delete exchange that the plan neither deletes nor replaces.
+        links: the exchanges and queues of federation links.
+        undone: the binding that the next change removes. Ghost buckets are removed by a bind that is undone at once, and their queue may be
+            deleted in the end.
+    """
+
+    def __init__(self, compared: Comparison, changes: Sequence[PlannedChange]) -> None:
+        live = compared.live
+        self.compared = compared
+        self.present = set(compared.existing)
+        self.policies = {policy.name: policy for policy in live.policies}
+        removed = {
+            change.name for change in changes if change.kind == "exchange" and change.action in _REMOVED
+        }
+        bound = Counter(binding.source for binding in live.bindings)
+        self.expiring = {
+            exchange.name: len(exchange.ring or ()) + bound[exchange.name]
+            for exchange in live.exchanges
+            if exchange.auto_delete and exchange.name not in removed | live.sources_left_out
+        }
+        self.links = federation_links(live)
+        self.undone: BindingDefinition | None = None
+
+    def apply(self, change: PlannedChange) -> None:
+        """Continue after a change."""
+        subject = change.subject
+        if isinstance(subject, BindingDefinition):
+            if subject.source in self.expiring:
+                self.expiring[subject.source] += 1 if change.action == "bind" else -1
+        elif isinstance(subject, PolicyDefinition):
+            if change.wanted is None:
+                self.policies.pop(subject.name, None)
+            else:
+                self.policies[subject.name] = subject
+        elif change.action == "create" and subject.ref is not None:
+            self.present.add(subject.ref)
+
+
+class _Rule(NamedTuple):
+    """A rule for single changes: the actions and the kinds of objects that it concerns, and what it finds about one of them."""
+
+    actions: Collection[str]
+    kinds: Collection[str]
+    find: Callable[[PlannedChange, _Moment], Iterable[Finding]]
+
+
+_DECLARED = ("create", "update", "replace")
+_REMOVED = ("delete", "replace")
+#: The rules for single changes, in the order of their refusals.
+_RULES = {
+    "missing": _Rule(["bind"], ["binding"], _absent_ends),
+    "unlink": _Rule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
+    "auto-delete": _Rule(["unbind"], ["binding"], _last_binding),
+    "plugin": _Rule(_DECLARED, ["exchange", "policy"], _missing_plugin),
+    "declaration": _Rule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
+    "sharded": _Rule(_DECLARED, ["exchange"], _sharded_declaration),
+    "denied-feature": _Rule(_DECLARED, ["queue", "policy"], _denied_feature),
+    "argument": _Rule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
+}
+
+
+def _refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
+    """Return what each rule finds, in one pass over the changes."""
+    found: dict[str, list[Finding]] = {name: [] for name in _RULES}
+    moment = _Moment(compared, changes)
+    for change, following in zip_longest(changes, changes[1:]):
+        is_undone = following is not None and following.action == "unbind"
+        moment.undone = following.binding if is_undone else None
+        for name, rule in _RULES.items():
+            if change.action in rule.actions and change.kind in rule.kinds:
+                found[name] += rule.find(change, moment)
+        moment.apply(change)
+    return found
+
+
+def refusals_of(
+    compared: Comparison,
+    changes: Sequence[PlannedChange],
+    rings: Iterable[Finding],
+    remade: Collection[str],
+    unbound: Iterable[BindingDefinition],
+) -> tuple[Finding, ...]:
+    """Return the reasons to refuse a plan.
+
+    Args:
+        compared: the two sides.
+        changes: the changes, in order.
+        rings: the refusals of rings and other maps of keys.
+        remade: the exchanges that have to be replaced, because no binds and unbinds make their rings.
+        unbound: the owned bindings that are removed although both ends stay.
+    """
+    found = _refused_changes(compared, changes)
+    replaced = [
+        (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
+    ]
+    refusals = (
+        *_other_cluster(compared, changes),
+        *vhost_refusals(compared.wanted, compared.live),
+        *_external_objects(compared),
+        *rings,
+        *map(unremovable_holes, remade),
+        *found.pop("missing"),
+        *(replacement(live, new, compared.release) for live, new in replaced),
+        *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
+        *found.pop("unlink"),
+        *map(deletion, unbound),
+        *map(absent_external, compared.missing_bindings("external")),
+        *chain.from_iterable(found.values()),
+    )
+    return tuple(dict.fromkeys(refusals))

@@ -20,7 +20,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.plugin_objects import plugin_objects, unlinking, without_plugin_objects
+from rabbit_chx.topology.plugin_objects import plugin_objects, without_plugin_objects
 from rabbit_chx.topology.slots import collapsed, expanded
 
 UP = "federation: h -> rabbit@a:down:h"
@@ -213,4 +213,3 @@ def test_the_link_of_a_definitions_file_of_4_3_counts_by_its_name() -> None:
     ring = (RingMember("u.1"), RingMember(LINK))
     read = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=ring),))
     assert [member.destination for member in without_plugin_objects(read).exchanges[0].ring or ()] == ["u.1"]
-    assert list(unlinking(read, ())) == []
