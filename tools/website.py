@@ -11,6 +11,7 @@ import posixpath
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
@@ -79,7 +80,7 @@ _SETTINGS = {
 }
 _RUNS = "docs/runs.md"
 #: The pages that only the site has, with their texts.
-_MADE = {
+_MADE: dict[str, Callable[[], str]] = {
     _RUNS: lambda: f"---\norphan: true\n---\n\n# Runs under faults\n\n{guarantees.runs()}\n",
     "docs/api.md": lambda: (
         "# Public names\n\nThese names are the public interface. Import them from the package that lists them. "
@@ -172,7 +173,9 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
         for part in (_ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
             if pages := _pages(part):
                 source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in pages])
-        source[0] += _tree("Python reference", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)])
+        source[0] += _tree(
+            "Python reference", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)]
+        )
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
     elif page == "docs/commands/README":

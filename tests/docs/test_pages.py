@@ -57,6 +57,22 @@ def test_a_page_has_few_words(document: str) -> None:
     assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 2_600
 
 
+#: Words that people of RabbitMQ and Spark do not use, or that they use for something else, as a mirrored queue.
+UNUSUAL = re.compile(
+    r"\b(?:mirror|elsewhere|for ever|changes? hands|in any case|at the worst moment|(?:G|g)ive|refused?|refuses|fast lane)\b|\d %"
+)
+PROSE_OF_OTHERS = re.compile(
+    r"<!-- [\w ]+: made by.*?<!-- end of|^ *```.*?^ *```$|`[^`]*`|<picture>.*?</picture>",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
+def test_a_page_uses_the_usual_words(document: str) -> None:
+    """What the code makes or prints is not counted."""
+    assert UNUSUAL.findall(PROSE_OF_OTHERS.sub("", page(document))) == []
+
+
 def test_the_changelog_has_a_page_for_each_release() -> None:
     releases = re.split(r"^## ", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]
     assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000
