@@ -54,7 +54,7 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import by_name
 from rabbit_chx.topology.planning.map_change import MapChange
@@ -330,7 +330,7 @@ def counted_kind(count: int, kind: str) -> str:
 
 
 def checksum_of(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, MapChange]
+    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...], rings: Mapping[str, MapChange]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 

@@ -17,7 +17,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.map_change import MapChange
@@ -69,7 +69,9 @@ class RingWork(NamedTuple):
     reorderable: tuple[RingMember, ...] = ()
     is_default: bool = False
 
-    def with_hand_overs(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
+    def with_hand_overs(
+        self, changes: Sequence[PlannedChange], wanted: Topology, live: LiveTopology
+    ) -> RingWork:
         """Return this change with shares counted by queue, after each of the `changes`: slots are handed over between the steps of the ring."""
         before, steps = self.change.before, self.change.steps
         if self.change.ownership is None:
