@@ -1,7 +1,7 @@
 """Mirror, plan and use RabbitMQ's ``x-consistent-hash`` exchange.
 
 The package exports its main classes and functions, and every error of `rabbit_chx.errors`. Types of their arguments and results are
-exported by the packages, for example ``rabbit_chx.publishing.PublishReport``. docs/api.md lists all public names. The classes and functions are
+exported by the packages, for example ``rabbit_chx.publishing.PublishReport``. The site of `make site` lists all public names. The classes and functions are
 imported on first use: ``import rabbit_chx`` loads neither NumPy nor a client library.
 """
 

@@ -14,11 +14,10 @@ import click
 
 from rabbit_chx.analysis.finding_kinds import FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
-from rabbit_chx.cli.command import Command, output_help_of
+from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option as DeclaredOption
 from rabbit_chx.options import options_of
 from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions
-from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
@@ -232,14 +231,33 @@ def commands() -> Iterator[tuple[str, click.Context]]:
             yield context.command_path.removeprefix("rabbit-chx "), context
 
 
-#: The sections of docs/commands/README.md with the options that several commands have, each with a command that has all of them.
+#: The sections of options that several commands have, each with a command that has all of them.
 SHARED_OPTIONS = {
-    "Ring": ("the-ring", "route"),
-    "Message": ("what-is-hashed", "route"),
-    "Sample": ("samples", "simulate"),
-    "Streams": ("rows-of-streams", "verify"),
-    "Broker": ("a-live-broker", "route"),
+    "Ring": "route",
+    "Message": "route",
+    "Sample": "simulate",
+    "Streams": "verify",
+    "Broker": "route",
 }
+
+
+#: The page in docs/commands/ of each group of commands in the help.
+_PAGES = {
+    "route": "predict",
+    "simulate": "predict",
+    "compare": "predict",
+    "keys": "predict",
+    "slots": "slots-and-shards",
+    "shards": "slots-and-shards",
+    "ring": "rings",
+    "topology": "topology",
+}
+
+
+def page_of(command: str) -> str:
+    """Return the page of a command in docs/commands, with the anchor of its section."""
+    page = _PAGES.get(command.split(maxsplit=1)[0], "consumers-and-streams")
+    return f"{page}.md#{command.replace(' ', '-')}"
 
 
 def command_list() -> str:
@@ -247,17 +265,23 @@ def command_list() -> str:
     return "\n\n".join(
         "\n".join(
             [f"**{purpose}**", ""]
-            + [
-                f"- [`{name}`]({name.replace(' ', '-')}.md): {_with_code(line)}"
-                for name, (line, _) in group.items()
-            ]
+            + [f"- [`{name}`]({page_of(name)}): {_with_code(line)}" for name, (line, _) in group.items()]
         )
         for purpose, group in COMMANDS.items()
     )
 
 
-def command_description(context: click.Context) -> str:
-    """Return the usage of a command, and the text of its help."""
+def all_commands() -> str:
+    """Return the usage, the help and the options of every command; options that several commands have are at the end."""
+    parts = [
+        f"## {name}\n\n{_command_description(context)}\n\n{_command_options(context)}"
+        for name, context in commands()
+    ]
+    shared = [f"## {section} options\n\n{_shared_options(section)}" for section in SHARED_OPTIONS]
+    return "\n\n".join(parts + shared)
+
+
+def _command_description(context: click.Context) -> str:
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
     paragraphs = (" ".join(part.split()) for part in str(context.command.help).split("\n\n"))
     return "\n\n".join([f"`{usage}`", *map(_with_code, paragraphs)])
@@ -272,39 +296,28 @@ def _with_code(text: str) -> str:
     return "`".join(parts)
 
 
-def command_options(context: click.Context) -> str:
+def _command_options(context: click.Context) -> str:
     """Return a list of a command's own options, and links to the lists of those that it shares."""
     sections = _sections(context)
     own = [record for section in sections if section not in SHARED_OPTIONS for record in sections[section]]
-    lines = [_option_line(record) for name, record in own if name not in {"--help", "--output"}]
+    lines = [_option_line(record) for name, record in own if name != "--help"]
     links = []
-    for _, output in (entry for entry in own if entry[0] == "--output"):
-        if output[1].startswith(_USUAL_OUTPUT):
-            links.append("[`--output`](README.md#output)")
-        else:
-            lines.append(_option_line(output))
-    for section, (anchor, _) in SHARED_OPTIONS.items():
+    for section in SHARED_OPTIONS:
         names = [name for name, _ in sections.get(section, [])]
         every = sorted(name for name, _ in _shared(section))
         listed = "" if sorted(names) == every else f": {', '.join(f'`{name}`' for name in names)}"
-        links += [f"[{section}](README.md#{anchor}){listed}"] if names else []
+        links += [f"[{section}](#{section.lower()}-options){listed}"] if names else []
     if links:
         lines.append(f"- Shared: {'; '.join(links)}")
     return "\n".join(lines) or "None."
 
 
-#: The help of --output that most commands have.
-_USUAL_OUTPUT = f"{output_help_of(name for name, form in FORMATS.items() if form.takes != 'metrics')}  ["
-
-
-def shared_options(section: str) -> str:
-    """Return a list of the options of a section that several commands share."""
+def _shared_options(section: str) -> str:
     return "\n".join(_option_line(record) for _, record in _shared(section))
 
 
 def _shared(section: str) -> list[tuple[str, tuple[str, str]]]:
-    _, name = SHARED_OPTIONS[section]
-    context = next(context for command, context in commands() if command == name)
+    context = next(context for command, context in commands() if command == SHARED_OPTIONS[section])
     return _sections(context)[section]
 
 
@@ -368,7 +381,7 @@ def _level_rows() -> Iterator[str]:
             path = _ROOT / package.strip().replace(".", "/")
             file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             name = f"{path.relative_to(_ROOT)}{'/' if path.is_dir() else '.py'}"
-            yield f"| {level} | [`{name}`](../{name.removesuffix('/')}) | {_summary(file)} |"
+            yield f"| {level} | [`{name}`](../../{name.removesuffix('/')}) | {_summary(file)} |"
 
 
 def _summary(file: Path) -> str:

@@ -20,43 +20,27 @@ from topology_schema import topology_schema
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS
 
 _ROOT = Path(__file__).resolve().parents[1]
-_KINDS: dict[str, Callable[[], str]] = {
-    "group show": partial(tables.finding_kinds, GROUP_KINDS),
-    "ring check": partial(tables.finding_kinds, CHECK_KINDS),
-    "shards show": partial(tables.finding_kinds, SHARD_KINDS),
-    "topology check": partial(tables.finding_kinds_of_files, CHECK_KINDS),
-}
-"""The kinds of findings of each command that has findings."""
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/api.md": {"names": tables.public_names},
-    "docs/architecture.md": {"levels": tables.levels},
+    "docs/contributing/architecture.md": {"levels": tables.levels},
     "bench/README.md": {"soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/performance.md": {"peers": peer_table.peers},
     "docs/publishing.md": {"arguments": tables.publishing_arguments},
-    "docs/spark.md": {
+    "docs/spark-options.md": {
         "columns": tables.spark_columns,
         "options": tables.options,
+        "options of streams": tables.read_options,
         "options of queues": tables.queue_options,
     },
     "docs/support.md": {"releases": release_table.releases},
     "docs/stream-groups.md": {"faults": guarantees.stream_groups},
-    "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
-    "docs/commands/README.md": {"commands": tables.command_list}
-    | {
-        f"{section.lower()} options": partial(tables.shared_options, section)
-        for section in tables.SHARED_OPTIONS
-    },
-    **{
-        f"docs/commands/{name.replace(' ', '-')}.md": {
-            "help": partial(tables.command_description, command),
-            "options": partial(tables.command_options, command),
-            **({"kinds": _KINDS[name]} if name in _KINDS else {}),
-        }
-        for name, command in tables.commands()
-    },
+    "docs/commands/README.md": {"commands": tables.command_list},
+    "docs/commands/rings.md": {"kinds": partial(tables.finding_kinds, CHECK_KINDS)},
+    "docs/commands/topology.md": {"kinds": partial(tables.finding_kinds_of_files, CHECK_KINDS)},
+    "docs/commands/slots-and-shards.md": {"kinds": partial(tables.finding_kinds, SHARD_KINDS)},
+    "docs/commands/consumers-and-streams.md": {"kinds": partial(tables.finding_kinds, GROUP_KINDS)},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 

@@ -11,12 +11,14 @@ import posixpath
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from types import FunctionType
 
 import guarantees
+import tables
 from docutils import nodes
 from site_links import broken_links
 from sphinx import addnodes
@@ -77,6 +79,16 @@ _SETTINGS = {
     "maximum_signature_line_length": 90,
 }
 _RUNS = "docs/runs.md"
+#: The pages that only the site has, with their texts.
+_MADE: dict[str, Callable[[], str]] = {
+    _RUNS: lambda: f"---\norphan: true\n---\n\n# Runs under faults\n\n{guarantees.runs()}\n",
+    "docs/api.md": lambda: (
+        "# Public names\n\nThese names are the public interface. Import them from the package that lists them. "
+        "Everything else may change in\nany release. `rabbit_chx.plot` is a module: import it with `from rabbit_chx "
+        f"import plot`.\n\n{tables.public_names()}\n"
+    ),
+    "docs/commands/options.md": lambda: f"# Options of all commands\n\n{tables.all_commands()}\n",
+}
 _LINK = re.compile(r"\[([^]]*)\]\(([^)#:]+)\)")
 _PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="(.*?)">\s*<img alt="(.*?)"\s+src="(.*?)">\s*</picture>', re.DOTALL
@@ -106,8 +118,8 @@ def write_source() -> None:
     shutil.copytree(
         _ROOT, _SOURCE, ignore=shutil.ignore_patterns("build", "dist", ".[!c]*", ".cache", "__pycache__")
     )
-    runs = f"---\norphan: true\n---\n\n# Runs under faults\n\n{guarantees.runs()}\n"
-    (_SOURCE / _RUNS).write_text(runs, encoding="utf-8")
+    for path, text in _MADE.items():
+        (_SOURCE / path).write_text(text(), encoding="utf-8")
     (_SOURCE / "api").mkdir()
     homes: dict[int, str] = {}
     for package in PACKAGES:
@@ -159,11 +171,16 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
     if page == "README":
         source[0] += _tree("", ["/docs/README"])
         for part in (_ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-            source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in _pages(part)])
-        source[0] += _tree("Python", [f"/api/{package}" for package in reversed(PACKAGES)])
+            if pages := _pages(part):
+                source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in pages])
+        source[0] += _tree(
+            "Python reference", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)]
+        )
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
-    elif page in {"docs/commands/README", "tests/README"}:
+    elif page == "docs/commands/README":
+        source[0] += _tree("", [*dict.fromkeys(re.findall(r"\]\(([\w-]+)\.md#", text)), "options"])
+    elif page == "tests/README":
         source[0] += _tree("", [link for link in _pages(text) if not link.startswith("..")])
 
 

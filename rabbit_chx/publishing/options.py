@@ -155,7 +155,7 @@ class CommonOptions:
     _: KW_ONLY
     routing: Literal["exchange", "client"] = option(
         one_of("exchange", "client"),
-        '`"client"` sends each message straight to the queue that the ring names: [the fast lane](publishing.md#the-fast-lane)',
+        '`"client"` sends each message straight to the queue that the ring names: [client-side routing](publishing.md#client-side-routing)',
         "exchange",
     )
     ring: GivenRing | Callable[[], GivenRing] | None = option(

@@ -196,7 +196,7 @@ class ReadOptions:
     push_filters: str = option(
         "pushFilters", one_of("none", "exact", "keys"),
         "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
-        "[Filter pushdown](streams.md#filter-pushdown)",
+        "[Filter pushdown](spark-streams.md#filter-pushdown)",
         default="none", only="batch",
     )
     ring: KeyMap | None = option(

@@ -218,11 +218,11 @@ class WriteOptions:
     )
     skip_bad_rows: bool = option(
         "badRows", either("fail", "skip"),
-        "reaction to [bad rows](spark.md#columns)",
+        "reaction to [bad rows](spark.md#delivery)",
         default=False, heading="When something goes wrong",
     )
     skip_unroutable: bool = option(
-        "onUnroutable", either("fail", "skip"), "reaction to [unroutable rows](spark.md#unroutable-rows)",
+        "onUnroutable", either("fail", "skip"), "reaction to [unroutable rows](spark.md#delivery)",
         default=False, only="amqp",
     )
     confirm_timeout_s: float = publishing_option(
@@ -274,7 +274,7 @@ class WriteOptions:
     exactly_once: bool = option(
         "delivery", either("at-least-once", "exactly-once"),
         "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
-        "[streams.md](streams.md#spark-write)",
+        "[exactly once](spark-streams.md#write)",
         default=False,
     )
     app_id: str | None = option(
@@ -289,7 +289,7 @@ class WriteOptions:
     )
     verify: str = option(
         "verify", one_of("tail", "full", "off"),
-        "with `exactly-once`: [verification](streams.md#spark-write) of stored rows",
+        "with `exactly-once`: [verification](spark-streams.md#write) of stored rows",
         default="tail", only="exactly-once",
     )
     order_by: str | None = option(

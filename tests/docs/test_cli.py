@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from blocks import COMMAND_PAGES, console_examples, page, run_command, run_doctest
-from tables import commands
+from tables import commands, page_of
 
 from rabbit_chx.cli import app as app_module
 from rabbit_chx.cli.app import CODES
@@ -35,12 +35,13 @@ def test_the_plots_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_each_command_has_a_page_that_the_index_names() -> None:
     index = page("docs/commands/README.md")
-    assert [name for name in COMMANDS if f"]({name.replace(' ', '-')}.md)" not in index] == []
+    assert [name for name in COMMANDS if f"]({page_of(name)})" not in index] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_an_example_on_its_page(name: str) -> None:
-    text = page(f"docs/commands/{name.replace(' ', '-')}.md")
+    file = page_of(name).partition("#")[0]
+    text = page(f"docs/commands/{file}").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     examples = console_examples(text) + console_examples(text, "console live")
     assert any(f"rabbit-chx {name}" in command for command, _ in examples)
 

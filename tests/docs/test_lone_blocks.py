@@ -1,6 +1,6 @@
 """Each block of Python or of a console runs alone: in an empty folder, on an empty broker, as written but for addresses and waits.
 
-It prints what the page says. Pages that are typed from top to bottom (the README, the tutorial, managed-brokers.md) have tests of their own,
+It prints what the page says. Pages that are typed from top to bottom (the README, change-an-exchange.md, managed-brokers.md) have tests of their own,
 and the `>>>` blocks of a page are one session.
 """
 
@@ -25,12 +25,13 @@ pytestmark = pytest.mark.broker
 
 #: Pages whose blocks are all run here.
 PAGES = [
-    "docs/balancing.md",
     "docs/consuming.md",
     "docs/dataframes.md",
     "docs/deduplication.md",
     "docs/placement.md",
     "docs/publishing.md",
+    "docs/slots.md",
+    "docs/spark-streams.md",
     "docs/spark.md",
     "docs/stream-groups.md",
     "docs/streams.md",
@@ -38,12 +39,11 @@ PAGES = [
 ]
 #: Pages with other blocks, and what runs or reads those.
 OTHERS = {
+    "docs/change-an-exchange.md": "typed from top to bottom",
     "docs/frameworks.md": "Airflow is not installed",
     "docs/managed-brokers.md": "typed from top to bottom",
-    "docs/other-languages.md": "test_other_languages.py compares it with the vectors",
     "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
-    "docs/tutorial.md": "typed from top to bottom",
     "docs/web-services.md": "test_web_services.py serves it",
 }
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
@@ -59,7 +59,7 @@ NEEDS_PYSPARK = {
 
 CONSOLES = [
     pytest.param(block, id=f"{Path(name).stem}-{number}")
-    for name in ("docs/alternatives.md", "docs/operators.md")
+    for name in ("docs/choose.md", "docs/fix-an-exchange.md")
     for number, block in enumerate(
         re.findall(r"^```console\n.*?^```$", page(name), re.DOTALL | re.MULTILINE), 1
     )
@@ -177,9 +177,8 @@ def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str)
 @pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
 @pytest.mark.usefixtures("spark")
 def test_the_blocks_of_spark_run_one_after_the_other(run: Callable[..., None]) -> None:
-    for block in python_blocks("docs/streams.md"):
-        if "pyspark" in block:
-            run(block)
+    for block in python_blocks("docs/spark-streams.md"):
+        run(block)
 
 
 @pytest.mark.parametrize("block", CONSOLES)

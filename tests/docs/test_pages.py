@@ -18,6 +18,7 @@ EVERYWHERE = sorted(
         "bench",
         "docs",
         "docs/commands",
+        "docs/contributing",
         "examples",
         "tests",
         "tests/vectors",
@@ -53,7 +54,23 @@ def test_no_section_is_there_twice(document: str) -> None:
 @pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
 def test_a_page_has_few_words(document: str) -> None:
     """Blocks of code are not counted: they are complete, which makes them longer. The longest page has a tenth of room."""
-    assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 3_600
+    assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 2_600
+
+
+#: Words that people of RabbitMQ and Spark do not use, or that they use for something else, as a mirrored queue.
+UNUSUAL = re.compile(
+    r"\b(?:mirror|elsewhere|for ever|changes? hands|in any case|at the worst moment|(?:G|g)ive|refused?|refuses|fast lane)\b|\d %"
+)
+PROSE_OF_OTHERS = re.compile(
+    r"<!-- [\w ]+: made by.*?<!-- end of|^ *```.*?^ *```$|`[^`]*`|<picture>.*?</picture>",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
+def test_a_page_uses_the_usual_words(document: str) -> None:
+    """What the code makes or prints is not counted."""
+    assert UNUSUAL.findall(PROSE_OF_OTHERS.sub("", page(document))) == []
 
 
 def test_the_changelog_has_a_page_for_each_release() -> None:
@@ -89,7 +106,7 @@ def test_every_command_in_a_sentence_is_understood() -> None:
             re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE),
         )
     }
-    assert len(commands) > 40
+    assert len(commands) > 30
     for command in commands:
         words = shlex.split(command)
         context = app.make_context("rabbit-chx", [], resilient_parsing=True)

@@ -1,4 +1,4 @@
-"""docs/performance.md quotes figures that were measured; docs/alternatives.md those that are computed."""
+"""docs/performance.md quotes figures that were measured; docs/choose.md those that are computed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MEASURED = "".join(
         "bench/README.md",
         "docs/spark.md",
         "docs/publishing.md",
-        "docs/commands/verify.md",
+        "docs/commands/consumers-and-streams.md",
     )
 )
-COMPUTED = console_examples(page("docs/alternatives.md"))
+COMPUTED = console_examples(page("docs/choose.md"))
 
 
 def test_each_figure_was_measured() -> None:

@@ -1,4 +1,4 @@
-"""The file of docs/queues-or-streams.md gives each key a queue and a stream of the same number."""
+"""The file of docs/choose.md gives each key a queue and a stream of the same number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.broker
 
 
 def toml_blocks() -> list[str]:
-    return re.findall(r"```toml\n(.*?)```", page("docs/queues-or-streams.md"), re.DOTALL)
+    return re.findall(r"```toml\n(.*?)```", page("docs/choose.md"), re.DOTALL)
 
 
 @pytest.mark.chx_broker(">=3.9", "streams")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -27,7 +28,7 @@ PAGE = "docs/web-services.md"
 @contextmanager
 def service(url: str, folder: Path) -> Iterator[str]:
     """The service of the page, as the command of the page with its host and port."""
-    (block,) = python_blocks(PAGE)
+    block, *_ = python_blocks(PAGE)
     (folder / "service.py").write_text(block)
     (application,) = re.findall(r"^uvicorn (\S+)$", page(PAGE), re.MULTILINE)
     with socket.create_server(("127.0.0.1", 0)) as listener:  # passed on, so that nobody else gets its port
@@ -76,3 +77,22 @@ def test_an_unreachable_broker_gets_503(tmp_path: Path) -> None:
         body, code = answer(command, tmp_path)
     assert code == "503"
     assert "127.0.0.1:1" in body
+
+
+def test_a_worker_of_gunicorn_publishes_and_closes(
+    vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hooks are called as gunicorn does, in this process."""
+    _, hooks, shop = python_blocks(PAGE)
+    (tmp_path / "shop.py").write_text(shop)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("AMQP_URL", vhost.url)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.declare("orders", {"orders.1": 1})
+    names: dict[str, Any] = {}
+    exec(compile(hooks, PAGE, "exec"), names)  # noqa: S102  # that is what is tested
+    names["post_fork"](None, None)
+    module = importlib.import_module("shop")
+    module.order("customer-42", b"{}")
+    names["worker_exit"](None, None)
+    assert module.publisher.stats().confirmed == 1

@@ -46,8 +46,17 @@ def replaced(text: str, words: Mapping[str, str]) -> str:
 
 
 def python_blocks(path: str) -> list[str]:
-    """Return the Python blocks of a page."""
-    return re.findall(r"```python\n(.*?)```", page(path), re.DOTALL)
+    """Return the Python blocks of a page, each with the set-up above it, which the page has in a folded `<details>`.
+
+    A block that names its file in the first line is complete.
+    """
+    found, setup = [], ""
+    for folded, block in re.findall(r"(<details>[^`]*)?```python\n(.*?)```", page(path), re.DOTALL):
+        if folded:
+            setup = f"{block}\n"
+        else:
+            found.append(block if re.match(r"# \w+\.py\n", block) else setup + block)
+    return found
 
 
 def run_blocks(

@@ -1,4 +1,4 @@
-"""The files that a value passes on its way through the code are those of docs/architecture.md."""
+"""The files that a value passes on its way through the code are those of docs/contributing/architecture.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rabbit_chx.routing.jump import opened
 
 ROOT = Path(__file__).resolve().parents[3]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contributing" / "architecture.md").read_text(encoding="utf-8")
 
 
 def files_of(work: Callable[[], object]) -> list[str]:
@@ -45,7 +45,7 @@ def files_of(work: Callable[[], object]) -> list[str]:
 def told(heading: str) -> list[str]:
     """The files that the page links in one of its walks, in its order."""
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [f"rabbit_chx/{file}" for file in re.findall(r"\(\.\./rabbit_chx/([\w/]+\.py)\)", section)]
+    return [f"rabbit_chx/{file}" for file in re.findall(r"\(\.\./\.\./rabbit_chx/([\w/]+\.py)\)", section)]
 
 
 @pytest.fixture
@@ -67,6 +67,6 @@ def test_a_published_row_passes_the_files_of_the_page(publisher: Publisher) -> N
 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
-    links = re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)
+    links = re.findall(r"\]\(\.\./\.\./([^)#]+)\)", PAGE)
     assert len(links) > 50
     assert [link for link in links if not (ROOT / link).exists()] == []

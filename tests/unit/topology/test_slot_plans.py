@@ -315,14 +315,14 @@ def test_the_shares_on_the_page_of_slots() -> None:
         in page
     )
     into = plan(slotted(64, _FOUR), live_of(Topology.from_toml(_PLAIN))).rings["events"]
-    said = f"{100 * into.moved:.1f} % of their keys get another queue in the end, and {100 * into.moved_at_worst:.1f} % at the worst"
+    said = f"{into.moved:.1%} of their keys get another queue in the end, with a peak of {into.moved_at_worst:.1%}"
     assert said in page
     heavy = live_of(Topology.from_toml(_PLAIN.replace(" }]", ", weight = 10 }]")))
     many, same = (plan(slotted(number, _FOUR), heavy).rings["events"] for number in (64, 40))
     assert many.moved_at_worst == pytest.approx(same.moved_at_worst, abs=5e-4)
     assert (
-        f"64 slots move {100 * many.moved:.1f} % of the keys in the end and 40 slots none, "
-        f"both {100 * many.moved_at_worst:.1f} % at the worst moment"
+        f"64 slots move {many.moved:.1%} of the keys in the end and 40 slots none, "
+        f"both with a peak of {many.moved_at_worst:.1%}"
     ) in page
     assert same.moved == 0
 

@@ -67,4 +67,4 @@ def test_what_cannot_be_used(texts: dict[str, str], words: str) -> None:
 
 def test_every_option_has_a_line() -> None:
     for option in QUEUE_OPTIONS:
-        assert f"- `{option.name}` (" in page("docs/spark.md")
+        assert f"- `{option.name}` (" in page("docs/spark-options.md")

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, typed from top to bottom on a real broker."""
+"""docs/change-an-exchange.md, typed from top to bottom on a real broker."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
         "http://localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
     }
-    type_page("docs/tutorial.md", tmp_path, words)
+    type_page("docs/change-an-exchange.md", tmp_path, words)

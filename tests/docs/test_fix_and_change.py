@@ -1,4 +1,4 @@
-"""docs/operators.md and docs/slots.md: the shares on them are those of the library, and the finding is that of a broker."""
+"""docs/fix-an-exchange.md, docs/change-an-exchange.md and docs/slots.md: the shares on them are those of the library, and the finding is that of a broker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
 from rabbit_chx.words import percent
 
-PAGE = "docs/operators.md"
+PAGE = "docs/fix-an-exchange.md"
+CHANGE = page("docs/change-an-exchange.md")
 
 
 def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
-    (text,) = re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
-    assert '`exchange = "orders.next"`' in page(PAGE)
+    (text,) = re.findall(r"^```toml\n# next.toml\n(.*?)^```$", CHANGE, re.DOTALL | re.MULTILINE)
+    assert '`exchange = "orders.next"`' in CHANGE
     after = text.replace('exchange = "orders"\n', 'exchange = "orders.next"\n')
     changes = plan(Topology.from_toml(after), as_live(Topology.from_toml(text))).changes
     assert [(change.action, change.name) for change in changes] == [
