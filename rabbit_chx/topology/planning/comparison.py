@@ -88,6 +88,12 @@ class Comparison:
         """The release of the broker; of a file the newest one."""
         return self.live.release or NEWEST
 
+    def limit_of(self, name: str) -> float | None:
+        """Return the share of the keys of an exchange that may move; None: any."""
+        exchange = self.wanted.exchange(name)
+        own = None if exchange is None else exchange.max_share_moved
+        return self.wanted.max_share_moved if own is None else own
+
     @cached_property
     def pairs(self) -> tuple[ObjectPair, ...]:
         """The wanted objects, each kind in the order of names."""

@@ -57,9 +57,8 @@ from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import by_name
-from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.planning.refusals import is_allowed
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.words import percent, plural
 
 #: The text for a slot that does not have exactly one queue.
@@ -91,7 +90,7 @@ class Plan:
     """
 
     changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, MapChange]
+    rings: Mapping[str, RingPlan]
     refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
@@ -194,7 +193,7 @@ def plan_as_json(plan: Plan) -> str:
     text = document(
         "plan",
         changes=plan.changes,
-        rings=list(map(_map_change, plan.rings.values())),
+        rings=list(map(_ring_plan, plan.rings.values())),
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
@@ -203,7 +202,7 @@ def plan_as_json(plan: Plan) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _map_change(change: MapChange) -> dict[str, Any]:
+def _ring_plan(change: RingPlan) -> dict[str, Any]:
     matrix, owners = change.matrix(), change.ownership
     return {
         "exchange": change.exchange,
@@ -308,7 +307,7 @@ def no_change(plan: Plan) -> str:
     return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
 
 
-def _handed_over(change: MapChange) -> list[str]:
+def _handed_over(change: RingPlan) -> list[str]:
     lines = [
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
     ]
@@ -330,7 +329,7 @@ def counted_kind(count: int, kind: str) -> str:
 
 
 def checksum_of(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, MapChange]
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
