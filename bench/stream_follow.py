@@ -32,6 +32,7 @@ from peer_clients import IN_JS, MissingClient, js_client
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.rendering import TableColumn, render_table
+from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import find_broker, temporary_vhost
@@ -87,7 +88,9 @@ def publish(url: str, rate: int, end: Event) -> None:
 def ours(url: str, seconds: float, max_wait_s: float) -> Followed:
     """Follow with `StreamReader`."""
     delays = []
-    with StreamReader(url, STREAM, start="next", end="never", max_wait_s=max_wait_s) as reader:
+    with StreamReader(
+        url, STREAM, start="next", end="never", limits=ReadLimits(max_wait_s=max_wait_s)
+    ) as reader:
         warm_until, cpu = time.monotonic() + WARM_S, 0.0
         for batch in reader:
             if time.monotonic() < warm_until:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx import StreamPublisher, StreamReader
+from rabbit_chx.streams import ReadLimits
 
 
 def process(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -39,7 +40,7 @@ def run(
     name = f"large-payments-of-{source}"
     with (
         StreamReader(
-            url, source, name=name, end="never", batch_rows=batch_rows, addresses=addresses
+            url, source, name=name, end="never", limits=ReadLimits(batch_rows=batch_rows), addresses=addresses
         ) as reader,
         StreamPublisher(url, stream=target, name=name, addresses=addresses) as publisher,
     ):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rabbit_chx.analysis import movement as movement_between
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.errors import InputError, MissingExtraError
+from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.rendering import printable
 from rabbit_chx.routing import SlotTable
@@ -31,7 +32,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ModuleNotFoundError:
-    raise MissingExtraError("plots need matplotlib: pip install 'rabbit-chx[plot]'") from None
+    raise missing_extra("a plot", "matplotlib", "plot") from None
 
 _MOST_ROWS = 40
 _LONGEST_NAME = 28

@@ -9,9 +9,9 @@ from typing import Literal
 FEW = 3
 
 
-def plural(count: int, what: str) -> str:
-    """Return a count and a noun with the plural s, such as ``2 buckets``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def plural(count: int, what: str, many: str | None = None) -> str:
+    """Return a count and a noun, such as ``2 buckets``; without `many` its plural has an s."""
+    return f"{count:,} {what if count == 1 else many or f'{what}s'}"
 
 
 def percent(share: float, decimals: int = 3) -> str:

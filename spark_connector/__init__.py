@@ -62,7 +62,7 @@ def register(spark: SparkSession) -> None:
         from spark_connector.datasource import data_source
     except ImportError as cause:
         raise MissingExtraError(
-            f'format("rabbitmq") needs PySpark 4.0 or newer ({cause}): pip install "rabbit-chx[spark]"'
+            f'format("rabbitmq") needs PySpark 4.0 or newer ({cause}): pip install "pyspark>=4"'
         ) from None
 
     from pyspark.errors import AnalysisException

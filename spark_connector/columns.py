@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -22,6 +25,43 @@ from rabbit_chx.errors import InputError
 from spark_connector.casts import check_order_type, for_headers, for_int, for_text, for_timestamp
 from spark_connector.options.write_options import WriteOptions
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Flags: TypeAlias = "NDArray[np.bool_]"
+
+_MAX_EXPIRATION_MS = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Rows of a batch that are bad for one reason.
+
+    Attributes:
+        rows: True for each bad row.
+        reason: returns the description for the row at a position; it contains nothing of a body.
+    """
+
+    rows: Flags
+    reason: Callable[[int], str]
+
+
+def as_binary(column: Any) -> Any:  # Arrow has no types
+    """Return a text column as its bytes, without a copy or decoding: a string of Spark need not be valid UTF-8."""
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
+
+
+def whole_seconds(column: Any) -> Any:
+    """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
+
+    Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark supports.
+    """
+    micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
+
 
 @dataclass(frozen=True, slots=True)
 class KnownColumn:
@@ -32,6 +72,8 @@ class KnownColumn:
         types: the names of the types in the documents.
         recipe: returns the SQL that an error advises for a column of this name and type.
         meaning: one line for the documents.
+        convert: returns the values of a message property, of a column of Arrow.
+        find_fault: returns the rows whose values the broker would refuse, of a name and a column of Arrow; None if it takes each value.
     """
 
     name: str
@@ -39,18 +81,62 @@ class KnownColumn:
     accepted: tuple[type[DataType], ...]
     recipe: Callable[[str, DataType], str]
     meaning: str
+    convert: Callable[[Any], Any] = as_binary
+    find_fault: Callable[[str, Any], Fault] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """True if AMQP carries the value as a short string."""
+        return StringType in self.accepted
 
 
-def _text(name: str, meaning: str) -> KnownColumn:
-    return KnownColumn(name, "string", (StringType,), for_text, meaning)
+def _out_of_range(low: int, high: int | None, convert: Callable[[Any], Any]) -> Callable[[str, Any], Fault]:
+    """Return a check that converted values are within bounds; None for no bound."""
+    allowed = f"{low} to {high} is possible" if high is not None else f"{low} and more is possible"
+
+    def find(name: str, column: Any) -> Fault:
+        numbers = convert(column).cast(pa.int64()).fill_null(low).to_numpy(zero_copy_only=False)
+        return Fault(
+            (numbers < low) if high is None else (numbers < low) | (numbers > high),
+            lambda at: f"column {name!r} is {numbers[at]}: {allowed}",
+        )
+
+    return find
+
+
+def _bad_expirations(name: str, column: Any) -> Fault:
+    """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
+    texts = as_binary(column).to_pylist()
+    bad = [
+        text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
+        for text in texts
+    ]
+    return Fault(
+        np.array(bad, bool),
+        lambda at: (
+            f"column {name!r} is {texts[at][:40]!r}: "
+            f"give milliseconds, 0 to {_MAX_EXPIRATION_MS}, as a text of digits"
+        ),
+    )
+
+
+def _text(name: str, meaning: str, find_fault: Callable[[str, Any], Fault] | None = None) -> KnownColumn:
+    return KnownColumn(name, "string", (StringType,), for_text, meaning, find_fault=find_fault)
 
 
 def _bytes(name: str, meaning: str) -> KnownColumn:
     return KnownColumn(name, "string or binary", (StringType, BinaryType), for_text, meaning)
 
 
-def _whole(name: str, meaning: str) -> KnownColumn:
-    return KnownColumn(name, "tinyint, smallint or int", (ByteType, ShortType, IntegerType), for_int, meaning)
+def _whole(name: str, low: int, high: int, meaning: str) -> KnownColumn:
+    types = (ByteType, ShortType, IntegerType)
+    find_fault = _out_of_range(low, high, as_binary)
+    return KnownColumn(name, "tinyint, smallint or int", types, for_int, meaning, find_fault=find_fault)
+
+
+def _time(name: str, meaning: str) -> KnownColumn:
+    find_fault = _out_of_range(0, None, whole_seconds)
+    return KnownColumn(name, "timestamp", (TimestampType,), for_timestamp, meaning, whole_seconds, find_fault)
 
 
 _KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey` and `queue`; also called `routing_key`"
@@ -69,12 +155,12 @@ COLUMNS: tuple[KnownColumn, ...] = (
     _text("type", "the kind of message"),
     _text("app_id", "the sender"),
     _text("reply_to", "reply queue"),
-    _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    _whole("priority", "0 to 255"),
-    KnownColumn("timestamp", "timestamp", (TimestampType,), for_timestamp, "whole seconds on the wire"),
-    _whole("delivery_mode", "1 or 2; null means that of `persistent`"),
+    _text("expiration", "milliseconds in a queue until it expires, as a text of digits", _bad_expirations),
+    _whole("priority", 0, 255, "0 to 255"),
+    _time("timestamp", "whole seconds on the wire"),
+    _whole("delivery_mode", 1, 2, "1 or 2; null means that of `persistent`"),
 )
-_BY_NAME = {column.name: column for column in COLUMNS}
+KNOWN_COLUMNS = {column.name: column for column in COLUMNS}
 _ALIASES = {"routing_key": "key"}
 _NO_PROPERTIES = ("value", "key", "exchange", "headers")
 
@@ -100,24 +186,26 @@ class MessageColumns:
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
         """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
+        _check_column_names(schema, options)
         positions: dict[str, int] = {}
         named = _named_columns(schema, options)
         for position, field in enumerate(schema.fields):
-            name = field.name.lower()
-            role = _ALIASES.get(name, name)
-            if position in named.values() and role not in ("key", "value"):
+            roles = _roles(field.name, options)
+            if position in named.values() and not {*roles} & {"key", "value"}:
                 continue
-            if role not in _BY_NAME:
-                if options.ignore_unknown_columns:
-                    continue
+            if not roles and not options.ignore_unknown_columns:
                 raise InputError(
                     f"column {field.name!r} is not part of a message: drop it, put it into the value with "
-                    f"`to_json(struct(*))`, or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
+                    "`to_json(struct(*))`, name its part in columnNames, or set ignoreUnknownColumns; parts are "
+                    f"{', '.join(KNOWN_COLUMNS)}"
                 )
-            if role in positions:
-                raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
-            _check_type(field, _BY_NAME[role])
-            positions[role] = position
+            for role in roles:
+                if role in positions:
+                    raise InputError(
+                        f"column {field.name!r}: there is a second column for the {role}: drop one"
+                    )
+                _check_type(field, KNOWN_COLUMNS[role])
+                positions[role] = position
         keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
@@ -138,6 +226,26 @@ class MessageColumns:
         )
 
 
+def _check_column_names(schema: StructType, options: WriteOptions) -> None:
+    names = {field.name.lower() for field in schema.fields}
+    for part, name in options.column_names.items():
+        if part not in KNOWN_COLUMNS:
+            raise InputError(
+                f"option 'columnNames': {part!r} is not part of a message: parts are {', '.join(KNOWN_COLUMNS)}"
+            )
+        if name.lower() not in names:
+            raise InputError(
+                f"column {name!r} is missing, which columnNames names for the {part}: add it, or leave it out"
+            )
+
+
+def _roles(name: str, options: WriteOptions) -> list[str]:
+    """Return the parts of a message that a column is: those of ``columnNames``, and that of its name if it has no other column."""
+    own = _ALIASES.get(name.lower(), name.lower())
+    roles = [part for part, column in options.column_names.items() if column.lower() == name.lower()]
+    return [*roles, own] if own in KNOWN_COLUMNS and own not in options.column_names else roles
+
+
 def _named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:
     """Return the positions of the columns that options name, by option; an InputError if one is missing, or of the wrong type."""
     positions = {}
@@ -153,7 +261,7 @@ def _named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:
         if option == "orderBy":
             check_order_type(field)
         else:
-            _check_type(field, _BY_NAME["key"])
+            _check_type(field, KNOWN_COLUMNS["key"])
         positions[option] = found[-1]
     return positions
 

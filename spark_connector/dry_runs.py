@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -235,7 +235,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
     return DryRun(
         exchange=parsed.exchange,
         broker=parsed.brokers.masked_url,
-        columns={df.schema.fields[at].name: role for role, at in columns.positions.items()},
+        columns=_parts(df.columns, columns),
         partitions=tuple(
             PartitionRows(number, total, dict(queues)) for number, (total, queues, _) in enumerate(counts)
         ),
@@ -273,6 +273,13 @@ def _shares(ring: KeyMap | None) -> dict[str, float]:
     if ring is None:
         return {}
     return {NO_QUEUE if name is None else str(name): share for name, share in ring.shares().items()}
+
+
+def _parts(names: Sequence[str], columns: MessageColumns) -> dict[str, str]:
+    parts: dict[str, list[str]] = {}
+    for part, at in columns.positions.items():
+        parts.setdefault(names[at], []).append(part)
+    return {name: ", ".join(its) for name, its in parts.items()}
 
 
 def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions) -> DataFrame:

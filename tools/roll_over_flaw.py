@@ -21,7 +21,7 @@ from contextlib import closing
 import numpy as np
 
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.streams import StreamPublisher, StreamReader
+from rabbit_chx.streams import StreamPublisher, StreamReader, WriteLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.writer import StreamWriter
@@ -61,7 +61,9 @@ def main() -> None:
 def cut(broker: RunningBroker) -> list[int]:
     """Cut the log between the snapshot and the rows that it covers; return what is in the stream when all is published again."""
     make_stream(broker, segment_bytes=_SEGMENT)
-    with StreamPublisher(broker.stream_url, stream=_STREAM, name="load", window=1_000) as publisher:
+    with StreamPublisher(
+        broker.stream_url, stream=_STREAM, name="load", limits=WriteLimits(window=1_000)
+    ) as publisher:
         publish(publisher, 1, 199)
         publish(publisher, 200, 200, row_bytes=_SEGMENT)  # so that row 201 begins a segment
         publish(publisher, 201, _LAST)
@@ -83,7 +85,9 @@ def cut(broker: RunningBroker) -> list[int]:
     broker.start()
     claimed = last_id_when_up(broker)
     print(f"started again; in the stream: {len(stored(broker))}; the broker's last id of 'load': {claimed}")
-    with StreamPublisher(broker.stream_url, stream=_STREAM, name="load", window=1_000) as publisher:
+    with StreamPublisher(
+        broker.stream_url, stream=_STREAM, name="load", limits=WriteLimits(window=1_000)
+    ) as publisher:
         report = publish(publisher, 201, 300)
     found = stored(broker)
     print(f"published again: ids 201 to 300; confirmed: {report}")

@@ -6,16 +6,19 @@ import ast
 import inspect
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import click
 
+from rabbit_chx.analysis.finding_kinds import FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
-from rabbit_chx.cli.command import Command
-from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions, options_of
-from rabbit_chx.publishing.options import Option as PublishingOption
+from rabbit_chx.cli.command import Command, output_help_of
+from rabbit_chx.options import Option as DeclaredOption
+from rabbit_chx.options import options_of
+from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions
+from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology import Topology
@@ -50,6 +53,24 @@ def rules() -> str:
     return table(("rule", "releases", "effect"), ((rule.about, _releases(rule), rule.says) for rule in RULES))
 
 
+def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
+    """Return the kinds of findings of a command, each with the option that looks for it."""
+    return table(
+        ("kind", "finding"),
+        (
+            (f"`{kind.name}`", f"`{kind.option}`: {kind.says}" if kind.option else kind.says)
+            for kind in kinds.values()
+        ),
+    )
+
+
+def finding_kinds_of_files(kinds: Mapping[str, FindingKind]) -> str:
+    """Return the kinds of findings that mean something else in a comparison with a topology file."""
+    return table(
+        ("kind", "finding"), ((f"`{kind.name}`", kind.with_file) for kind in kinds.values() if kind.with_file)
+    )
+
+
 def _releases(rule: Rule) -> str:
     spans = "; ".join(_span(first, end) for first, end in rule.versions)
     return f"{spans} ({rule.store.capitalize()})" if rule.store else spans
@@ -80,7 +101,7 @@ def publishing_arguments() -> str:
     only_shared = [declared for name, declared in shared.items() if name not in bulk]
     only_bulk = [declared for name, declared in bulk.items() if name not in shared]
     heading = f"`SharedPublisher` does not have {_names(only_bulk)}, and has:"
-    parts: dict[str, Iterable[PublishingOption]] = {
+    parts: dict[str, Iterable[DeclaredOption]] = {
         "": bulk.values(),
         "`Limits` has the fields:": options_of(Limits).values(),
         "`Retries` has the fields:": options_of(Retries).values(),
@@ -93,11 +114,11 @@ def publishing_arguments() -> str:
     )
 
 
-def _names(declared: Iterable[PublishingOption]) -> str:
+def _names(declared: Iterable[DeclaredOption]) -> str:
     return " and ".join(f"`{one.name}`" for one in declared)
 
 
-def _publishing_argument(declared: PublishingOption) -> str:
+def _publishing_argument(declared: DeclaredOption) -> str:
     meaning = declared.meaning.replace("(publishing.md#", "(#")
     return f"- `{declared.name}` ({declared.type_text}): {meaning}"
 
@@ -273,7 +294,7 @@ def command_options(context: click.Context) -> str:
 
 
 #: The help of --output that most commands have.
-_USUAL_OUTPUT = "The form of the result; markdown is for a pull request.  ["
+_USUAL_OUTPUT = f"{output_help_of(name for name, form in FORMATS.items() if form.takes != 'metrics')}  ["
 
 
 def shared_options(section: str) -> str:

@@ -17,7 +17,16 @@ import release_table
 import tables
 from topology_schema import topology_schema
 
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS
+
 _ROOT = Path(__file__).resolve().parents[1]
+_KINDS: dict[str, Callable[[], str]] = {
+    "group show": partial(tables.finding_kinds, GROUP_KINDS),
+    "ring check": partial(tables.finding_kinds, CHECK_KINDS),
+    "shards show": partial(tables.finding_kinds, SHARD_KINDS),
+    "topology check": partial(tables.finding_kinds_of_files, CHECK_KINDS),
+}
+"""The kinds of findings of each command that has findings."""
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"names": tables.public_names},
     "docs/architecture.md": {"levels": tables.levels},
@@ -44,6 +53,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         f"docs/commands/{name.replace(' ', '-')}.md": {
             "help": partial(tables.command_description, command),
             "options": partial(tables.command_options, command),
+            **({"kinds": _KINDS[name]} if name in _KINDS else {}),
         }
         for name, command in tables.commands()
     },

@@ -21,13 +21,14 @@ from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import Plan, Topology
-from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan, read_consumer_tags
+from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.reading import (
     OVERVIEW,
     LiveExchange,
     PublishRates,
+    read_consumer_tags,
     read_release,
     read_ring,
     read_sharded_exchange,

@@ -162,10 +162,14 @@ class Management:
             if refused is not None:
                 raise refused from None
             why = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
+            remedy = (
+                "this is the port of AMQP; the management API has another one, 15672 by default"
+                if why.startswith("AMQP")
+                else "check host and port, and that the management plugin is enabled"
+            )
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(
-                f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): "
-                "check host and port, and that the management plugin is enabled"
+                f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): {remedy}"
             ) from None
         finally:
             connection.close()

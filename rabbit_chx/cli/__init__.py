@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name != "click":
             raise
-        sys.stderr.write("rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n")
+        from rabbit_chx.installation import missing_extra
+
+        sys.stderr.write(f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n")
         return _FAILED
     return int(run(sys.argv[1:] if arguments is None else arguments))

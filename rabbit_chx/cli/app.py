@@ -39,6 +39,7 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
     InputError,
+    MismatchError,
     NotDeterminedError,
     NotFoundError,
     PlanRefusedError,
@@ -49,7 +50,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
+from rabbit_chx.rendering import FORMATS
 
 _BROKEN_PIPE = 141
 
@@ -67,55 +68,48 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (UnreachableError, 69),
     (RingSourceError, 70),
     (NotFoundError, ExitCode.WRONG_USAGE),  # a name in the arguments
+    (MismatchError, ExitCode.WRONG_USAGE),  # a name in the arguments that has another type
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
 
-_OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]] = {
-    "table": ConsoleOutput,
-    "json": JsonOutput,
-    "markdown": MarkdownOutput,
-    "prometheus": PrometheusOutput,
-}
-
-
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
-    "Predict where keys go": {
-        "route": ("Destination of each key, and its explanation.", "route:route"),
-        "simulate": (
-            "Shares of a ring and a sample; keys that a change moves.",
-            "simulate:simulate",
-        ),
-        "compare": ("Keys that move to another release or ring.", "compare:compare"),
-        "keys": ("Keys that reach a given queue.", "keys:keys"),
-    },
     "Inspect and repair live exchanges": {
-        "ring list": ("All x-consistent-hash exchanges and their problems.", "ring:list_rings"),
-        "ring show": ("Buckets of each destination.", "ring:show"),
-        "ring check": ("Holes, ghost buckets and unroutable keys.", "check:check_ring"),
+        "ring list": ("List the exchanges that hash, and their problems.", "ring:list_rings"),
+        "ring show": ("Show the buckets of each destination.", "ring:show"),
+        "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
         "ring record": ("Store the order of a ring on the broker.", "ring:record_rings"),
         "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
-        "slots show": ("Queue and load of each slot.", "slots:show"),
+        "slots show": ("Show the queue and the load of each slot.", "slots:show"),
         "slots balance": (
-            "Slot moves that balance the load of the queues.",
+            "Propose slot moves that balance the queues.",
             "slots:balance",
         ),
-        "shards show": ("Shards of an exchange of rabbitmq_sharding.", "shards:show"),
+        "shards show": ("Show the shards of an exchange of rabbitmq_sharding.", "shards:show"),
+    },
+    "Predict where keys go": {
+        "route": ("Show the destination of each key, and explain it.", "route:route"),
+        "simulate": (
+            "Show the shares of a ring, and the keys that a change moves.",
+            "simulate:simulate",
+        ),
+        "compare": ("Compare releases or rings: the keys that move.", "compare:compare"),
+        "keys": ("Find keys that reach a queue.", "keys:keys"),
     },
     "Manage a topology file": {
         "topology export": ("Write the live topology as a file.", "export:export"),
-        "topology plan": ("Changes that the file requires, and the keys that move.", "plan:plan"),
+        "topology plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
         "topology arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "topology apply": ("Apply the plan.", "apply:apply"),
         "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
     "Consumers, messages, streams and the shell": {
-        "group show": ("Consumers, lag and last switch of each queue.", "group:show"),
+        "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Offsets, times and writers of streams.", "stream_show:show"),
-        "replay": ("Rows of given keys since a given time.", "replay:replay"),
-        "completion": ("Completion for bash, zsh or fish.", "app:completion"),
+        "stream show": ("Show offsets, times and writers of streams.", "stream_show:show"),
+        "replay": ("Read the messages of keys since a time.", "replay:replay"),
+        "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
     },
 }
 _GROUPS = {
@@ -178,10 +172,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of the arguments; the error for an unknown command suggests a similar one."""
         if args and args[0] not in self._table and not args[0].startswith("-"):
-            from rabbit_chx.checks import similar
-
-            near = similar(args[0], self._table)
-            hint = f" Did you mean {near}?" if near else ""
+            meant = _meant(args[0], self._table)
+            hint = f" Did you mean {meant}?" if meant else ""
             ctx.fail(f"No such command {args[0]!r:.60}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -203,6 +195,19 @@ class LazyGroup(click.Group):
         if context.invoked_subcommand is None:
             click.echo(context.get_help(), err=True)
             context.exit(ExitCode.WRONG_USAGE)
+
+
+def _meant(name: str, table: Mapping[str, object]) -> str:
+    """Return the commands that may be meant by a name that a group does not have: one of the group, or those of other groups."""
+    from rabbit_chx.checks import similar
+
+    paths = [path for commands in COMMANDS.values() for path in commands]
+    last = {path.rpartition(" ")[2] for path in paths}
+    near = name if name in last else similar(name, table)
+    if near is not None and near in table:
+        return near
+    near = near or similar(name, last)
+    return " or ".join(path for path in paths if path.rpartition(" ")[2] == near)
 
 
 class _Program(LazyGroup):
@@ -294,11 +299,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output = _OUTPUTS[outcome.output]()
+    form = FORMATS[outcome.output]
+    output = form.output()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report if outcome.output == "prometheus" else WordedReport(outcome.report))
+        output.show(outcome.report if form.takes == "metrics" else WordedReport(outcome.report))
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()
@@ -322,9 +328,9 @@ def _warnings_as_lines() -> Iterator[None]:
 def _hint(error: BaseException) -> str:
     if not isinstance(error, BrokerRefusedError | BrokerTimeoutError):
         return ""
-    from rabbit_chx.cli.broker_options import alarms_hint, vhosts_hint  # the command has loaded it
+    from rabbit_chx.cli.broker_options import alarms_hint, found_hint  # the command has loaded it
 
-    return vhosts_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
+    return found_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
 
 
 def _message(error: BaseException) -> str:

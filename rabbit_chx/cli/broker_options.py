@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
+from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
     from rabbit_chx.topology.live.reading import LiveExchange
 
+_T = TypeVar("_T")
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
@@ -221,7 +223,7 @@ class BrokerOptions:
 
     def _named(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
-        from rabbit_chx.amqp.settings import parse_stream_uri
+        from rabbit_chx.amqp.settings import ManagementUrl, parse_stream_uri
 
         url = _with_passwords(self.url or None, "AMQP_URL")
         management_url = _with_passwords(self.management_url or None, "RABBIT_CHX_MANAGEMENT_URL")
@@ -232,7 +234,10 @@ class BrokerOptions:
             raise InputError(
                 "the broker is not given: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
-        settings = read(url)
+        settings = _parsed(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
+        if management_url is not None:
+            name = "--management-url" if "--management-url" in on_line else "$RABBIT_CHX_MANAGEMENT_URL"
+            _parsed(ManagementUrl.of, name, management_url)
         if command := os.environ.get(_COMMAND_VARIABLE):
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
@@ -262,6 +267,23 @@ class BrokerOptions:
         if "--ring-via" in names:
             return DiagnosticsRing(self.ring_via or "")
         return read_ring_record(self.ring_from or "") if names else None
+
+
+def _parsed(parse: Callable[[str], _T], name: str, url: str) -> _T:
+    """Return a URL as `parse` reads it. The error names the option or the variable that the URL is from, and another one for which it is."""
+    try:
+        return parse(url)
+    except InputError as error:
+        problem = str(error).partition(": ")[2]
+    scheme = url.partition("://")[0].lower()
+    for_other = {
+        "http": "--management-url", "https": "--management-url", "amqp": "--url", "amqps": "--url",
+    }  # fmt: skip
+    other = for_other.get(scheme)
+    if other is not None and other != name and "must begin with" in problem:
+        problem += f"; pass it as {other}"
+    shown = without_passwords(url) if "@" in url or "password=" in url else url
+    raise InputError(f"{name} is {shown!r:.200}: {problem}")
 
 
 def why_nothing_hashes(
@@ -302,8 +324,8 @@ def why_nothing_hashes(
 
 
 @sign_of_life("reading the exchanges of the vhosts")
-def vhosts_hint(error: NotFoundError) -> str:
-    """Return the vhosts that have the exchange that a command did not find, with the option for one; empty if there are none."""
+def found_hint(error: NotFoundError) -> str:
+    """Return what may be meant by the exchange that a command did not find: a similar name, another vhost; empty if nothing is similar."""
     at = _broker.get()
     if at is None or at.management_url is None or error.exchange is None:
         return ""
@@ -312,17 +334,22 @@ def vhosts_hint(error: NotFoundError) -> str:
     except RabbitChxError:
         return ""
     names = sorted(str(entry["vhost"]) for entry in found if entry.get("name") == error.exchange)
-    if not names or at.settings.vhost in names:
+    if at.settings.vhost in names:
         return ""
+    here = [str(entry["name"]) for entry in found if entry["vhost"] == at.settings.vhost]
+    absent = "" if here else f"; the user {at.settings.username!r} sees no vhost {at.settings.vhost!r}"
+    if not names:
+        meant = similar(error.exchange, filter(None, here))
+        return f"; did you mean {meant}?" if meant and "did you mean" not in str(error) else absent
     last = shlex.quote(names[-1])
     if len(names) == 1:
-        return f"; vhost {names[0]} has one: --vhost {last}"
+        return f"{absent}; vhost {names[0]} has one: --vhost {last}"
     shown = (
         f"{', '.join(names[:-1])} and {names[-1]}"
         if len(names) <= _MOST_VHOSTS
         else listed(names, _MOST_VHOSTS)
     )
-    return f"; vhosts {shown} have one: --vhost {last}"
+    return f"{absent}; vhosts {shown} have one: --vhost {last}"
 
 
 @sign_of_life("reading the alarms of the nodes")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import click
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
@@ -25,14 +26,13 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, sign_of_life
+from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.arguments import ignored_by
-from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
@@ -482,7 +482,9 @@ def check_topology(
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(files, broker.vhost or "/", variables, parse_release(release) or NEWEST, output)
+        return _validated(
+            files, broker.vhost or "/", variables, parse_release(release) or NEWEST_COMPARED, output
+        )
     if release is not None:
         raise InputError("--release is for --offline: a broker has its own release; leave it out")
     if len(files) > 1:
@@ -503,8 +505,8 @@ def _validated(
     files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
-    if output == "prometheus":
-        raise InputError("--output prometheus has the metrics of a broker: leave out one of them")
+    if FORMATS[output].takes == "metrics":
+        raise InputError(f"--output {output} has the metrics of a broker: leave out one of them")
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
     known: set[str] = set()
@@ -637,7 +639,7 @@ def _outcome(
         try:
             yield
         except RabbitChxError as error:
-            if output != "prometheus":
+            if FORMATS[output].takes != "metrics":
                 raise
             errors.append(error)
 

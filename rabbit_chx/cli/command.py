@@ -31,7 +31,7 @@ from click.shell_completion import CompletionItem
 
 from rabbit_chx.cli.printed import in_words, remember_options
 from rabbit_chx.errors import InputError, RabbitChxError
-from rabbit_chx.rendering import clear_bar, printable
+from rabbit_chx.rendering import FORMATS, clear_bar, printable
 from rabbit_chx.rendering.output import wrap
 
 if TYPE_CHECKING:
@@ -204,14 +204,11 @@ def command(
     *,
     example: str,
     has_metrics: bool = False,
-    output_help: str = "The form of the result; markdown is for a pull request.",
+    output_help: str | None = None,
     plot_help: str | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help."""
-    outputs = ["table", "json", "markdown"]
-    if has_metrics:
-        outputs.append("prometheus")
-        output_help = f"{output_help[:-1]}, prometheus for the textfile collector of a node exporter."
+    outputs = [name for name, form in FORMATS.items() if has_metrics or form.takes != "metrics"]
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
         given = inspect.signature(function).parameters
@@ -237,7 +234,7 @@ def command(
             type=click.Choice(outputs),
             default="table",
             show_default=True,
-            help=output_help,
+            help=output_help or output_help_of(outputs),
         )
         shared = [output]
         if plot_help is not None:
@@ -265,6 +262,12 @@ def command(
         )
 
     return decorate
+
+
+def output_help_of(names: Iterable[str]) -> str:
+    """Return the help of ``--output`` for these formats."""
+    uses = [f"{name} {FORMATS[name].use}" for name in names if FORMATS[name].use]
+    return f"The form of the result; {', '.join(uses)}."
 
 
 def _save(drawing: tuple[Any, ...], title: str, name: str) -> None:

@@ -32,7 +32,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.checking.upgrade import ExchangeUpgrade, Verdict
+    from rabbit_chx.topology.upgrade import ExchangeUpgrade, Verdict
 
 _SHOWN = 10
 _VERDICTS: dict[Verdict, str] = {
@@ -254,7 +254,7 @@ def compare(
 
 
 def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:
-    from rabbit_chx.topology.checking.upgrade import predict_upgrade
+    from rabbit_chx.topology.upgrade import predict_upgrade
 
     for exchange in file.topology.exchanges:
         say_unpinned(file, exchange)

@@ -155,9 +155,9 @@ def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> T
     except InputError as error:
         if not live:
             raise
-        raise NotFoundError(
-            Fix(str(error), "; check the vhost of the URL too"), exchange=exchanges[0]
-        ) from None
+        says = str(error)
+        hint = "" if says.endswith("?") else "; check the vhost of the URL too"
+        raise NotFoundError(Fix(says, hint), exchange=exchanges[0]) from None
 
 
 def _without_exclusive(topology: Topology) -> Topology:

@@ -13,7 +13,7 @@ from rabbit_chx.cli.command import OWN, TEXT, option, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.words import plural
 
@@ -154,7 +154,7 @@ def _check_left(file: str, exchange: str, found: int, early: int) -> None:
 def read_observed(options: ObservedOptions, live: Topology, name: str) -> list[Observation]:
     """Read the pairs of a live exchange. On Mnesia those from before the last start of the broker are left out."""
     exchange = live.exchange(name)
-    is_kept = exchange is None or (live.release or NEWEST).follows(RESTART_KEEPS)
+    is_kept = exchange is None or (live.release or NEWEST_COMPARED).follows(RESTART_KEEPS)
     return options.read(name, _hashing(exchange), None if is_kept else live.start.last_start())
 
 
@@ -164,7 +164,7 @@ def with_observed_ring(live: Topology, name: str, pairs: Sequence[Observation]) 
 
     exchange = live.exchange(name)
     bindings = [(member.destination, member.key) for member in (exchange.ring if exchange else None) or ()]
-    ring = observed_ring(bindings, pairs, live.release or NEWEST, _hashing(exchange))
+    ring = observed_ring(bindings, pairs, live.release or NEWEST_COMPARED, _hashing(exchange))
     return live.with_rings({name: ring})
 
 

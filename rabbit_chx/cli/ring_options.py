@@ -269,8 +269,8 @@ class RingOptions:
             )
         if unused:
             raise InputError(
-                f"{unused[0]} is an option of a live broker, and the ring is not read from one: give --exchange NAME, or leave "
-                f"{unused[0]} out"
+                f"{unused[0]} is an option of a live broker, and no exchange of a broker is named: to read its ring, give --exchange NAME; "
+                f"otherwise leave {unused[0]} out"
             )
 
     def read_file(self, other: OtherRingOptions) -> tuple[TopologyInput, Release, Release] | None:

@@ -16,6 +16,7 @@ import click
 from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, hashed_value, opened
 from rabbit_chx.errors import InputError, MissingExtraError
+from rabbit_chx.installation import install_command
 from rabbit_chx.rendering import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -177,7 +178,7 @@ def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> 
         raise
     except ImportError:
         raise MissingExtraError(
-            f"{name} is a table, which needs pyarrow: pip install 'rabbit-chx[streams]', or {remedy}"
+            f"{name} is a table, which needs pyarrow: {install_command('streams')}, or {remedy}"
         ) from None
     except (OSError, ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
         why = str(getattr(error, "strerror", None) or error)

@@ -43,11 +43,11 @@ from rabbit_chx.errors import (
     HandlerError,
     InputError,
     MismatchError,
-    MissingExtraError,
     NotFoundError,
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
@@ -600,9 +600,7 @@ async def _open_connection(settings: ConnectionSettings) -> GroupConnection:
     try:
         from rabbit_chx.consuming.channels import GroupConnection
     except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"ConsumerGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[aio]'"
-        ) from None
+        raise missing_extra("ConsumerGroup", missing.name, "aio") from None
     return await GroupConnection.open(settings)
 
 

@@ -16,10 +16,10 @@ from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
     MismatchError,
-    MissingExtraError,
     NotFoundError,
     RabbitChxError,
 )
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.topology.shards import ShardedExchange, ShardName
@@ -125,9 +125,7 @@ class _ConsumerBase(ABC):
         try:
             from rabbit_chx.consuming.channels import ConsumingConnection
         except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"{type(self).__name__} needs {error.name}, which is not installed: pip install 'rabbit-chx[aio]'"
-            ) from None
+            raise missing_extra(type(self).__name__, error.name, "aio") from None
         return await ConsumingConnection.open(self._settings)
 
     async def _consume(self, connection: ConsumingConnection, handle: HandleMessage) -> RabbitChxError | None:

@@ -7,21 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rabbit_chx.analysis.finding_kinds import GROUP_KINDS
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.words import listed
 
-#: The kinds of findings, by descending severity.
-_KINDS = (
-    "missing-queue",
-    "nobody-active",
-    "no-consumer",
-    "no-single-active-consumer",
-    "other-consumer",
-    "priority-ignored",
-    "unbalanced",
-)
 _PRIORITIES_SINCE = (4, 0, 0)
 _MAX_LISTED = 5
 
@@ -183,7 +174,8 @@ def group_findings(
         *_priority_findings(status, release),
         *_balance_findings(status, weights or {}),
     ]
-    return tuple(sorted(findings, key=lambda finding: _KINDS.index(finding.kind)))
+    severity = list(GROUP_KINDS)
+    return tuple(sorted(findings, key=lambda finding: severity.index(finding.kind)))
 
 
 def _queue_findings(status: GroupStatus) -> Iterator[Finding]:

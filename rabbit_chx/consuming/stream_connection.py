@@ -35,7 +35,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Backoff
-from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.streams import StreamPublisher, WriteLimits
 from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import Code, OffsetSpec
@@ -379,8 +379,7 @@ class StreamGroupConnection:
                     list(self._reading.settings),
                     stream=journal,
                     addresses=self._reading.addresses,
-                    confirm_timeout_s=REQUEST_S,
-                    reconnect_timeout_s=REQUEST_S,
+                    limits=WriteLimits(confirm_timeout_s=REQUEST_S, reconnect_timeout_s=REQUEST_S),
                 )
             self._publisher.publish_many([journal], [body])
 

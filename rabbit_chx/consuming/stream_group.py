@@ -14,7 +14,8 @@ from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.group import Group, check_async
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook
-from rabbit_chx.errors import InputError, MissingExtraError
+from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
 
 if TYPE_CHECKING:
@@ -112,9 +113,7 @@ class StreamGroup(Group):
             from rabbit_chx.consuming import stream_channels
             from rabbit_chx.streams.nodes import node_addresses, settings_of
         except ModuleNotFoundError as missing:
-            raise MissingExtraError(
-                f"StreamGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
-            ) from None
+            raise missing_extra("StreamGroup", missing.name, "streams") from None
         try:
             settings = settings_of(url, credentials)
         finally:

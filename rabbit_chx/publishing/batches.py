@@ -16,6 +16,7 @@ from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows, with_headers
+from rabbit_chx.words import plural
 
 #: A column of keys or bodies, and columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
@@ -110,7 +111,9 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
     if all(map(_can_be_sliced, columns.values())):
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
-            raise InputError(f"{keys} keys and {bodies} bodies: give one body for each key")
+            raise InputError(
+                f"{plural(keys, 'key')} and {plural(bodies, 'body', 'bodies')}: give one body for each key"
+            )
         for name, values in columns.items():
             if len(values) != keys:
                 raise InputError(f"{keys} keys and {len(values)} entries of {name}: give one for each key")

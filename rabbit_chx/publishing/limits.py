@@ -10,6 +10,7 @@ from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.retry import Retry
+from rabbit_chx.words import plural
 
 _log = logging.getLogger(__name__)
 
@@ -106,9 +107,11 @@ class Outage:
         """Return the error for an outage without attempts left."""
         if not self.retry.attempts:
             return self._cause
+        # The addresses of a list are tried in turn, so that the same reasons come in another order.
+        is_same = set(str(self.last).split("; ")) == set(str(self._cause).split("; "))
         return ConnectionLostError(
-            f"{self._cause}; gave up after {self.retry.attempts} attempts to connect in {now - self._began:.0f} s, "
-            f"the last attempt failed: {self.last}"
+            f"{self._cause}; gave up after {plural(self.retry.attempts, 'attempt')} to connect in {now - self._began:.0f} s"
+            f"{'' if is_same else f', the last attempt failed: {self.last}'}"
         )
 
     def ended_by(self, cause: RabbitChxError) -> RabbitChxError:

@@ -15,9 +15,10 @@ from typing import Self
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.owner import FINALIZER_S, one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
+from rabbit_chx.options import documented, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Step, Steps, drive, refusal_error
-from rabbit_chx.publishing.options import PublishOptions, documented, takes
+from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.retry import chance
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @documented(PublishOptions)
 class Publisher(PublisherBase):
-    r"""Publishes many messages over one connection, and tracks the confirm of each.
+    r"""Publishes many messages over one connection, and tracks the confirm of each. For single messages use `SharedPublisher`.
 
     Every message is confirmed by the broker. By default it is persistent, and `mandatory`: an unroutable message is counted. (If the
     exchange has an alternate exchange, that one gets such messages, and they count as confirmed.) Delivery is at least once: messages

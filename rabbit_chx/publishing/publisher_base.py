@@ -11,10 +11,11 @@ from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import check_options
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
-from rabbit_chx.publishing.options import CommonOptions, Target, check_options
+from rabbit_chx.publishing.options import CommonOptions, Target
 
 _PERSISTENT = 2
 _TRANSIENT = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.rendering.output import (
+    FORMATS,
     Block,
     ConsoleOutput,
     Facts,
@@ -24,6 +25,7 @@ from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sig
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
+    "FORMATS",
     "Block",
     "ConsoleOutput",
     "CountProgress",

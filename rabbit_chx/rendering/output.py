@@ -15,7 +15,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO, TypeAlias, cast
+from typing import Any, Literal, Protocol, TextIO, TypeAlias, cast
 
 from rabbit_chx.rendering.table import WIDE, TableColumn, cell_width, printable, render_table, table_width
 from rabbit_chx.result_fields import described, is_empty
@@ -468,6 +468,35 @@ def _escape_help(text: str) -> str:
 
 def _escape_label(text: str) -> str:
     return _escape_help(text).replace('"', '\\"')
+
+
+# -- the formats
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """A format of results.
+
+    Attributes:
+        output: the class that writes it.
+        use: its use, as the help of ``--output`` continues it after the name; empty for none.
+        takes: what it writes of a result: its blocks or its document, which each result has, or its metrics.
+    """
+
+    output: type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]
+    use: str = ""
+    takes: Literal["report", "metrics"] = "report"
+
+
+#: The formats by name, in the order of the help.
+FORMATS: Mapping[str, OutputFormat] = {
+    "table": OutputFormat(ConsoleOutput),
+    "json": OutputFormat(JsonOutput),
+    "markdown": OutputFormat(MarkdownOutput, "is for a pull request"),
+    "prometheus": OutputFormat(
+        PrometheusOutput, "for the textfile collector of a node exporter", takes="metrics"
+    ),
+}
 
 
 # -- results that declare their fields

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from rabbit_chx.checks import MAX_SHORTSTR, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
+from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
             f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
             queue=_queue(destination),
         )
-    if release and buckets > MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_CAPPED):
+    if release and buckets > MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_REFUSED):
         raise InputError(
             f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}; "
             "divide all weights by the same number",

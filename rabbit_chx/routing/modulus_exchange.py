@@ -38,7 +38,7 @@ from rabbit_chx.routing.key_map import (
     modulo_shares,
 )
 from rabbit_chx.routing.message import SentMessage
-from rabbit_chx.routing.release import NEWEST, Release, check_release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 from rabbit_chx.words import plural
@@ -96,7 +96,7 @@ class ModulusHashExchange(HashExchange):
         """
         short_string(name, "the exchange's name")
         ground = Ground(provenance)
-        release = NEWEST if release is None else check_release(release)
+        release = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict.fromkeys(
             _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
         )

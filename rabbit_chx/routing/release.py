@@ -149,7 +149,7 @@ def _warn_once(version: str) -> None:
     if version not in _warned_of:
         _warned_of.add(version)
         warnings.warn(
-            f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST.version}; "
+            f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST_COMPARED.version}; "
             "update rabbit-chx, and compare with the broker until then",
             stacklevel=3,
         )
@@ -197,4 +197,4 @@ def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:
 
 
 #: The newest release that was compared with a broker: its rules are the default. From the sources, 4.4 has the same rules.
-NEWEST = Release("4.3.6")
+NEWEST_COMPARED = Release("4.3.6")

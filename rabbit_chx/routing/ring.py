@@ -32,7 +32,7 @@ from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
 from rabbit_chx.routing.observations import state_as_observed
-from rabbit_chx.routing.release import NEWEST, Release, check_release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 from rabbit_chx.words import plural
 
@@ -106,7 +106,7 @@ class HashRing:
             raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
         return cls(
             *ring_changes.replay(
-                bindings, NEWEST if release is None else check_release(release), Ground(provenance)
+                bindings, NEWEST_COMPARED if release is None else check_release(release), Ground(provenance)
             )
         )
 
@@ -163,7 +163,7 @@ class HashRing:
                 follow from the bindings, because a destination is bound with several weights.
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
-        rules = NEWEST if release is None else check_release(release)
+        rules = NEWEST_COMPARED if release is None else check_release(release)
         return cls(*state_as_observed(bindings, pairs, rules))
 
     @property

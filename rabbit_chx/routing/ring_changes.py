@@ -39,7 +39,7 @@ from rabbit_chx.routing.bindings import (
     weight_of,
 )
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.release import NEWEST, Release, check_release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     RESTART_EMPTIES,
@@ -84,7 +84,7 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
             )
         places += (None,) * (next_bucket - len(places))
     return RingState(
-        places, NEWEST if release is None else release, Ground("read"), None, next_bucket is not None
+        places, NEWEST_COMPARED if release is None else release, Ground("read"), None, next_bucket is not None
     )
 
 

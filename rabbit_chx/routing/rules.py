@@ -133,8 +133,8 @@ UNBIND_SHIFTS_BY_WEIGHT = Rule(
     "unbind", "moves later buckets down by the binding's weight, instead of by the number of removed buckets",
     _before("3.8.24") + _between("3.9.0", "3.9.9"), f"{_CHX_ERL} remove_binding/1, until #3594",
 )
-WEIGHT_IS_CAPPED = Rule(
-    "weight", "is at most 10,000",
+WEIGHT_IS_REFUSED = Rule(
+    "weight above 10,000", "is refused",
     _since("4.2.6"), f"{_CHX_ERL} validate_binding/2, 90acc4ebe1 (#16118)",
 )
 
@@ -180,6 +180,6 @@ RULES: tuple[Rule, ...] = (
     TIMESTAMP_IS_SEED, LIST_IS_ITS_HEAD, EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, VOID_IS_UNDEFINED,
     MISSING_HEADER_IS_UNDEFINED, MISSING_HEADER_CRASHES, FIRST_HEADER_COUNTS, LAST_HEADER_COUNTS,
     AMQP10_IS_CONVERTED, AMQP10_VALUE_IS_BARE, AMQP10_LEAVES_OUT, AMQP10_CC_COUNTS, DUPLICATES_APPEND,
-    UNBIND_SHIFTS_BY_WEIGHT, WEIGHT_IS_CAPPED, RESTART_SHUFFLES, RESTART_EMPTIES,
+    UNBIND_SHIFTS_BY_WEIGHT, WEIGHT_IS_REFUSED, RESTART_SHUFFLES, RESTART_EMPTIES,
     RESTART_SORTS, RESTART_KEEPS, MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, MODULUS_BY_NAME,
 )  # fmt: skip

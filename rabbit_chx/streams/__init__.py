@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.lazy_names import is_installed, lazy
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rabbit_chx.streams.keys import StreamParity as StreamParity
     from rabbit_chx.streams.keys import replay as replay
     from rabbit_chx.streams.keys import stream_parity as stream_parity
+    from rabbit_chx.streams.options import ReadLimits as ReadLimits
+    from rabbit_chx.streams.options import WriteLimits as WriteLimits
     from rabbit_chx.streams.publisher import StreamPublisher as StreamPublisher
     from rabbit_chx.streams.publisher import StreamReport as StreamReport
     from rabbit_chx.streams.reader import StreamReader as StreamReader
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "rabbit_chx.streams.chunks": ["Fingerprint"],
     "rabbit_chx.streams.keys": ["MisplacedRow", "StreamParity", "replay", "stream_parity"],
+    "rabbit_chx.streams.options": ["ReadLimits", "WriteLimits"],
     "rabbit_chx.streams.publisher": ["StreamPublisher", "StreamReport"],
     "rabbit_chx.streams.reader": ["StreamReader"],
 }
@@ -33,6 +36,4 @@ def __getattr__(name: str) -> object:
     try:
         return _load(name)
     except ModuleNotFoundError as missing:
-        raise MissingExtraError(
-            f"{name} needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
-        ) from None
+        raise missing_extra(name, missing.name, "streams") from None

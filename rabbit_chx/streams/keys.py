@@ -25,6 +25,7 @@ from rabbit_chx.routing.super_stream import StreamRouting, check_routing
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
+from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import schema_of
 
@@ -265,7 +266,7 @@ def replay(
                 filters=[] if filter_value is None else list(map(value_of, of_stream.to_pylist())),
                 match_unfiltered=filter_value is not None,
                 addresses=known_addresses,
-                timeout_s=timeout_s,
+                limits=ReadLimits(timeout_s=timeout_s),
             ) as reader:
                 before = seen["read"]
                 for batch in reader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,21 +21,23 @@ import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.checks import bytes_of, check_name, check_seconds, check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
 from rabbit_chx.connection.owner import FINALIZER_S, Owned, Owner, one_thread
-from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
+from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
+from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
+from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import SUB_ENTRY, Column, FilterValue, as_column, as_single_array, encode_rows
+from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
@@ -97,6 +99,7 @@ class StreamReport:
         return ", ".join(parts + [f"{count:,} {what}" for count, what in counts if count])
 
 
+@documented(WriterOptions)
 class StreamPublisher(Owned):
     """Publishes rows into a stream, the streams of a ring or slot table, or a super stream.
 
@@ -117,38 +120,6 @@ class StreamPublisher(Owned):
     The constructor checks that the streams exist. A publisher is for one thread at a time: a second thread gets an InputError while a
     call runs, and so does a forked process. A publisher cannot be pickled.
 
-    Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
-            settings of a connection. Several are tried in turn.
-        stream: the stream for all rows.
-        super_stream: the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients.
-        routing: of a super stream: ``"hash"``, or ``"key"``: the key of a row is the binding key of a partition, as for AMQP clients and
-            the Java client's ``.key()``. By default hash, with a warning if the binding keys are not ``0``, ``1`` and so on.
-        ring: the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations
-            are streams.
-        name: the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and
-            the same in each run.
-        create: how many streams to create, with the defaults of the broker, if the target does not exist: 1 for a stream, the number of
-            partitions for a super stream (``NAME-0``, ``NAME-1`` and so on; RabbitMQ 3.13). An existing one stays as it is. Needs
-            configure permission.
-        exchange: the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring. By default
-            the super stream, or nothing.
-        window: the most unconfirmed rows of a stream.
-        confirm_timeout_s: the longest time without a confirm in seconds, after which the connection is replaced; also the timeout of
-            requests.
-        reconnect_timeout_s: how long to try to reconnect, in seconds after the loss; each confirm restarts it.
-        credentials: a function that returns an OAuth 2 token and its expiry, as of `StreamReader`.
-        addresses: the address to connect to for an advertised address, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
-        management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
-            that of `url`.
-        proof: whether the ids that the broker claims to have are looked up in the stream; only with a name.
-        filter_value: the filter value of each row, by which a `StreamReader` selects: ``"key"``, or a function of the key (bytes) that
-            returns str or bytes and is called once for each distinct key of a call. Needs RabbitMQ 3.13.
-        sub_entry_rows: the most rows of a sub-entry, up to 65,535: rows that are stored, compressed and confirmed together, which is faster
-            for small rows. Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only
-            sub-entries that are not compressed. None for single rows.
-        compression: that of sub-entries: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``.
-
     Attributes:
         streams: the streams, in the order of the ring or super stream.
         compares_known: whether the next call compares its highest known row. False for all calls but the last of a run compares once.
@@ -165,77 +136,58 @@ class StreamPublisher(Owned):
             report = publisher.publish_many(keys, bodies, ids=range(1, len(keys) + 1))
     """
 
-    def __init__(
-        self,
-        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
-        *,
-        stream: str | None = None,
-        super_stream: str | None = None,
-        routing: StreamRouting | None = None,
-        ring: KeyMap | None = None,
-        create: int = 0,
-        name: str | None = None,
-        exchange: str | None = None,
-        window: int = 20_000,
-        confirm_timeout_s: float = 60.0,
-        reconnect_timeout_s: float = 120.0,
-        addresses: Mapping[str, str] | None = None,
-        credentials: Credentials | None = None,
-        management_url: str | None = None,
-        proof: bool = True,
-        filter_value: FilterValue | None = None,
-        sub_entry_rows: int | None = None,
-        compression: Codec = "none",
-    ) -> None:
-        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or exchange!r}")
+    @takes(WriterOptions)
+    def __init__(self, options: WriterOptions) -> None:
+        stream, super_stream, name = options.stream, options.super_stream, options.name
+        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
-        self._name, self._filter_value = name, filter_value
-        try:
-            settings = read_secretly(partial(settings_of, credentials=credentials), url)
-            management = None if management_url is None else read_secretly(ManagementUrl.of, management_url)
-        finally:
-            del url, management_url
-        check_whole("window", window, 1)
-        check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
-        check_seconds("reconnect_timeout_s", reconnect_timeout_s)
-        _check_target(stream, super_stream, ring, routing, exchange)
-        _check_create(create, stream, super_stream)
-        _check_rows(name, filter_value, sub_entry_rows, compression)
-        self._placement: KeyMap | None = None if ring is None else _check_ring(ring)
-        self._exchange = (super_stream or "") if exchange is None else exchange
-        self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if sub_entry_rows else 0)
-        self._routes = _Routes(settings, str(super_stream)) if routing == "key" else None
+        self._name, self._filter_value = name, options.filter_value
+        settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
+        check_options(options)
+        limits = options.limits
+        check_options(limits)
+        management = (
+            None if limits.management_url is None else read_secretly(ManagementUrl.of, limits.management_url)
+        )
+        _check_target(stream, super_stream, options.ring, options.routing, options.exchange)
+        _check_create(options.create, stream, super_stream)
+        _check_rows(name, options.filter_value, options.sub_entry_rows, options.compression)
+        self._placement: KeyMap | None = None if options.ring is None else _check_ring(options.ring)
+        self._exchange = (super_stream or "") if options.exchange is None else options.exchange
+        self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if options.sub_entry_rows else 0)
+        self._routes = _Routes(settings, str(super_stream)) if options.routing == "key" else None
         self._last_id = 0
         self._closed = False
         self._unconfirmed_ids = np.empty(0, np.int64)  # of failed calls; a later call must begin with them
         reading = {
             "url": settings.copy(),
-            "addresses": addresses and node_addresses(addresses),
-            "timeout_s": confirm_timeout_s,
+            "addresses": options.addresses and node_addresses(options.addresses),
+            "limits": ReadLimits(timeout_s=limits.confirm_timeout_s),
         }
         with closing(open_any(settings)) as connection:
-            connection.request_timeout_s = confirm_timeout_s
-            if create:
-                _create_missing(connection, stream, super_stream, create)
-            self.streams = self._found_streams(connection, stream, super_stream, routing)
+            connection.request_timeout_s = limits.confirm_timeout_s
+            if options.create:
+                _create_missing(connection, stream, super_stream, options.create)
+            self.streams = self._found_streams(connection, stream, super_stream, options.routing)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
         self._sub_entries = None
-        if sub_entry_rows is not None:
+        if options.sub_entry_rows is not None:
             bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
-            self._sub_entries = {"most_rows": sub_entry_rows, "codec": compression, **bounds}
+            self._sub_entries = {
+                "most_rows": options.sub_entry_rows,
+                "codec": options.compression,
+                **bounds,
+            }
         self._writers = [
             StreamWriter(
                 destination,
                 settings.copy(),
                 name,
-                window=window,
-                confirm_timeout_s=confirm_timeout_s,
-                reconnect_timeout_s=reconnect_timeout_s,
+                limits,
                 reading=reading,
-                proof=proof,
                 sub_entries=self._sub_entries,
             )
             for destination in self.streams
@@ -388,7 +340,7 @@ class StreamPublisher(Owned):
         key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
-                f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
+                f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: give one body for each key"
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)

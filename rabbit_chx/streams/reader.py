@@ -4,8 +4,8 @@ Method:
 
 1. The constructor finds the offsets of start and end on the stream's leader (`ChunkFinder`), since a replica may lag behind. The end is
    that of the last chunk *of rows*: `rabbit_chx.streams.ends` explains why.
-2. Instead, a caller may pass the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
-   driver. Then the constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
+2. A `RangeReader` gets the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
+   driver. Its constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
    contiguous, and a skipped offset is a lost one (`Progress`).
@@ -24,14 +24,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.checks import check_seconds, check_whole, shown
+from rabbit_chx.checks import shown
 from rabbit_chx.connection.failures import interruption
 from rabbit_chx.connection.owner import Owner
 from rabbit_chx.errors import (
@@ -41,15 +40,15 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.batches import Batches
-from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Chunk, Fingerprint, Piece, pieces, read_chunk
+from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.following import ATTEMPT_S, STOP_INTERVAL_S, Following
 from rabbit_chx.streams.frames import (
-    LARGEST_FRAME,
     DeliveredChunk,
     Key,
     OffsetSpec,
@@ -57,14 +56,14 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
+from rabbit_chx.streams.options import RangeOptions, ReaderOptions
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
-from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, Subscription
+from rabbit_chx.streams.subscription import BATCH_BYTES, Subscription
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rabbit_chx.connection.tokens import Credentials
 
 _T = TypeVar("_T")
 
@@ -77,10 +76,11 @@ _NEXT_SUBSCRIPTION_ID = 2
 #: Seconds without a chunk after which a reader with filters looks for the next matching one.
 _QUIET_S = 0.05
 _RETRY_PAUSE_S = 0.2
-#: Seconds without a chunk after which the range of `landmarks` is verified.
+#: Seconds without a chunk after which the range of a `RangeReader` is verified.
 _VERIFY_AFTER_S = 1.0
 
 
+@documented(ReaderOptions)
 class StreamReader(Batches):
     """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
@@ -96,48 +96,12 @@ class StreamReader(Batches):
     ``await asyncio.to_thread(StreamReader, ...)``. A reader is an Arrow stream (``__arrow_c_stream__``): DuckDB, Polars, pandas and
     DataFusion read it as a table.
 
-    Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
-            the same host; or settings of a connection. Several are tried in turn.
-        stream: the stream's name.
-        start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (after the last row), an offset, or an aware datetime: the first
-            chunk of that time or later. The time of a chunk is the clock of the leader that wrote it, in milliseconds.
-        end: the first offset that is not read, or an aware datetime: the first chunk of that time or later is not read. None for the
-            end of the stream at the time of opening. ``"never"`` to return rows as they arrive, until `stop` is called.
-        max_wait_s: with ``end="never"``: the longest time in seconds from the arrival of a row to the return of its batch, while the loop
-            is not slower. A longer one makes larger batches, which cost less.
-        include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
-        filters: read only rows with one of these filter values (str or bytes), which needs RabbitMQ 3.13. The broker omits chunks in which
-            its Bloom filter excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has
-            another value: `StreamPublisher` and AMQP publishers write it. Rows without it are returned; other clients of the stream
-            protocol do not write it.
-        match_unfiltered: whether rows that were published without a filter value are read too; with `filters`.
-        batch_rows: the approximate largest number of rows of a batch. It also ends at about 16 MiB of unpacked rows. Sub-entries are
-            not split, nor are chunks of less than 16 MiB without sub-entries.
-        addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
-        on_missing: ``"raise"`` a MissingRowsError if the stream lacks offsets between start and end, or ``"count"`` them in `missing`.
-        landmarks: fingerprints of chunks that the stream had when the offsets `start` and `end` were found. Then the constructor does
-            not connect, one connection is enough, and the range is verified only if no rows arrive. A chunk that differs from its
-            landmark is a MissingRowsError. None to find the range in the constructor.
-        name: keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at
-            `start` only if none is stored. One reader at a time may use a name in a stream. The broker removes a position together with
-            its row. So if none is stored and retention has removed rows, those before the start are missing (see `on_missing`), unless
-            `start` is an offset, or a time after the first row.
-        expect: the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a
-            MissingRowsError. If retention has removed that chunk, nothing is compared.
-        timeout_s: the longest time without a chunk in seconds, including reconnects. With ``end="never"`` the longest time in which a
-            stored chunk may not arrive: no silence is an error while the leader has no further chunk.
-        credentials: a function that returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`.
-        check_crc: whether the CRC of each chunk is checked.
-        max_frame_bytes: the largest chunk that is received, in bytes. Brokers send chunks of hundreds of MiB where messages are large.
-        max_sub_entry_bytes: the largest sub-entry that is unpacked, in bytes of its rows. A larger one is an error before it is unpacked.
-
     Attributes:
         stream: the stream's name.
         start_offset: the first offset to read.
         end_offset: the first offset that is not read; 2^63 - 1 for ``"never"``.
         next_offset: the offset after the returned batches; a later reader may start there.
-        end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows, and with `landmarks`.
+        end_fingerprint: the fingerprint of the last chunk of rows at the time of opening; None without rows.
         fingerprint: the fingerprint of the last returned chunk; before the first one it is `expect`.
         chunks: the number of returned chunks; the broker writes a chunk at once.
         rows_read: the rows of the batches before the reader applied `filters` to them.
@@ -154,42 +118,17 @@ class StreamReader(Batches):
             print(sum(batch.num_rows for batch in reader))
     """
 
-    def __init__(
-        self,
-        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
-        stream: str,
-        *,
-        start: OffsetSpec = "first",
-        end: int | datetime | Literal["never"] | None = None,
-        max_wait_s: float = 0.1,
-        include: Collection[str] = (),
-        filters: Collection[str | bytes] = (),
-        match_unfiltered: bool = False,
-        batch_rows: int = BATCH_ROWS,
-        addresses: Mapping[str, str] | None = None,
-        on_missing: Literal["raise", "count"] = "raise",
-        landmarks: Collection[Fingerprint] | None = None,
-        name: str | None = None,
-        expect: Fingerprint | None = None,
-        timeout_s: float = 60.0,
-        credentials: Credentials | None = None,
-        check_crc: bool = True,
-        max_frame_bytes: int = LARGEST_FRAME,
-        max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES,
-    ) -> None:
-        try:
-            self._settings = settings_of(url, credentials)
-        finally:
-            del url  # a traceback with local variables must not show the password
-        check_range(start, end, expect)
-        check_whole("batch_rows", batch_rows, 1)
-        check_seconds("timeout_s", timeout_s, zero=False)
-        check_seconds("max_wait_s", max_wait_s)
-        check_whole("max_frame_bytes", max_frame_bytes, 1 << 20)
-        check_whole("max_sub_entry_bytes", max_sub_entry_bytes, 1)
-        if on_missing not in ("raise", "count"):
-            raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
-        if name is not None and (expect is not None or landmarks is not None):
+    @takes(ReaderOptions)
+    def __init__(self, options: ReaderOptions) -> None:
+        self._begin(options)
+
+    def _begin(self, options: ReaderOptions) -> None:
+        stream, limits, include, name = options.stream, options.limits, options.include, options.name
+        self._settings = settings_of(options.url, options.credentials)
+        landmarks = options.landmarks if isinstance(options, RangeOptions) else None
+        check_range(options.start, options.end, options.expect)
+        check_options(options)
+        if name is not None and (options.expect is not None or landmarks is not None):
             raise InputError(
                 f"the name is {shown(name)}, and expect or landmarks is given: the broker keeps the position, or the application does"
             )
@@ -199,15 +138,14 @@ class StreamReader(Batches):
         self._owner = Owner(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
         self._include = tuple(include)
-        self._filters = Filters.of(filters, match_unfiltered) if filters or match_unfiltered else None
-        self._addresses = addresses and node_addresses(addresses)
-        self._timeout_s, self._check_crc = timeout_s, check_crc
-        self._batch_rows, self._max_frame_bytes = batch_rows, max_frame_bytes
-        self._max_sub_entry_bytes = max_sub_entry_bytes
+        is_filtered = options.filters or options.match_unfiltered
+        self._filters = Filters.of(options.filters, options.match_unfiltered) if is_filtered else None
+        self._addresses = options.addresses and node_addresses(options.addresses)
+        self._limits, self._check_crc = limits, options.check_crc
         self._stored = None if name is None else StoredOffset(stream, name)
         self._following = (
-            Following(stream, max_wait_s, timeout_s, self._receive_following, self._is_behind)
-            if end == "never"
+            Following(stream, limits.max_wait_s, limits.timeout_s, self._receive_following, self._is_behind)
+            if options.end == "never"
             else None
         )
         self._connection: StreamConnection | None = None
@@ -215,15 +153,16 @@ class StreamReader(Batches):
         # With filters: whether the replica of the connection has the whole range, and whether a further chunk in the range matches.
         self._is_stopped = self._has_end = self._has_next = False
         self._subscription = Subscription(stream)
-        self._progress = Progress(stream, count_missing=on_missing == "count")
+        self._progress = Progress(stream, count_missing=options.on_missing == "count")
         self._damaged = DamagedReads(stream)
         self._unreturned_chunk: Chunk | None = None  # the current chunk, until a row of it is returned
         self.chunks = self.rows_read = self.rows_returned = 0
         self.end_fingerprint: Fingerprint | None = None
         #: True if the caller found the range, until it is verified on the leader.
         self._is_unverified = landmarks is not None
+        start, end, expect = options.start, options.end, options.expect
         if landmarks is None:
-            deadline = time.monotonic() + timeout_s
+            deadline = time.monotonic() + limits.timeout_s
             self.end_fingerprint = self._retry(
                 deadline, lambda: self._find_range(start, end, expect, deadline)
             )
@@ -375,8 +314,8 @@ class StreamReader(Batches):
         """Return the next batch; None at the end."""
         progress, pieces_left = self._progress, self._subscription.pieces
         taken, rows, size = list[Piece](), 0, 0
-        deadline = time.monotonic() + self._timeout_s
-        while rows < self._batch_rows and size < BATCH_BYTES and not self._is_stopped:
+        deadline = time.monotonic() + self._limits.timeout_s
+        while rows < self._limits.batch_rows and size < BATCH_BYTES and not self._is_stopped:
             if not pieces_left:
                 if progress.next >= progress.end or (
                     taken and self._following and not self._has_more(self._following)
@@ -412,7 +351,7 @@ class StreamReader(Batches):
         progress = self._progress
         found = self._retry(deadline, lambda: self._received_chunk(deadline))
         if found is None:
-            return time.monotonic() + self._timeout_s if self._following else deadline
+            return time.monotonic() + self._limits.timeout_s if self._following else deadline
         chunk, chunk_pieces = found
         with suppress(RabbitChxError):  # the next wait raises it again
             if self._connection is not None:
@@ -429,7 +368,7 @@ class StreamReader(Batches):
                     piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
                 ]
             self._subscription.pieces.extend(chunk_pieces)
-        return time.monotonic() + self._timeout_s
+        return time.monotonic() + self._limits.timeout_s
 
     def _received_chunk(self, deadline: float) -> tuple[Chunk, list[Piece]] | None:
         """Return the next chunk with its pieces, received before or now; None if the range was verified, or none exists or matches."""
@@ -447,7 +386,7 @@ class StreamReader(Batches):
         if chunk.kind != "user" or chunk.end <= self._progress.next:
             return chunk, []
         # Parsing detects damage that the CRC does not.
-        return chunk, pieces(chunk, max_sub_entry_bytes=self._max_sub_entry_bytes)
+        return chunk, pieces(chunk, max_sub_entry_bytes=self._limits.max_sub_entry_bytes)
 
     def _retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt. A failed one closes the connection."""
@@ -507,7 +446,7 @@ class StreamReader(Batches):
 
     def _receive_following(self, connection: StreamConnection, wait_s: float) -> bool:
         """With ``end="never"``: receive within `wait_s` seconds, and return whether there are chunks."""
-        connection.deadline = time.monotonic() + self._timeout_s
+        connection.deadline = time.monotonic() + self._limits.timeout_s
         if self._stored is not None:
             self._stored.write_if_due(connection)
         self._receive_within(connection, wait_s)
@@ -553,7 +492,7 @@ class StreamReader(Batches):
     def _receive(self, connection: StreamConnection, deadline: float) -> None:
         """Wait for a chunk, for half of the timeout: another connection is tried in the other half."""
         connection.deadline = deadline
-        silent_at = min(deadline, time.monotonic() + self._timeout_s / 2)
+        silent_at = min(deadline, time.monotonic() + self._limits.timeout_s / 2)
         if self._is_unverified and not self._subscription.waiting:
             self._receive_within(connection, min(_VERIFY_AFTER_S, _remaining_s(silent_at)))
             if not self._subscription.waiting and not self._has_end:
@@ -619,7 +558,7 @@ class StreamReader(Batches):
             leader=leader,
             addresses=self._addresses,
             timeout_s=min(_remaining_s(deadline), ATTEMPT_S if self._following else math.inf),
-            max_frame_bytes=self._max_frame_bytes,
+            max_frame_bytes=self._limits.max_frame_bytes,
             avoid=self._damaged.nodes,
             stay=self._is_unverified,  # with landmarks one connection is enough
         )
@@ -633,6 +572,21 @@ class StreamReader(Batches):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+@documented(RangeOptions)
+class RangeReader(StreamReader):
+    """A `StreamReader` of a range that the caller has found, as Spark's driver does for its tasks: `start` and `end` are offsets.
+
+    The constructor does not connect, one connection is enough, and the range is verified only if no rows arrive.
+
+    Raises:
+        InputError: an argument is not valid.
+    """
+
+    @takes(RangeOptions)
+    def __init__(self, options: RangeOptions) -> None:
+        self._begin(options)
 
 
 def _is_cut(cause: RabbitChxError, began: float, deadline: float) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.streams.frames import OffsetSpec
+from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def read_back(
 
     The last reader is that of the piece at the offset `bound`, or of a piece whose beginning retention has removed. `end` is the offset
     after the last piece; with None the last piece is the last chunk. `reading` contains the arguments of each reader: url, addresses,
-    timeout_s.
+    limits.
     """
     piece = _FIRST_PIECE
     start: OffsetSpec = "last" if end is None else max(bound, end - piece)
@@ -244,7 +245,7 @@ def count_stored(
     """
     found = _Found(hashes)
     is_cut = False
-    reading = {"url": url, "addresses": addresses, "timeout_s": timeout_s}
+    reading = {"url": url, "addresses": addresses, "limits": ReadLimits(timeout_s=timeout_s)}
     for reader in read_back(stream, reading):
         first_id = None
         for batch in reader:

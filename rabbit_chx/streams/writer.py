@@ -55,8 +55,10 @@ from rabbit_chx.retry import Backoff, chance
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
+from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
 from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
@@ -190,11 +192,8 @@ class StreamWriter:
         stream: the stream.
         settings: nodes of the cluster, tried in turn; not shared, since unreachable nodes are moved to the end.
         name: the publisher reference; None for at-least-once.
-        window: the most unconfirmed rows.
-        confirm_timeout_s: the longest time without a confirm, in seconds.
-        reconnect_timeout_s: the longest time of an outage, in seconds.
-        reading: the arguments of the readers for the lookup of our rows: url, addresses, timeout_s.
-        proof: whether claimed ids are verified.
+        limits: the window and the time limits, and whether claimed ids are verified.
+        reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
         sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
 
     `counts` are those of the current call, `call_ids` the ids of its rows for this stream, and `compares_known` whether the highest known
@@ -206,12 +205,9 @@ class StreamWriter:
         stream: str,
         settings: deque[ConnectionSettings],
         name: str | None,
+        limits: WriteLimits,
         *,
-        window: int,
-        confirm_timeout_s: float,
-        reconnect_timeout_s: float,
         reading: dict[str, Any],
-        proof: bool,
         sub_entries: dict[str, Any] | None = None,
     ) -> None:
         self.stream = stream
@@ -222,14 +218,12 @@ class StreamWriter:
         self._name = name
         self._sub_entries = sub_entries
         # Both count ids: rows, or sub-entries.
-        self._window_size, self._send_size = window, _SEND_ROWS
+        self._window_size, self._send_size = limits.window, _SEND_ROWS
         if sub_entries is not None:
-            self._window_size = max(1, window // sub_entries["most_rows"])
+            self._window_size = max(1, limits.window // sub_entries["most_rows"])
             self._send_size = max(1, _SEND_ROWS // sub_entries["most_rows"])
-        self._confirm_timeout_s = confirm_timeout_s
-        self._reconnect_timeout_s = reconnect_timeout_s
+        self._limits = limits
         self._reading = reading
-        self._proof = proof
         self._connection: StreamConnection | None = None
         self._connection_count = 0
         self._claimed_id = 0  # 0 again when it is verified
@@ -247,7 +241,7 @@ class StreamWriter:
         self._last_number = 0  # without a name, rows are numbered to match their confirms
         self._rows = RowColumns(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
         self._encoded: EncodedRows | SubEntries | None = None
-        self._window = Window(self._rows.ids, window)
+        self._window = Window(self._rows.ids, limits.window)
         # Of each row: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
         self._is_repaired = np.empty(0, bool)
         self._last_progress_at = 0.0  # when rows were confirmed, or first sent with none in flight
@@ -332,7 +326,7 @@ class StreamWriter:
         remaining_s = math.inf
         if self._outage_began is not None:
             remaining_s = max(
-                MIN_ATTEMPT_S, self._outage_began + self._reconnect_timeout_s - time.monotonic()
+                MIN_ATTEMPT_S, self._outage_began + self._limits.reconnect_timeout_s - time.monotonic()
             )
         connection = open_at(
             self._settings,
@@ -342,7 +336,7 @@ class StreamWriter:
             timeout_s=min(self._settings[0].connection_timeout_s, remaining_s),
         )
         self._connection = connection
-        connection.request_timeout_s = min(self._confirm_timeout_s, remaining_s)
+        connection.request_timeout_s = min(self._limits.confirm_timeout_s, remaining_s)
         self._declare(connection, 0, self._name)
         if self._name is not None:
             self._claimed_id = connection.publisher_sequence(self._name, self.stream)
@@ -361,7 +355,7 @@ class StreamWriter:
         self._window.rewind()
         self._connection_count += 1
         self._next_note_at = 0.0
-        connection.request_timeout_s = self._confirm_timeout_s
+        connection.request_timeout_s = self._limits.confirm_timeout_s
 
     def _declare(self, connection: StreamConnection, publisher_id: int, reference: str | None) -> None:
         """Declare a publisher whose id and name are new on this connection; an alarm of the broker counts as an outage.
@@ -391,9 +385,9 @@ class StreamWriter:
             self._outage_began = now
         if not is_transient(cause):
             raise cause
-        if now - self._outage_began >= self._reconnect_timeout_s:
+        if now - self._outage_began >= self._limits.reconnect_timeout_s:
             raise ConnectionLostError(
-                f"{cause}; gave up after {self._attempts} attempts to connect in {now - self._outage_began:.0f} s",
+                f"{cause}; gave up after {plural(self._attempts, 'attempt')} to connect in {now - self._outage_began:.0f} s",
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
@@ -422,7 +416,7 @@ class StreamWriter:
         for frames in self._encoded.frames(
             publisher_id, ids, start, window.next, self._connection.frame_max or DEFAULT_FRAME_MAX
         ):
-            self._connection.send(frames, stall_s=self._confirm_timeout_s)
+            self._connection.send(frames, stall_s=self._limits.confirm_timeout_s)
         return rows
 
     def _collect(self, publisher_id: int, window: Window, wait_s: float) -> int:
@@ -452,7 +446,7 @@ class StreamWriter:
                     queue=self.stream,
                 )
         silent_s = time.monotonic() - self._last_progress_at
-        if window.next > window.lowest and silent_s > self._confirm_timeout_s:
+        if window.next > window.lowest and silent_s > self._limits.confirm_timeout_s:
             raise BrokerTimeoutError(
                 f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
                 f"{window.next - window.lowest if window is not self._window else self._in_flight} rows are unconfirmed: look at the broker's alarms and log",
@@ -484,7 +478,7 @@ class StreamWriter:
 
     def _verify_claim(self) -> None:
         """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
-        if self._name is None or not self._proof:
+        if self._name is None or not self._limits.proof:
             return
         start, stop = self._window.lowest, self._index_after(self._claimed_id)
         if start < stop and self._store(0, start, stop, self._claimed_id):
@@ -621,7 +615,7 @@ class StreamWriter:
         if (
             connection is None
             or self._name is None
-            or not self._proof
+            or not self._limits.proof
             or window.done
             or window.next > window.lowest
             or ids[0] <= self._claimed_id

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rabbit_chx.errors import BrokerTimeoutError, MissingExtraError, NoBrokerError, UnreachableError
+from rabbit_chx.errors import BrokerTimeoutError, NoBrokerError, UnreachableError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.testing.running_broker import (
     PLUGINS,
     RunningBroker,
@@ -240,9 +241,7 @@ def require_docker() -> None:
     try:
         import testcontainers.core.config  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(
-            "a broker in Docker needs testcontainers: pip install 'rabbit-chx[testing]'"
-        ) from error
+        raise missing_extra("a broker in Docker", "testcontainers", "testing") from error
     try:
         docker("version", "--format", "{{.Server.Version}}", timeout_s=_ANSWER_TIMEOUT_S)
         host = os.environ.get("DOCKER_HOST") or docker(

@@ -19,7 +19,7 @@ from rabbit_chx.amqp.delivery_limit import losing_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
-from rabbit_chx.routing.release import NEWEST, Numbers, Release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Numbers, Release
 from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentValue
 from rabbit_chx.topology.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects import (
@@ -263,7 +263,7 @@ def declaration_faults(declared: _Declared, release: Release | None) -> list[Fou
     fields = [{found.field for found in _faults(declared, each)} for each in MEASURED]
     if not all(fields):
         return []
-    newest = list(_faults(declared, NEWEST))
+    newest = list(_faults(declared, NEWEST_COMPARED))
     # Releases may refuse it for different reasons: 3.8 does not have streams.
     return [found for found in newest if all(found.field in each for each in fields)] or newest
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.ground import UNORDERED, Ground
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -50,7 +51,7 @@ class LiveRing(NamedTuple):
 
 def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
     """Return the live ring of an exchange. It is empty if the exchange does not exist (`exchange` is None) or is of another type."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     if exchange is None or exchange.type != HASH_EXCHANGE:
         return LiveRing(name, make_ring((), release), ())
     ring = live.rings.get(name)
@@ -123,6 +124,8 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
         return exchange
     type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
     if type_ is None:
+        if meant := similar(name, (known.name for known in live.exchanges)):
+            raise NotFoundError(f"there is no exchange {name!r}: did you mean {meant}?", exchange=name)
         raise NotFoundError(
             Fix(
                 f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",

@@ -13,7 +13,7 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.release import NEWEST, check_release
+from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.modulus import modulus_of
@@ -272,7 +272,7 @@ class Topology(ObjectSet):
             InputError: the exchange does not exist or is of another type.
         """
         self._hash_exchange(exchange, MODULUS_EXCHANGE)
-        rules = release or self.release or NEWEST
+        rules = release or self.release or NEWEST_COMPARED
         bound = [binding for binding in self.bindings if binding.source == exchange]
         provenance: Provenance = "replayed" if self.release is None else "read"
         if exchange in self.sources_left_out or rules != (self.release or rules):

@@ -234,9 +234,7 @@ class ShardedExchange:
     def findings(self) -> tuple[Finding, ...]:
         """The faults that the plugin does not repair.
 
-        The kinds are ``missing`` (shards of the policy do not exist), ``node-away`` (their node does not run), ``surplus`` (the policy does
-        not include them, and they get messages), ``unbound`` (they get none), ``unconsumed`` (they have no consumer), ``unordered`` (their
-        order, and so the shard of a key, is not known). `names` are the shards.
+        ``shards show`` lists their kinds. `names` are the shards.
         """
         return tuple(_findings(self))
 

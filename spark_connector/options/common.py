@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rabbit_chx import options as published
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.checks import similar
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
-from rabbit_chx.publishing import options as published
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.nodes import split_address

@@ -14,8 +14,9 @@ from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import options_of
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
@@ -79,6 +80,14 @@ def _headers(text: str) -> dict[str, str | int | bool]:
     return headers
 
 
+def _column_names(text: str) -> dict[str, str]:
+    names: dict[str, Any] = JSON_OBJECT.read(text)
+    for part, name in names.items():
+        if not isinstance(name, str):
+            raise InputError(f"option 'columnNames': the column of {part!r} is {name!r:.60}: give its name")
+    return {part.lower(): name for part, name in names.items()}
+
+
 def _name_pattern(text: str) -> str:
     try:
         parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
@@ -130,6 +139,7 @@ def _sub_entry_rows(text: str) -> int:
 
 
 _COMMON, _LIMITS, _RETRIES = options_of(CommonOptions), options_of(Limits), options_of(Retries)
+_COLUMN_NAMES = OptionKind("JSON object", _column_names, "a JSON object")
 _HEADERS = OptionKind("JSON object", _headers, "a JSON object")
 _NAME_PATTERN = OptionKind("text", _name_pattern)
 _REPORT_PATH = OptionKind("text", _report_path)
@@ -164,6 +174,11 @@ class WriteOptions:
     )
     routing_key: str | None = option(
         "routingKey", TEXT, "instead of the column `key`: the routing key of every row", only="amqp"
+    )
+    column_names: Mapping[str, str] = option(
+        "columnNames", _COLUMN_NAMES,
+        'other names of columns, as `{"expiration": "ttl_ms"}`',
+        default={}, only="amqp",
     )
     ignore_unknown_columns: bool = option(
         "ignoreUnknownColumns", FLAG, "ignore columns that are not part of a message", default=False
@@ -335,6 +350,10 @@ class WriteOptions:
         _check_protocol(options, texts)
         _check(options)
         return options
+
+    def column_of(self, part: str) -> str:
+        """Return the name of the column of a part of a message."""
+        return self.column_names.get(part, part)
 
     @property
     def limits(self) -> Limits:

@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.chunks import Fingerprint
-from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.options import ReadLimits
+from rabbit_chx.streams.reader import RangeReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
 from spark_connector.executor_functions import reduce_as_code
 from spark_connector.options.read_options import ReadOptions
@@ -151,7 +152,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
     try:
-        with StreamReader(
+        with RangeReader(
             options.brokers.resolve(task),
             each.stream,
             start=each.start,
@@ -163,7 +164,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             on_missing="raise" if strict else "count",
             landmarks=each.landmarks if strict else (),
             expect=each.before if strict else None,
-            timeout_s=options.timeout_s,
+            limits=ReadLimits(timeout_s=options.timeout_s),
         ) as reader:
             for batch in reader:
                 stream = pa.repeat(each.stream, batch.num_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,34 +15,17 @@ from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import RowError
 from rabbit_chx.publishing.ids import ID_BYTES, row_hash, write_hash
+from spark_connector.columns import KNOWN_COLUMNS, Fault, Flags, MessageColumns, as_binary
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
 from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spark_connector.columns import MessageColumns
-
-    Flags = NDArray[np.bool_]
-
 
 _TABLE_HEAD = 4  # bytes before the headers that contain their length
-_MAX_EXPIRATION_MS = (1 << 32) - 1
-#: The least and the greatest value of a property that is a number; None for no bound.
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "priority": (0, 255),
-    "delivery_mode": (1, 2),
-    "timestamp": (0, None),
-}
 #: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
 _SLICE_BYTES = 4 << 20
-
-
-def as_binary(column: Any) -> Any:  # Arrow has no types
-    """Return a text column as its bytes, without a copy or decoding: a string of Spark need not be valid UTF-8."""
-    if pa.types.is_string(column.type):
-        return column.view(pa.binary())
-    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
 def byte_lengths(column: Any) -> NDArray[np.int64]:
@@ -58,15 +41,6 @@ def as_flags(column: Any) -> NDArray[np.bool_]:
     """Return a column of booleans as a NumPy array; null is False."""
     flags: NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
-
-
-def whole_seconds(column: Any) -> Any:
-    """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
-
-    Arrow's own rounding uses local time: it fails in an hour that occurs twice, and for a time zone that only Spark supports.
-    """
-    micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +72,7 @@ class Check:
 
 def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Check]:
     """Yield the checks for nulls and lengths; of a row with several faults, the first one is reported."""
-    yield Check.null("value", columns.value)
+    yield Check.null(options.column_of("value"), columns.value)
     yield Check(
         columns.value,
         "the value is longer than maxMessageBytes",
@@ -107,32 +81,19 @@ def list_checks(columns: MessageColumns, options: WriteOptions) -> Iterator[Chec
         options.max_message_bytes,
     )
     if columns.key is not None:
-        yield Check.null("key", columns.key)
-        yield Check.short("key", columns.key)
+        yield Check.null(options.column_of("key"), columns.key)
+        yield Check.short(options.column_of("key"), columns.key)
     if columns.order is not None:
         yield Check.null(options.order_by or "", columns.order)
     if columns.exchange is not None:
-        yield Check.short("exchange", columns.exchange)
+        yield Check.short(options.column_of("exchange"), columns.exchange)
         if not options.exchange:
-            yield Check.null("exchange", columns.exchange)
+            yield Check.null(options.column_of("exchange"), columns.exchange)
     for name, column in columns.properties.items():
-        if name not in _RANGES:
-            yield Check.short(name, column)
+        if KNOWN_COLUMNS[name].is_text:
+            yield Check.short(options.column_of(name), column)
         if name == "message_id" and options.message_id == "column":
-            yield Check.null(name, column)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Rows of a batch that are bad for one reason.
-
-    Attributes:
-        rows: True for each bad row.
-        reason: returns the description for the row at a position; it contains nothing of a body.
-    """
-
-    rows: Flags
-    reason: Callable[[int], str]
+            yield Check.null(options.column_of(name), column)
 
 
 def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Iterator[Fault]:
@@ -144,11 +105,8 @@ def find_faults(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOp
         elif column.null_count:
             yield _nulls(check, column)
     for name, at in columns.properties.items():
-        if name in _RANGES:
-            numbers = batch.column(at)
-            yield _out_of_range(name, whole_seconds(numbers) if name == "timestamp" else numbers)
-        elif name == "expiration":
-            yield _bad_expirations(batch.column(at))
+        if (find := KNOWN_COLUMNS[name].find_fault) is not None:
+            yield find(options.column_of(name), batch.column(at))
     if columns.headers is not None:
         yield from _bad_headers(batch.column(columns.headers), options)
 
@@ -160,32 +118,6 @@ def _nulls(check: Check, column: Any) -> Fault:  # Arrow has no types
 def _too_long(check: Check, most_bytes: int, column: Any) -> Fault:
     sizes = byte_lengths(column)
     return Fault(sizes > most_bytes, lambda at: f"{check.fault} (it has {sizes[at]:,} bytes): {check.remedy}")
-
-
-def _out_of_range(name: str, column: Any) -> Fault:
-    low, high = _RANGES[name]
-    numbers = column.cast(pa.int64()).fill_null(low).to_numpy(zero_copy_only=False)
-    allowed = f"{low} to {high} is possible" if high is not None else f"{low} and more is possible"
-    return Fault(
-        (numbers < low) if high is None else (numbers < low) | (numbers > high),
-        lambda at: f"column {name!r} is {numbers[at]}: {allowed}",
-    )
-
-
-def _bad_expirations(column: Any) -> Fault:
-    """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
-    texts = as_binary(column).to_pylist()
-    bad = [
-        text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
-        for text in texts
-    ]
-    return Fault(
-        np.array(bad, bool),
-        lambda at: (
-            f"column 'expiration' is {texts[at][:40]!r}: "
-            f"give milliseconds, 0 to {_MAX_EXPIRATION_MS}, as a text of digits"
-        ),
-    )
 
 
 def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
@@ -355,7 +287,7 @@ def _properties(
     for name, at in columns.properties.items():
         column = batch.column(at)
         if column.null_count < len(column):
-            yield name, whole_seconds(column) if name == "timestamp" else as_binary(column)
+            yield name, KNOWN_COLUMNS[name].convert(column)
     if columns.headers is not None and batch.column(columns.headers).null_count < batch.num_rows:
         rows = batch.column(columns.headers).to_pylist()
         yield "headers", [None if pairs is None else {**options.headers, **dict(pairs)} for pairs in rows]

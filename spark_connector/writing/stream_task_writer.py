@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.streams import StreamPublisher, StreamReport
+from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
@@ -92,7 +92,9 @@ class StreamTaskWriter:
         if first is None:
             return
         placing = self._layout.placing
-        ring = {} if placing.kind == "super-stream" else {"ring": placing, "exchange": self._options.exchange}
+        ring: dict[str, Any] = (
+            {} if placing.kind == "super-stream" else {"ring": placing, "exchange": self._options.exchange}
+        )
         options = self._options
         with self._open(
             super_stream=options.super_stream or None,
@@ -229,14 +231,18 @@ class StreamTaskWriter:
             places = pc.sort_indices(table, [(name, "ascending") for name in names])
             yield _Piece(*(None if column is None else column.take(places) for column in piece))
 
-    def _open(self, **arguments: Any) -> StreamPublisher:  # of the publisher
+    def _open(self, *, proof: bool = True, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
+        limits = WriteLimits(
+            window=options.window,
+            confirm_timeout_s=options.confirm_timeout_s,
+            reconnect_timeout_s=options.reconnect_timeout_s,
+            proof=proof,
+        )
         return self._retry(
             lambda: StreamPublisher(
                 self._addresses(),
-                window=options.window,
-                confirm_timeout_s=options.confirm_timeout_s,
-                reconnect_timeout_s=options.reconnect_timeout_s,
+                limits=limits,
                 addresses=options.node_addresses,
                 **arguments,
             )

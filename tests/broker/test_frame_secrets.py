@@ -12,6 +12,7 @@ from frame_secrets import locals_with
 
 from rabbit_chx import Broker, Publisher, SharedPublisher, StreamPublisher
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.streams import WriteLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
@@ -87,6 +88,8 @@ def test_stream_publisher(vhost: RunningBroker) -> None:
         (good, "s", wrong_management),
     ):
         with pytest.raises(RabbitChxError) as caught:
-            StreamPublisher(url, stream=stream, name="load", management_url=management_url)
+            StreamPublisher(
+                url, stream=stream, name="load", limits=WriteLimits(management_url=management_url)
+            )
         for secret in (WRONG, f":{password_of(good)}@"):
             assert locals_with(secret, caught.value) == []

@@ -20,6 +20,10 @@ pytestmark = pytest.mark.broker
     ("change", "code", "words"),
     [
         (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
+        (("ring", "check", "order"), 2, "there is no exchange 'order': did you mean orders?"),
+        (("verify", "order"), 2, "did you mean orders?"),
+        (("verify", "orders", "--management-url", "http://u:c4nary@{amqp}"), 69, "this is the port of AMQP"),
+        (("ring", "show", "orders", "--vhost", "absent"), 2, "the user 'guest' sees no vhost 'absent'"),
         (
             ("verify", "orders", "--url", "amqp://guest:c4nary@127.0.0.1:1/{vhost}"),
             69,
@@ -38,7 +42,10 @@ def test_an_error_is_one_line_without_a_password(
     shop: Shop, capsys: pytest.CaptureFixture[str], change: tuple[str, ...], code: int, words: str
 ) -> None:
     where, name = shop.live[3].rpartition("@")[2], shop.live[1].rpartition("/")[2]
-    given = [part.replace("{where}", where).replace("{vhost}", name) for part in change]
+    amqp = shop.live[1].rpartition("@")[2].partition("/")[0]
+    given = [
+        part.replace("{where}", where).replace("{vhost}", name).replace("{amqp}", amqp) for part in change
+    ]
     assert main([*given[:2], *shop.live, *given[2:]]) == code
     found = capsys.readouterr()
     assert found.out == ""

@@ -37,6 +37,7 @@ from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Retries
+from rabbit_chx.streams import WriteLimits
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, plan
 
@@ -203,7 +204,9 @@ class Clients:
 
     def write_stream(self, token: Token) -> int:
         rows = 0
-        with StreamPublisher(self.streams, stream="s", credentials=token, reconnect_timeout_s=0) as publisher:
+        with StreamPublisher(
+            self.streams, stream="s", credentials=token, limits=WriteLimits(reconnect_timeout_s=0)
+        ) as publisher:
             while not self.is_over.wait(0.1):
                 rows += publisher.publish_many(["k"] * 5, [b"body"] * 5).confirmed
         return rows

@@ -21,6 +21,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -118,7 +119,7 @@ def test_lost_connections_lose_and_repeat_no_row(filtering: RunningBroker) -> No
         before, _, vhost = filtering.stream_url.rpartition("/")
         url = f"{before.rpartition(':')[0]}:{proxy.port}/{vhost}"
         keys = ["k1", "k20", "k38"]
-        with StreamReader(url, "s", filters=keys, batch_rows=1) as reader:
+        with StreamReader(url, "s", filters=keys, limits=ReadLimits(batch_rows=1)) as reader:
             found: list[str] = []
             for number, batch in enumerate(reader):
                 found += texts([batch])

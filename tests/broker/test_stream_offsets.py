@@ -14,7 +14,7 @@ import pytest
 from streamed import Streamed, numbers_in
 
 from rabbit_chx.errors import InputError, MissingRowsError
-from rabbit_chx.streams import StreamReader, offsets
+from rabbit_chx.streams import ReadLimits, StreamReader, offsets
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -32,7 +32,9 @@ for number, batch in enumerate(reader, 1):
 
 
 def named(stream: Streamed, **arguments: Any) -> StreamReader:
-    return StreamReader(stream.broker.stream_url, "s", name="billing", batch_rows=100, **arguments)
+    return StreamReader(
+        stream.broker.stream_url, "s", name="billing", limits=ReadLimits(batch_rows=100), **arguments
+    )
 
 
 def stored(stream: Streamed) -> int | None:

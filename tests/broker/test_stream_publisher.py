@@ -23,6 +23,7 @@ from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key, frame
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import encode_rows
@@ -326,7 +327,7 @@ def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
 def test_a_publisher_that_opens_during_a_disk_alarm_waits(vhost: RunningBroker) -> None:
     def publish(timeout_s: float) -> None:
         with StreamPublisher(
-            vhost.stream_url, stream="s", name="load", reconnect_timeout_s=timeout_s
+            vhost.stream_url, stream="s", name="load", limits=WriteLimits(reconnect_timeout_s=timeout_s)
         ) as publisher:
             publisher.publish_many(*texts(rows=100)[:2], ids=texts(rows=100)[2])
 

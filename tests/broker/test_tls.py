@@ -17,6 +17,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.errors import RabbitChxError, UnreachableError
 from rabbit_chx.publishing import Publisher, SharedPublisher
+from rabbit_chx.streams import ReadLimits
 
 if TYPE_CHECKING:
     Way = Callable[[str], object]
@@ -73,7 +74,7 @@ def by_stream_publisher(url: str) -> object:
 
 
 def by_stream_reader(url: str) -> object:
-    with StreamReader(url, "s", timeout_s=6) as reader:
+    with StreamReader(url, "s", limits=ReadLimits(timeout_s=6)) as reader:
         return [row for batch in reader for row in batch["value"]]
 
 

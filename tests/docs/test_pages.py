@@ -52,8 +52,8 @@ def test_no_section_is_there_twice(document: str) -> None:
 
 @pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
 def test_a_page_has_few_words(document: str) -> None:
-    """Blocks of code are not counted: they are complete, which makes them longer."""
-    assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 3_300
+    """Blocks of code are not counted: they are complete, which makes them longer. The longest page has a tenth of room."""
+    assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 3_600
 
 
 def test_the_changelog_has_a_page_for_each_release() -> None:

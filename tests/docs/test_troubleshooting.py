@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from blocks import ROOT, page
 
-from rabbit_chx.topology.checking.check import CHECK_KINDS
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 
 ERRORS = page("docs/troubleshooting.md").partition("## Error messages")[2].partition("Messages of Spark:")[0]
 MESSAGES = re.findall(r"^- `([^`]+)`:\s", ERRORS, re.MULTILINE)

@@ -31,6 +31,7 @@ from rabbit_chx.connection.tokens import Credentials, token_command
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import Retries
+from rabbit_chx.streams import ReadLimits, WriteLimits
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(180)]
@@ -95,7 +96,9 @@ class Client:
         asyncio.run(run())
 
     def write_stream(self) -> None:
-        with StreamPublisher(self.streams, stream="s", reconnect_timeout_s=8, **self.options) as publisher:
+        with StreamPublisher(
+            self.streams, stream="s", limits=WriteLimits(reconnect_timeout_s=8), **self.options
+        ) as publisher:
             while not self.is_over.wait(0.1):
                 publisher.publish_many(["k"], [b"body"])
                 self.step()
@@ -103,7 +106,12 @@ class Client:
     def follow_stream(self) -> None:
         credentials = self.options["credentials"]
         with StreamReader(
-            self.streams, "s", start="next", end="never", timeout_s=12, credentials=credentials
+            self.streams,
+            "s",
+            start="next",
+            end="never",
+            limits=ReadLimits(timeout_s=12),
+            credentials=credentials,
         ) as reader:
             threading.Thread(target=self._stop_when_over, args=(reader,)).start()
             for _ in reader:

@@ -20,9 +20,14 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import check
-from rabbit_chx.topology.live.applying import read_consumer_tags
 from rabbit_chx.topology.live.live_broker import QueueCounts
-from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_sharded_exchange, read_topology
+from rabbit_chx.topology.live.reading import (
+    LiveExchange,
+    read_bindings,
+    read_consumer_tags,
+    read_sharded_exchange,
+    read_topology,
+)
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.ring_records import BrokerStart, record_arguments, settled_record
 

@@ -11,7 +11,7 @@ from quick_rings import quick_broker
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
+from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.testing import temporary_vhost
 from rabbit_chx.topology import (
     ExchangeDefinition,
@@ -188,7 +188,7 @@ def test_a_weight_above_the_limit_is_a_mistake_of_a_file(rabbit: Rabbit) -> None
         f'[[exchanges]]\nname = "x"\ntype = "{HASH_EXCHANGE}"\nring = [{{ queue = "q", weight = 10001 }}]\n'
     )
     assert Topology.from_toml(text).exchange("x") is not None
-    if not rabbit.release.follows(WEIGHT_IS_CAPPED):
+    if not rabbit.release.follows(WEIGHT_IS_REFUSED):
         Topology.from_toml(text, release=rabbit.release)
         return
     with pytest.raises(TopologyError, match=r"takes at most 10000"):

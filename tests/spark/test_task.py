@@ -74,11 +74,12 @@ def test_every_part_of_a_message(vhost_url: str, channel: BlockingChannel, consu
             "headers": [[("h", "1"), ("c", "own")], None],
             "message_id": ["m1", None],
             "content_type": ["text/plain", None],
-            "expiration": ["60000", None],
+            "ttl_ms": ["60000", None],
             "priority": [9, None],
             "timestamp": [datetime(2013, 1, 1, 0, 0, 1, 500_000, UTC), None],
         },
         allowExchangeColumn="true",
+        columnNames='{"expiration": "ttl_ms"}',
         headersConst='{"c": "all", "n": 5}',
         persistent="false",
     )

@@ -24,6 +24,7 @@ from delivery_checker import Verdict
 from fire_streams import StreamRun, numbers_in, stored, waiting
 
 from rabbit_chx import StreamReader
+from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.nodes import open_at, settings_of
 
 _NAME = "follower"
@@ -206,7 +207,12 @@ def _most_repeats(batches: Sequence[Batch]) -> int:
 def _follow(file: str, addresses: str, *urls: str) -> None:
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with StreamReader(
-        list(urls), "s", name=_NAME, end="never", batch_rows=_BATCH_ROWS, addresses=json.loads(addresses)
+        list(urls),
+        "s",
+        name=_NAME,
+        end="never",
+        limits=ReadLimits(batch_rows=_BATCH_ROWS),
+        addresses=json.loads(addresses),
     ) as reader:
         signal.signal(signal.SIGTERM, lambda *_: reader.stop())
         for batch in reader:

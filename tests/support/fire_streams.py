@@ -17,7 +17,7 @@ from cluster import RunningCluster
 from delivery_checker import Attempt, History, Verdict
 
 from rabbit_chx.errors import PublishError
-from rabbit_chx.streams import StreamPublisher, StreamReader
+from rabbit_chx.streams import StreamPublisher, StreamReader, WriteLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import open_any, settings_of, stream_settings
 from rabbit_chx.testing import RunningBroker
@@ -161,7 +161,9 @@ class StreamRun:
         over = threading.Event()
         reader = _Thread(lambda: self._follow(url, stream, over, options.get("addresses")))
         try:
-            with StreamPublisher(url, stream=stream, name=name, window=window, **options) as publisher:
+            with StreamPublisher(
+                url, stream=stream, name=name, limits=WriteLimits(window=window), **options
+            ) as publisher:
                 self.give(publisher, rows)
                 happening.start()
                 if follow:

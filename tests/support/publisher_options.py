@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rabbit_chx.publishing.options import Limits, Retries, options_of
+from rabbit_chx.options import options_of
+from rabbit_chx.publishing.options import Limits, Retries
 
 
 def grouped(given: Mapping[str, Any]) -> dict[str, Any]:

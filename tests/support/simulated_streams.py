@@ -17,7 +17,7 @@ from stream_publishers import UNAVAILABLE, publisher, running_broker
 
 from rabbit_chx import retry
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.streams import StreamReader, nodes, writer
+from rabbit_chx.streams import ReadLimits, StreamReader, nodes, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 
@@ -29,7 +29,7 @@ _USER, _DELTA = 0, 1
 def _repeatable(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
     """Let pauses and the order of replicas depend on the seed."""
     for module in (nodes, retry, writer):
-        patch.setattr(module, "random", chance)
+        patch.setattr(module, "chance", chance.random)
 
 
 class _Trouble:
@@ -222,8 +222,7 @@ def read(seed: int) -> None:
             end=chance.choice([None, log_end]),
             on_missing="count",
             filters=[value] if value else [],
-            batch_rows=chance.choice([1, 30]),
-            timeout_s=_TIMEOUT_S,
+            limits=ReadLimits(batch_rows=chance.choice([1, 30]), timeout_s=_TIMEOUT_S),
         )
         in_range = log.rows(made.start_offset, made.end_offset)
         wanted = log.rows(made.start_offset, made.end_offset, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ FRAME_MAX = 4_096
 UNAVAILABLE = 6
 NOTHING = StreamChanged("another stream", UNAVAILABLE)
 #: Readers of stored rows give small batches.
-READER = functools.partial(StreamReader, batch_rows=7)
+READER: Any = functools.partial(cast("Any", StreamReader), batch_rows=7)
 
 
 class Broker(StreamNode):

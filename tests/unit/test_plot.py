@@ -17,6 +17,7 @@ from plan_scenarios import SCENARIOS
 from rabbit_chx import ExchangeRef, HashRing, ModulusHashExchange, SlotTable, Topology, plot
 from rabbit_chx.analysis import movement
 from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import jump
 from rabbit_chx.streams import StreamReport
@@ -236,7 +237,7 @@ def test_without_matplotlib_it_names_the_extra_and_pyplot_is_never_loaded() -> N
     done = subprocess.run(
         [sys.executable, "-c", absent], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "MissingExtraError: plots need matplotlib: pip install 'rabbit-chx[plot]'" in done.stderr
+    assert f"MissingExtraError: {missing_extra('a plot', 'matplotlib', 'plot')}" in done.stderr
     there = "import sys; from rabbit_chx import plot, HashRing; plot.shares(HashRing.from_buckets(['q'])); "
     code = f"{there}sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -41,11 +41,12 @@ from rabbit_chx.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
+from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions, documented, options_of, takes
+from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -53,6 +54,7 @@ from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, Share
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.retry import Backoff, chance
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
+from rabbit_chx.words import plural
 
 _log = logging.getLogger(__name__)
 
@@ -175,13 +177,13 @@ class SharedPublisher(PublisherBase):
             - UnroutableError: no queue takes it.
             - NackedError: the broker refuses it (basic.nack).
             - Another BrokerRefusedError: the broker closes the channel or the connection over it, or refuses the login.
-            - RowError, InputError: it cannot be sent.
             - UnknownOutcomeError: it was sent and not answered in time. It may be in a queue.
             - UnreachableError: there was no connection in time. It was not sent.
 
         Raises:
             BufferFullError: the buffer stayed full.
-            InputError: the publisher is closed, or belongs to another process.
+            InputError: the publisher is closed, or belongs to another process, or there is no such message property.
+            RowError: the message cannot be sent: the type or the size of a value.
         """
         self._owner.check()
         future = _Outcome(self._worker.thread)
@@ -192,8 +194,7 @@ class SharedPublisher(PublisherBase):
                     self._rows(key, body, exchange, properties, trace), future, time.monotonic()
                 )
             except InputError as cause:
-                future.set_exception(_without_number(cause))
-                return future
+                raise _without_number(cause) from None
             if not self._submit(message):
                 self._wait_for_room(message)
         return future
@@ -551,8 +552,10 @@ class _Worker:
             if self.is_ready and not isinstance(cause, UnreachableError):  # of a message that was sent
                 cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
             left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
-            if left or not is_repeated:
-                _log.warning("%s: %s; messages with this error: %d", self.name, cause, left)
+            if left:
+                _log.warning("%s: %s; %s with this error", self.name, cause, plural(left, "message"))
+            elif not is_repeated:
+                _log.warning("%s: %s", self.name, cause)
         except Exception as cause:  # noqa: BLE001  # the next messages must be served
             _log.exception("%s: an error of the library", self.name)
             self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))

@@ -15,7 +15,7 @@ from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import NamedObject
@@ -58,29 +58,6 @@ from rabbit_chx.topology.shards import is_sharded
 from rabbit_chx.topology.slot_owners import numbered_slots
 from rabbit_chx.words import percent
 
-#: All kinds of findings of a check, in the order in which reports list them.
-CHECK_KINDS = (
-    "ghost-bucket",  # buckets of a destination that is not bound
-    "hole",  # buckets without a destination, or a ring without buckets
-    "order",  # the order of the ring differs from the topology
-    "contradicted",  # keys that reached other queues than those of the ring
-    "one-key",  # most observed messages have one key
-    "second-binding",  # bound more than once
-    "silent-binding",  # bound, without keys
-    "transient-destination",  # it is deleted automatically, which moves keys
-    "transient-exchange",  # a restart, or its last unbind, deletes the exchange
-    "sharding-policy",  # shards of an exchange that does not hash
-    "missing",
-    "unexpected",
-    "different",  # from the topology, or from the weights of the bindings
-    "unroutable-share",  # keys that reach no queue
-    "expiring-destination",  # a queue that has a TTL, or expires
-    "dropping-destination",  # a queue with a limit that drops its oldest messages
-    "order-breaking",  # a queue that returns or delivers messages out of order
-    "odd-member",  # a queue whose type or arguments differ from the others
-    "federation-link",  # a federation link that takes a share of the keys
-    "ignored-argument",  # an argument that has no effect on this release
-)
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 #: The types of exchanges that send a message to each queue that matches.
 _COPYING = ("direct", "fanout", "topic", "headers")
@@ -96,7 +73,7 @@ class TopologyCheck:
     """The result of a check. A value; `check` makes it.
 
     Attributes:
-        findings: the faults, of the kinds of `CHECK_KINDS`.
+        findings: the faults, of the kinds that `ring check` and `topology check` list.
         exchanges: the names of the hash exchanges whose rings were checked.
         unroutable: the exact share of keys that reach no queue, by exchange.
         misplaced: the exact share of keys whose destination differs from that of the topology, by exchange; only exchanges that the
@@ -440,7 +417,7 @@ def _modulus_findings(
     name: str, live: Topology, transient: Mapping[Destination, str], links: Collection[Destination]
 ) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     places = numbered(bound, release)
@@ -579,7 +556,7 @@ def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
     """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return fix
-    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)
+    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST_COMPARED)
     if policy is None:
         return fix
     return Fix(

@@ -10,7 +10,7 @@ from typing import Any
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
-from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
+from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
@@ -108,7 +108,7 @@ def ignored_argument_findings(exchange: str, queues: Collection[str], live: Topo
     """Yield the arguments of an exchange that hashes, and of its queues, that the broker ignores; equal ones of queues together."""
     own = live.exchange(exchange)
     objects = [*(() if own is None else (own,)), *(queue for queue in live.queues if queue.name in queues)]
-    for names, message, fix in ignored_by(objects, live.release or NEWEST):
+    for names, message, fix in ignored_by(objects, live.release or NEWEST_COMPARED):
         queue = names[0] if len(names) == 1 and names[0] in queues else None
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=queue)
 

@@ -26,7 +26,7 @@ from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.file.fields import APPLY_TO, PRIORITY, FileEntry, Problems, file_finding
 from rabbit_chx.topology.file.file_rules import (
@@ -353,7 +353,7 @@ class _File:
             found[binding] = entry.path
             if types.get(source) == HASH_EXCHANGE:
                 try:
-                    weight_of(place, binding.routing_key, NEWEST)
+                    weight_of(place, binding.routing_key, NEWEST_COMPARED)
                 except InputError as error:
                     entry.note("routing_key", str(error), "write a positive integer as text")
                 if (source, place) in members:

@@ -20,7 +20,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
+from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.topology.arguments import POLICY_KEYS, declaration_faults, limit_faults
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
 from rabbit_chx.topology.kinds import choice
@@ -187,7 +187,7 @@ def _ring(entry: FileEntry, release: Release | None) -> _Found:
     if buckets > MAX_BUCKETS:
         message = f"the weights add up to {buckets}, and at most {MAX_BUCKETS} buckets are computed"
         yield "ring", None, message, "divide all weights by the same number"
-    elif release is not None and release.follows(WEIGHT_IS_CAPPED) and entry.value.slots is None:
+    elif release is not None and release.follows(WEIGHT_IS_REFUSED) and entry.value.slots is None:
         for member in over:
             message = f"RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}"
             yield f"{member.path}.weight", member.value.key, message, "divide all weights by the same number"

@@ -50,7 +50,7 @@ from rabbit_chx.topology.live.live_broker import (
     operations_of,
     try_count,
 )
-from rabbit_chx.topology.live.reading import read_bindings, read_topology
+from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
@@ -70,7 +70,6 @@ _POLL_INTERVAL_S, _POLLS = 0.5, 14
 _LOOKS_PER_NOTE = 10
 _NOT_FOUND = 404
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
-_CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
 
@@ -654,16 +653,6 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
                 )
             )
     return refusals
-
-
-def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
-    """Return the consumer tags of each queue from the management API, which lists a new consumer after some seconds."""
-    tags: dict[str, list[str]] = {queue: [] for queue in queues}
-    for entry in broker.api.get_list("consumers", broker.vhost, fields=_CONSUMER):
-        queue = (entry.get("queue") or {}).get("name")
-        if queue in tags:
-            tags[queue].append(entry["consumer_tag"])
-    return tags
 
 
 def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:

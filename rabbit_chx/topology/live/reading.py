@@ -35,7 +35,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.release import NEWEST, QUORUM_V8_SINCE
+from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.live.live_broker import (
@@ -103,6 +103,7 @@ _BINDING: Mapping[str, Shape] = {
 }
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
+_CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 #: The fields of the entries of a vhost that must be texts that AMQP carries.
 _FIELDS: dict[str, dict[str, Kind]] = {
@@ -243,6 +244,16 @@ def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
     return bindings
 
 
+def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, list[str]]:
+    """Return the consumer tags of each queue from the management API, which lists a new consumer after some seconds."""
+    tags: dict[str, list[str]] = {queue: [] for queue in queues}
+    for entry in broker.api.get_list("consumers", broker.vhost, fields=_CONSUMER):
+        queue = (entry.get("queue") or {}).get("name")
+        if queue in tags:
+            tags[queue].append(entry["consumer_tag"])
+    return tags
+
+
 class _LiveObjects:
     """The objects of a vhost that AMQP can name; `oddities` are the others, which a definitions file can import, and are left out."""
 
@@ -352,7 +363,7 @@ def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
 def _read_priorities(topology: Topology, api: ManagementApi, vhost: str) -> Mapping[str, tuple[int, ...]]:
     """Read the priorities of the waiting messages of quorum queues, which only the statistics contain."""
     hashes = any(exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) for exchange in topology.exchanges)
-    if not hashes or (topology.release or NEWEST).numbers < QUORUM_V8_SINCE:
+    if not hashes or (topology.release or NEWEST_COMPARED).numbers < QUORUM_V8_SINCE:
         return {}
     query = {"columns": "name,messages_by_priority"}
     fields: Mapping[str, Shape] = {"name": str, "messages_by_priority?": dict}
@@ -686,7 +697,7 @@ def modulo_map_of(
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
-        return modulus_of(exchange.name, bound, release or NEWEST, provenance)
+        return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
     if not is_super_stream(exchange):
         return None
     bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.changes import (
     FieldChange,
     NamedObject,
@@ -86,7 +86,7 @@ class Comparison:
     @property
     def release(self) -> Release:
         """The release of the broker; of a file the newest one."""
-        return self.live.release or NEWEST
+        return self.live.release or NEWEST_COMPARED
 
     def limit_of(self, name: str) -> float | None:
         """Return the share of the keys of an exchange that may move; None: any."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -85,7 +85,7 @@ def _counted(
     is_hashing: tuple[bool, bool],
 ) -> RingPlan:
     """Return the change with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
-    release = live.release or NEWEST
+    release = live.release or NEWEST_COMPARED
     states = [numbered(bindings, release) for bindings in moments]
     if not is_hashing[0]:
         states[0] = ()

@@ -16,7 +16,7 @@ from fire_streams import StreamRun, make_stream, numbers_in
 from stream_bytes import entry
 from stream_node import ListeningNode
 
-from rabbit_chx.streams import StreamPublisher, StreamReader
+from rabbit_chx.streams import ReadLimits, StreamPublisher, StreamReader
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, Key
 from rabbit_chx.streams.nodes import stream_settings
@@ -32,7 +32,9 @@ def test_retention_overtakes_a_reader(vhost: RunningBroker, record: Callable[...
     run, later = StreamRun(), StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:
         run.give(publisher, ROWS)
-        with StreamReader(vhost.stream_url, "s", batch_rows=1, on_missing="count") as reader:
+        with StreamReader(
+            vhost.stream_url, "s", limits=ReadLimits(batch_rows=1), on_missing="count"
+        ) as reader:
             read = numbers_in(next(reader))
             later.give(publisher, 2 * ROWS)  # more than the stream keeps
             read += [number for batch in reader for number in numbers_in(batch)]

@@ -18,7 +18,7 @@ from tcp_proxy import Proxy
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, PublishError
-from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.streams import StreamPublisher, WriteLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms
 from rabbit_chx.streams.nodes import stream_settings
@@ -121,4 +121,9 @@ def refused(vhost: RunningBroker, broker: RunningBroker) -> None:
     """A further publisher that counts the names is refused."""
     broker.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
     with pytest.raises(InputError, match=rf"remembers {NAMES + 2} publishers"):
-        StreamPublisher(vhost.stream_url, stream="s", name="one more", management_url=vhost.management_url)
+        StreamPublisher(
+            vhost.stream_url,
+            stream="s",
+            name="one more",
+            limits=WriteLimits(management_url=vhost.management_url),
+        )

@@ -14,6 +14,7 @@ from scripted_peer import Peer
 
 from rabbit_chx import Broker, Publisher, Retries, SharedPublisher, StreamPublisher
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+from rabbit_chx.streams import WriteLimits
 
 SECRET = "canary-4711"  # noqa: S105
 
@@ -49,7 +50,7 @@ def broker_of_management_url(url: str) -> None:
 
 
 def stream_publisher_of_management_url(url: str) -> None:
-    with StreamPublisher("amqp://localhost", stream="s", management_url=url):
+    with StreamPublisher("amqp://localhost", stream="s", limits=WriteLimits(management_url=url)):
         raise AssertionError("it is refused")
 
 

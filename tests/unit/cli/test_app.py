@@ -14,7 +14,11 @@ from command_line import BIND, PROGRAM
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import app
+from rabbit_chx.cli.command import Outcome, command
 from rabbit_chx.errors import RingSourceError
+from rabbit_chx.installation import missing_extra
+from rabbit_chx.rendering import FORMATS, Block, Facts, JsonOutput, Report
+from rabbit_chx.rendering.output import OutputFormat
 
 COMMANDS = (
     "route",
@@ -105,9 +109,9 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == version
     assert main(["-h"]) == 0
     assert "Exit codes: 0 done" in capsys.readouterr().out
-    for command in COMMANDS:
-        assert main([command, "-h"]) == 0
-        assert f"Example: rabbit-chx {command}" in capsys.readouterr().out
+    for name in COMMANDS:
+        assert main([name, "-h"]) == 0
+        assert f"Example: rabbit-chx {name}" in capsys.readouterr().out
     assert set(app.list_commands(click.Context(app))) == set(COMMANDS)
 
 
@@ -125,6 +129,36 @@ def test_each_command_writes_tables_json_and_markdown(command: str) -> None:
     assert tuple(output.type.choices[:3]) == ("table", "json", "markdown")
 
 
+def test_a_format_in_the_table_of_formats_is_a_choice_of_each_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Csv(JsonOutput):
+        def show(self, report: Report) -> None:
+            for block in report.blocks():
+                assert isinstance(block, Facts)
+                self._stream.writelines(f"{','.join(pair)}\n" for pair in block.pairs)
+
+    class Made:
+        def blocks(self) -> list[Block]:
+            return [Facts([("key", "a"), ("queue", "q1")])]
+
+        def as_json(self) -> dict[str, str]:
+            return {}
+
+    monkeypatch.setitem(FORMATS, "csv", OutputFormat(Csv, "for a sheet"))
+
+    @command(example="rabbit-chx route")
+    def made() -> Outcome:
+        """Make a report."""
+        return Outcome(Made())
+
+    monkeypatch.setattr(app, "get_command", lambda *_: made)
+    assert main(["route", "--output", "csv"]) == 0
+    assert capsys.readouterr().out == "key,a\nqueue,q1\n"
+    assert main(["route", "--help"]) == 0
+    assert "markdown is for a pull request, csv for a sheet" in " ".join(capsys.readouterr().out.split())
+
+
 def test_keys_of_a_file_become_a_table_in_markdown(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -140,7 +174,7 @@ def test_without_click_it_names_the_extra(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert done.returncode == 70
-    assert done.stderr == "rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n"
+    assert done.stderr == f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n"
     assert done.stdout == ""
 
 

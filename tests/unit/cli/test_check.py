@@ -10,12 +10,12 @@ import pytest
 from exposition import Family, parsed_exposition
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.cli.check import CheckReport
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.cli.check import CheckReport, check_ring
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import Topology, TopologyCheck
 from rabbit_chx.topology import check as check_topology
-from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.words import percent
 
 NAME = 'or"ders\\\n'
@@ -234,6 +234,11 @@ def test_a_sound_check_has_every_kind_at_zero() -> None:
     counts = metrics(report())["rabbit_chx_check_findings"]
     assert set(counts.values.values()) == {0.0}
     assert {dict(labels)["kind"] for labels in counts.values} == set(CHECK_KINDS)
+
+
+def test_the_options_that_look_for_a_kind_exist() -> None:
+    declared = {text for parameter in check_ring.params for text in parameter.opts}
+    assert {kind.option for kind in CHECK_KINDS.values() if kind.option} == {"--all", "--observed"} & declared
 
 
 def of_vhosts(*exchanges: str) -> CheckReport:

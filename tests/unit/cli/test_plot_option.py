@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from modelled_commands import ModelledCommands
 
 from rabbit_chx import Topology
+from rabbit_chx.installation import missing_extra
 
 FILE = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n'
 QUEUES = '[[queues]]\nname = "q{1..3}"\n'
@@ -78,5 +79,5 @@ def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -
         check=False,
     )
     assert (done.returncode, done.stdout) == (70, "")
-    assert done.stderr == "rabbit-chx: plots need matplotlib: pip install 'rabbit-chx[plot]'\n"
+    assert done.stderr == f"rabbit-chx: {missing_extra('a plot', 'matplotlib', 'plot')}\n"
     assert not path.exists()

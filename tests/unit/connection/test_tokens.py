@@ -31,6 +31,7 @@ from rabbit_chx.connection.tokens import (
     with_credentials,
 )
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, InputError, UnreachableError
+from rabbit_chx.streams import ReadLimits
 
 
 @pytest.fixture
@@ -228,7 +229,9 @@ def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float
         patch.setattr(tokens, "wait", wait)
         patch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
         with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
-            StreamReader("rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, timeout_s=20)
+            StreamReader(
+                "rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, limits=ReadLimits(timeout_s=20)
+            )
     is_over.set()
     assert 1000 < clock[0] <= 1020
     assert max(waits) <= 10

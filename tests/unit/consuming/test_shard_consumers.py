@@ -14,6 +14,7 @@ from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.consuming.shards import _Consumer
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.installation import install_command
 
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
 
@@ -121,5 +122,5 @@ def test_without_aio_pika() -> None:
     )
     assert done.stderr == ""
     assert done.stdout == (
-        "PseudoQueueConsumer needs aiormq, which is not installed: pip install 'rabbit-chx[aio]'\n"
+        f"PseudoQueueConsumer needs aiormq, which is not installed: {install_command('aio')}\n"
     )

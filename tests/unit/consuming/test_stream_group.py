@@ -32,7 +32,7 @@ from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
-from rabbit_chx.consuming.stream_connection import in_thread
+from rabbit_chx.consuming.stream_connection import StreamGroupConnection, in_thread
 from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
@@ -83,6 +83,28 @@ def test_missing_rows_are_those_of_the_streams() -> None:
     group = StreamGroup(URL, streams=["a", "b"], name="billing", on_missing="count")
     group._reading.missing.update({"a": 2, "b": 3, JOURNAL: 40})
     assert group.missing == 5
+
+
+@pytest.mark.parametrize(("journal_s", "reconnect_s"), [(7.0, 11.0), (11.0, 7.0)])
+async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limits(
+    monkeypatch: pytest.MonkeyPatch, journal_s: float, reconnect_s: float
+) -> None:
+    """After `journal_s` the others may have removed it, and handle its streams."""
+    given: list[float] = []
+
+    async def open_(_: object, patience_s: float) -> None:
+        given.append(patience_s)
+
+    monkeypatch.setattr(StreamGroupConnection, "open", open_)
+    group = StreamGroup(
+        URL,
+        streams=["a"],
+        name="billing",
+        pace=GroupPace(journal_s=journal_s),
+        reconnect_timeout_s=reconnect_s,
+    )
+    await group._open()
+    assert given == [7.0]
 
 
 def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:

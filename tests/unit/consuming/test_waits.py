@@ -1,4 +1,4 @@
-"""How a member notices that its event loop does not answer."""
+"""How a member notices that its event loop does not answer, and how long it waits while the broker blocks publishers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rabbit_chx.consuming.waits import LoopWatch
+from rabbit_chx.consuming.waits import LoopWatch, wait_unless_blocked
 
 
 async def test_the_silence_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +44,26 @@ async def test_an_answer_after_a_silence_is_told_once() -> None:
     assert len(late) == 1
     assert late[0] > 5.0
     assert not watch.is_late
+
+
+@pytest.mark.parametrize("blocked", ["--", "+--", "-+--", "++--", "-+-+--"])
+async def test_the_limit_starts_over_when_the_broker_begins_or_ends_to_block(blocked: str) -> None:
+    """`blocked` is what the broker is at the begin and after each limit: a wait is too long if it is not at both ends of one."""
+    looks = list(blocked)
+
+    async def is_blocked() -> bool:
+        return looks.pop(0) == "+"
+
+    waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    assert not await wait_unless_blocked(waited, 0.0, is_blocked)
+    assert not looks
+    assert waited.cancelled()
+
+
+async def test_a_wait_that_is_done_in_time_is_not_too_long() -> None:
+    async def is_blocked() -> bool:
+        return False
+
+    waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waited.set_result(None)
+    assert await wait_unless_blocked(waited, 0.0, is_blocked)

@@ -58,7 +58,7 @@ def test_what_no_ids_can_be_made_of() -> None:
         stable_ids("w", (key for key in "ab"), ["b", "b"])
     with pytest.raises(InputError, match="write is '': give a name"):
         stable_ids("", ["k"], ["b"])
-    with pytest.raises(InputError, match="2 keys and 1 bodies"):
+    with pytest.raises(InputError, match="2 keys and 1 body:"):
         stable_ids("w", ["k", "k"], ["b"])
     with pytest.raises(RowError, match="row 1: the body is missing"):
         stable_ids("w", ["k", "k"], ["b", None])  # type: ignore[list-item]

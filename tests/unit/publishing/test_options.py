@@ -13,6 +13,7 @@ from frame_secrets import locals_with
 from scripted_peer import Peer
 
 from rabbit_chx.errors import InputError, NackedError
+from rabbit_chx.options import check_options, options_of
 from rabbit_chx.publishing import Publisher, SharedPublisher
 from rabbit_chx.publishing.options import (
     NACK_RETRIES,
@@ -20,8 +21,6 @@ from rabbit_chx.publishing.options import (
     PublishOptions,
     Retries,
     SharedOptions,
-    check_options,
-    options_of,
 )
 from rabbit_chx.publishing.shared import shared_publisher
 

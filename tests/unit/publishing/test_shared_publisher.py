@@ -108,19 +108,18 @@ def test_a_return_with_further_headers_is_recognized_by_its_body(peer: Peer) -> 
         assert [error_of(future) is not None for future in futures] == [False, True, False]
 
 
-def test_what_cannot_be_sent_is_the_error_of_that_message(peer: Peer) -> None:
+def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer) -> None:
     with SharedPublisher(peer.settings, "orders") as publisher:
-        bad = {
-            "body": publisher.submit("k", None),  # type: ignore[arg-type]
-            "key": publisher.submit("k" * 256, "b"),
-            "priority": publisher.submit("k", "b", priority=256),
-        }
-        for what, future in bad.items():
-            error = error_of(future)
-            assert isinstance(error, RowError)
-            assert str(error).startswith(f"the {what}") or what == "key"
-            assert "row 0" not in str(error)
-        assert "did you mean 'headers'?" in str(error_of(publisher.submit("k", "b", header={})))
+        for (key, body, properties), says in {
+            ("k", None, ()): "^the body is missing",
+            (None, "b", ()): "^the routing key is missing",
+            ("k" * 256, "b", ()): "^the routing key .* has 256 bytes",
+            ("k", "b", (("priority", 256),)): "^the priority is 256",
+        }.items():
+            with pytest.raises(RowError, match=says):
+                publisher.submit(key, body, **dict(properties))  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="did you mean 'headers'"):
+            publisher.submit("k", "b", header={})
         assert error_of(publisher.submit("k", "good")) is None
     assert peer.bodies == ["good"]
 
@@ -156,6 +155,32 @@ def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
         waiting.join(_SOON_S)
         peer.say(confirm(ACK_METHOD, 2))
     assert peer.bodies == ["0", "1", "3"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
+) -> None:
+    """A caller who gets a BufferFullError sends the message again."""
+    withdraw = SharedPublisher._withdraw
+
+    def make_room_first(publisher: SharedPublisher, message: OpenMessage) -> bool:
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        await_true(lambda: not publisher._outbox._waiting)
+        return withdraw(publisher, message)
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.01) as publisher:
+        first = publisher.submit("k", "0")
+        peer.until(lambda: len(peer.messages) == 1)
+        monkeypatch.setattr(SharedPublisher, "_withdraw", make_room_first)
+        if asynchronous:
+            asyncio.run(publisher.publish("k", "1"))
+        else:
+            assert error_of(publisher.submit("k", "1")) is None
+        assert error_of(first) is None
+    assert peer.bodies == ["0", "1"]
 
 
 def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer) -> None:
@@ -289,6 +314,29 @@ def test_every_future_is_done_within_the_three_limits(peer: Peer) -> None:
             assert error_of(publisher.submit("k", "fine")) is None
             time.sleep(0.01)
         assert isinstance(error_of(stuck), UnknownOutcomeError)
+
+
+def test_the_three_limits_of_a_message_are_added(peer: Peer) -> None:
+    """A blocked broker, an outage and a confirm may follow each other, as for a `Publisher`."""
+    with SharedPublisher(
+        peer.settings,
+        "orders",
+        retries=Retries(reconnect_timeout_s=7.0),
+        limits=Limits(confirm_timeout_s=11.0, blocked_timeout_s=13.0),
+    ) as publisher:
+        assert publisher._outbox.left_s() == 31.0
+
+
+def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_connection(peer: Peer) -> None:
+    """The close is not over that message, so a caller may send it again."""
+    with SharedPublisher(peer.settings, "orders", linger_s=_SOON_S) as publisher:
+        await_true(publisher.healthy)
+        future = publisher.submit("k", "0")
+        peer.say(said(commands.Connection.Close(530, "NOT_ALLOWED", 0, 0), 0))
+        error = error_of(future)
+    assert type(error) is ConnectionLostError
+    assert "was not sent" in str(error)
+    assert peer.bodies == []
 
 
 def test_close_gives_up_after_its_time(peer: Peer) -> None:
@@ -544,7 +592,10 @@ def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None
     assert isinstance(other.exception(), UnknownOutcomeError)
 
 
-def test_what_waits_behind_a_withdrawn_message_is_sent(peer: Peer) -> None:
+def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher's thread is woken: its poll may end a second later."""
     peer.answer = nothing
 
     async def main() -> None:
@@ -555,7 +606,15 @@ def test_what_waits_behind_a_withdrawn_message_is_sent(peer: Peer) -> None:
             large = asyncio.create_task(publisher.publish("k", "y" * 800))
             small = asyncio.create_task(publisher.publish("k", "small"))
             await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
+            wake, woken = publisher._worker.wake, asyncio.Event()
+
+            def note() -> None:
+                woken.set()
+                wake()
+
+            monkeypatch.setattr(publisher._worker, "wake", note)
             large.cancel()
+            await asyncio.wait_for(woken.wait(), _SOON_S)
             await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 2)
             peer.say(confirm(ACK_METHOD, 2, multiple=True))
             await asyncio.wait_for(asyncio.gather(first, small), _SOON_S)

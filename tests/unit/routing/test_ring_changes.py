@@ -9,7 +9,7 @@ import pytest
 
 from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing, Release
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 
 APPENDS = Release("3.9.20")
 SHIFTS_BY_WEIGHT = Release("3.8.9")
@@ -153,7 +153,7 @@ NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
     (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
     (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: give"),
     (HashRing.from_bindings([]), ("b",), "'b' is not bound: give"),
-    (HashRing(("a", "b"), NEWEST, Ground("assumed"), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
+    (HashRing(("a", "b"), NEWEST_COMPARED, Ground("assumed"), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
 ]  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def test_a_read_ring_of_an_old_release_needs_the_weight() -> None:
 
 def test_a_read_ring_does_not_know_its_bindings() -> None:
     ring = HashRing.from_buckets(["a", "b"])
-    assert (ring.bindings, ring.provenance, ring.release) == (None, "read", NEWEST)
+    assert (ring.bindings, ring.provenance, ring.release) == (None, "read", NEWEST_COMPARED)
     assert ring.unbind("a", 4).buckets == ("b",)
     assert ring.bind("c", 2).buckets == ("a", "b", "c", "c")
     assert ring.bind("c", 2).bindings is None
@@ -226,10 +226,10 @@ def test_provenance() -> None:
     assert (moved.provenance, moved.release, moved.buckets) == ("assumed", APPENDS, read.buckets)
 
 
-@pytest.mark.parametrize("release", [NEWEST, APPENDS])
+@pytest.mark.parametrize("release", [NEWEST_COMPARED, APPENDS])
 def test_a_doubt_survives_each_change(release: Release) -> None:
     doubt = Ground("assumed", "two orders fit")
-    ring = replace(HashRing.from_bindings([("a", 1), ("b", 2)], NEWEST), ground=doubt)
+    ring = replace(HashRing.from_bindings([("a", 1), ("b", 2)], NEWEST_COMPARED), ground=doubt)
     for after in (
         ring.bind("c", 1),
         ring.unbind("a"),
@@ -248,10 +248,10 @@ def test_a_guess_has_its_reason() -> None:
     assert read.bind("b", 1).ground == Ground(
         "assumed", "an earlier unbind on RabbitMQ 3.9.20 may have left holes behind its last bucket"
     )
-    assert read.with_release(NEWEST).ground == Ground(
+    assert read.with_release(NEWEST_COMPARED).ground == Ground(
         "assumed", f"its buckets are those of RabbitMQ {APPENDS}"
     )
-    kept = HashRing.from_buckets(["a"], NEWEST)
+    kept = HashRing.from_buckets(["a"], NEWEST_COMPARED)
     assert kept.restarted().ground == Ground("assumed", "its bindings are not known")
     unknown = HashRing.from_bindings([("a", 1)], Release("4.0.5"))
     assert unknown.restarted().ground == Ground("assumed", "the store of the broker is not known")

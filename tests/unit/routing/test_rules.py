@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.routing import rules
-from rabbit_chx.routing.release import NEWEST, NEWEST_PATCHES, Release, Rule
+from rabbit_chx.routing.release import NEWEST_COMPARED, NEWEST_PATCHES, Release, Rule
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     MODULUS_BY_BINDING_KEY,
@@ -18,7 +18,7 @@ from rabbit_chx.routing.rules import (
     RESTART_SHUFFLES,
     RULES,
     UNBIND_SHIFTS_BY_WEIGHT,
-    WEIGHT_IS_CAPPED,
+    WEIGHT_IS_REFUSED,
 )
 
 
@@ -36,7 +36,7 @@ from rabbit_chx.routing.rules import (
             ["3.8.24", "3.8.35", "3.9.9", "3.10.0", "4.3.6"],
         ),
         (
-            WEIGHT_IS_CAPPED,
+            WEIGHT_IS_REFUSED,
             ["4.2.6", "4.3.0-rc.1", "4.3.0", "4.3.6"],
             ["3.8.0", "3.13.7", "4.0.5", "4.1.8", "4.2.5"],
         ),
@@ -53,7 +53,7 @@ def test_newer_versions_follow_the_newest_rules(numbers: tuple[int, int, int]) -
     release = Release(".".join(map(str, numbers)))
     assert (release.store, release.store_known) == ("khepri", True)
     for rule in RULES:
-        assert release.follows(rule) == NEWEST.follows(rule)
+        assert release.follows(rule) == NEWEST_COMPARED.follows(rule)
 
 
 SUBJECTS = {

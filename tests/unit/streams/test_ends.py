@@ -12,7 +12,7 @@ from stream_logs import ChunkLog
 from stream_node import Clock, Session, StreamNode, in_memory
 
 from rabbit_chx.errors import BrokerTimeoutError, DamagedChunkError, UnreachableError
-from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams import ReadLimits, StreamReader
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd, LogEnds
 from rabbit_chx.streams.frames import Key, OffsetSpec
@@ -145,7 +145,7 @@ def test_a_node_that_has_chunks_and_delivers_none_is_an_error(
     monkeypatch.setattr(Session, "deliver", lambda *_: b"")
     began = leader.clock.now
     with pytest.raises(BrokerTimeoutError, match="'s' has rows, and does not give them"):
-        StreamReader("rabbitmq-stream://h", "s", start=start, timeout_s=5)
+        StreamReader("rabbitmq-stream://h", "s", start=start, limits=ReadLimits(timeout_s=5))
     assert leader.clock.now - began <= 5 + 1
 
 
@@ -153,4 +153,4 @@ def test_a_node_that_has_chunks_and_delivers_none_is_an_error(
 def test_offsets_that_no_column_has_are_an_error(leader: Leader, offset: int) -> None:
     leader.log.chunks[:] = [FIRST, chunk_bytes([entry(b"c"), entry(b"d")], offset=offset)]
     with pytest.raises(DamagedChunkError, match=f"{offset}.*offsets end at"):
-        StreamReader("rabbitmq-stream://h", "s", timeout_s=5)
+        StreamReader("rabbitmq-stream://h", "s", limits=ReadLimits(timeout_s=5))

@@ -21,6 +21,7 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import Key, StreamChanged
+from rabbit_chx.streams.reader import RangeReader
 from rabbit_chx.streams.rows import encode_rows
 
 WITH_FILTERS = (Key.PUBLISH, Key.STREAM_STATS)
@@ -61,7 +62,9 @@ def node() -> Iterator[Filtering]:
 
 
 def reader(**how: Any) -> StreamReader:
-    return StreamReader("rabbitmq-stream://broker", "s", **{"timeout_s": 20.0, **how})
+    kind: Any = RangeReader if "landmarks" in how else StreamReader
+    reading: StreamReader = kind("rabbitmq-stream://broker", "s", **{"timeout_s": 20.0, **how})
+    return reading
 
 
 def values(batches: Any) -> list[int]:

@@ -32,7 +32,7 @@ from rabbit_chx.errors import (
     PublishError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
-from rabbit_chx.streams import StreamReader, stored_ids
+from rabbit_chx.streams import ReadLimits, StreamReader, stored_ids
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.writer import Window
 
@@ -342,7 +342,9 @@ def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPa
             read.append(batch.num_rows)
             return batch
 
-    monkeypatch.setattr(stored_ids, "StreamReader", lambda **how: Reader(batch_rows=7, **how))
+    monkeypatch.setattr(
+        stored_ids, "StreamReader", lambda **how: Reader(**how | {"limits": ReadLimits(batch_rows=7)})
+    )
     with publisher(name="load") as made:
         for first in range(1, ROWS, 10):
             publish(made, first=first, rows=10)

@@ -73,7 +73,7 @@ def test_a_stream_that_is_not_there_is_refused() -> None:
     ("keys", "bodies", "ids", "words"),
     [
         (["k"], ["b"], None, "a name and ids belong together"),
-        (["k", "k"], ["b"], [1, 2], "2 keys and 1 bodies"),
+        (["k", "k"], ["b"], [1, 2], "2 keys and 1 body:"),
         (["k", "k"], ["b", "b"], [1], "2 keys and 1 ids"),
         (["k", "k"], ["b", "b"], [2, 2], "row 1 has id 2, and the row before it 2"),
         (["k"], ["b"], [], "1 keys and 0 ids"),

@@ -10,9 +10,11 @@ import pytest
 from stream_bytes import chunk_bytes, entry
 
 from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.installation import install_command
 from rabbit_chx.streams import Fingerprint, StreamReader
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.progress import Progress
+from rabbit_chx.streams.reader import RangeReader
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -45,7 +47,7 @@ def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
 
 
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
-    with StreamReader("rabbitmq-stream://host", "s", start=0, end=80, landmarks=()) as reader:
+    with RangeReader("rabbitmq-stream://host", "s", start=0, end=80) as reader:
         chunks = [memoryview(chunk_bytes([entry(b"")] * 10, offset=offset)) for offset in (0, 10)]
         reader._progress.advance(read_chunk(chunks[0]))
         reader._subscription.waiting.append(chunks[0])
@@ -218,5 +220,5 @@ def test_without_arrow_the_extra_is_named():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.stderr.endswith(
-        "MissingExtraError: StreamReader needs pyarrow, which is not installed: pip install 'rabbit-chx[streams]'\n"
+        f"MissingExtraError: StreamReader needs pyarrow, which is not installed: {install_command('streams')}\n"
     )

@@ -27,8 +27,9 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.streams import StreamReader, reader, subscription
+from rabbit_chx.streams import ReadLimits, StreamReader, reader, subscription
 from rabbit_chx.streams.frames import Key, frame
+from rabbit_chx.streams.reader import RangeReader
 
 PASSWORD = "Kestrel-7vQ2mXw9Tz4"  # noqa: S105
 
@@ -40,7 +41,9 @@ def log() -> Iterator[ListeningNode]:
 
 
 def opened(*logs: ListeningNode, **arguments: Any) -> StreamReader:
-    return StreamReader([log.settings for log in logs], "s", **{"timeout_s": 20.0, **arguments})
+    kind: Any = RangeReader if "landmarks" in arguments else StreamReader
+    reading: StreamReader = kind([log.settings for log in logs], "s", **{"timeout_s": 20.0, **arguments})
+    return reading
 
 
 def numbers(batches: Any) -> list[int]:
@@ -133,7 +136,12 @@ def known_range(chunks: int, start: int, end: int, **how: Any) -> Iterator[Calla
     with in_memory(node) as clock:
         began = clock.now
         yield partial(
-            StreamReader, "rabbitmq-stream://broker", "s", start=start, end=end, landmarks=(), timeout_s=60.0
+            RangeReader,
+            "rabbitmq-stream://broker",
+            "s",
+            start=start,
+            end=end,
+            limits=ReadLimits(timeout_s=60.0),
         )
         assert clock.now - began < 20
 
@@ -461,7 +469,9 @@ def test_another_protocol_is_reported_at_once(answer: bytes, protocol: str) -> N
         thread.start()
         started = time.monotonic()
         with pytest.raises(InputError, match=f"this port speaks {protocol}, .* streams are on port 5552"):
-            StreamReader(f"rabbitmq-stream://{HOST}:{listener.getsockname()[1]}", "s", timeout_s=30)
+            StreamReader(
+                f"rabbitmq-stream://{HOST}:{listener.getsockname()[1]}", "s", limits=ReadLimits(timeout_s=30)
+            )
         assert time.monotonic() - started < 10
         thread.join()
 
@@ -485,7 +495,7 @@ def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ListeningNo
     metadata = log.metadata
     log.metadata = lambda streams: metadata(["s"])  # type: ignore[method-assign]  # noqa: ARG005
     with pytest.raises(ConnectionLostError, match="the answer to metadata does not have 't'"):
-        StreamReader(log.settings, "t", timeout_s=1.0)
+        StreamReader(log.settings, "t", limits=ReadLimits(timeout_s=1.0))
 
 
 def test_addresses_need_a_host_and_a_port(log: ListeningNode) -> None:
@@ -501,11 +511,14 @@ def test_addresses_need_a_host_and_a_port(log: ListeningNode) -> None:
 
 
 def _failing(log: ListeningNode) -> Iterator[tuple[str, Callable[[str], object]]]:
-    yield "no such argument", lambda url: StreamReader(url, "s", batch_rows=0)
+    yield "no such argument", lambda url: StreamReader(url, "s", limits=ReadLimits(batch_rows=0))
     yield "not a URL", lambda url: StreamReader(url.replace("rabbitmq-stream", "http"), "s")
     yield "no list of URLs", lambda url: StreamReader([url, None], "s")  # type: ignore[list-item]
-    yield "nobody there", lambda url: StreamReader(url.replace(str(log.port), "1"), "s", timeout_s=0.5)
-    yield "silent", lambda url: StreamReader(url, "s", timeout_s=0.5)
+    yield (
+        "nobody there",
+        lambda url: StreamReader(url.replace(str(log.port), "1"), "s", limits=ReadLimits(timeout_s=0.5)),
+    )
+    yield "silent", lambda url: StreamReader(url, "s", limits=ReadLimits(timeout_s=0.5))
 
 
 @pytest.mark.parametrize(

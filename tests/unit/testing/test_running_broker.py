@@ -88,7 +88,7 @@ def test_importing_loads_no_client_and_no_testcontainers() -> None:
 def test_without_testcontainers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "testcontainers", None)
     monkeypatch.setitem(sys.modules, "testcontainers.core.config", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rabbit-chx\[testing\]'"), docker_broker():
+    with pytest.raises(MissingExtraError, match="a broker in Docker needs testcontainers"), docker_broker():
         pass
 
 

@@ -13,7 +13,7 @@ def test_the_table_of_rules() -> None:
     cells = [row.split(" | ") for row in rows]
     releases = {cell[0].removeprefix("| "): cell[1] for cell in cells}
     assert releases["second binding of a destination"] == "before 3.9.21; from 3.10.0, before 3.10.6"
-    assert releases["weight"] == "from 4.2.6"
+    assert releases["weight above 10,000"] == "from 4.2.6"
     assert releases["x-modulus-hash"] == "from 4.3.0"
     assert ["| full restart", "from 3.13.0 (Khepri)"] in [cell[:2] for cell in cells]
     assert 1 + len(rows) == len(RULES)

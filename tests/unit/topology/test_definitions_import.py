@@ -174,6 +174,7 @@ def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
     topology = Topology.from_definitions(json.dumps(document))
     assert [exchange.name for exchange in topology.exchanges] == ["x"]
     assert topology.bindings == (BindingDefinition("x", "q", "q"),)
+    assert (topology.left_out, topology.oddities) == ((), ())
 
 
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
@@ -371,6 +372,43 @@ def test_bindings_of_a_ring_with_mistakes_are_named() -> None:
         entry = {"source": "x", "destination": "q1", "destination_type": "queue", "routing_key": key}
         twins = [{**entry, "routing_key": "1"}, entry] if twice else [entry]
         assert len(ring_file("q1", bindings=twins).oddities) == 1
+
+
+FIRST, LAST = {"max-length": 1}, {"max-length": 2}
+#: RabbitMQ imports it, and no AMQP client can send it.
+HUGE = {"max-length": 1 << 70}
+
+
+def test_of_a_field_that_is_there_twice_the_first_counts() -> None:
+    for first, last in (("true", "false"), ("false", "true")):
+        text = f'{{"queues": [{{"name": "q", "auto_delete": {first}, "auto_delete": {last}}}]}}'
+        file = Topology.from_definitions(text)
+        assert file.queues == (QueueDefinition("q", auto_delete=first == "true"),)
+        assert ["auto_delete" in oddity.message for oddity in file.oddities] == [True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "made"),
+    [
+        ("exchanges", [{"type": "topic"}, {"type": "fanout"}], [ExchangeDefinition("n", "topic")]),
+        ("queues", [{"auto_delete": True}, {}], [QueueDefinition("n", auto_delete=True)]),
+        ("queues", [{}, {"auto_delete": True}], [QueueDefinition("n")]),
+        # An import does not make the first one.
+        ("queues", [{"durable": False, "arguments": {"x-queue-type": "quorum"}}, {}], [QueueDefinition("n")]),
+        ("policies", [FIRST, LAST], [PolicyDefinition("n", "^q", definition=LAST)]),
+        ("policies", [LAST, FIRST], [PolicyDefinition("n", "^q", definition=FIRST)]),
+        ("policies", [HUGE, LAST], [PolicyDefinition("n", "^q", definition=LAST)]),
+        ("policies", [FIRST, HUGE], []),  # it has replaced the first one, and is left out
+    ],
+)
+def test_of_two_entries_of_one_name_the_one_counts_that_rabbitmq_takes(
+    kind: str, entries: list[dict[str, Any]], made: list[Any]
+) -> None:
+    """The first exchange and queue that it makes, and the last policy."""
+    if kind == "policies":
+        entries = [{"pattern": "^q", "definition": definition} for definition in entries]
+    text = json.dumps({kind: [{"name": "n", **entry} for entry in entries]})
+    assert [*getattr(Topology.from_definitions(text), kind)] == made
 
 
 def test_operator_policies_of_a_file_are_compared() -> None:

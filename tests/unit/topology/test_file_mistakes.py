@@ -10,7 +10,7 @@ from topologies import problems_in
 from rabbit_chx import Topology
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing.release import NEWEST, Release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Release
 from rabbit_chx.topology.file.fields import file_finding
 from rabbit_chx.topology.file.toml_file import parse
 from rabbit_chx.topology.toml_values import shown_value
@@ -164,7 +164,7 @@ def queue(type_: str, *arguments: str) -> str:
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_problem(text: str, problem: str) -> None:
-    assert problems_in(text, NEWEST) == [problem]
+    assert problems_in(text, NEWEST_COMPARED) == [problem]
 
 
 @pytest.mark.parametrize(

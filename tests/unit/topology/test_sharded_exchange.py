@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rabbit_chx.analysis.finding_kinds import SHARD_KINDS
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName, shard_names
 
@@ -22,7 +23,9 @@ SOUND = ShardedExchange(
 
 
 def kinds(exchange: ShardedExchange) -> dict[str, tuple[str, ...]]:
-    return {finding.kind: finding.names for finding in exchange.findings}
+    found = {finding.kind: finding.names for finding in exchange.findings}
+    assert set(found) <= set(SHARD_KINDS)
+    return found
 
 
 def test_sound_objects_have_no_finding() -> None:

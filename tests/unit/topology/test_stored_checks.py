@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
@@ -29,7 +30,6 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.checking.check import CHECK_KINDS
 from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
@@ -694,12 +694,6 @@ def test_a_queue_that_only_slots_name_is_expected_and_kept() -> None:
     wanted = Topology.from_toml('owns = ["events.*"]\n' + EVENTS.partition("[[queues]]")[0])
     assert plan(wanted, slots()).changes == ()
     assert check(slots(), wanted).findings == ()
-
-
-def test_the_page_names_each_kind() -> None:
-    folder = Path(__file__).resolve().parents[3] / "docs" / "commands"
-    pages = [(folder / name).read_text(encoding="utf-8") for name in ("ring-check.md", "topology-check.md")]
-    assert [kind for kind in CHECK_KINDS if f"| `{kind}` |" not in "".join(pages)] == []
 
 
 if __name__ == "__main__":

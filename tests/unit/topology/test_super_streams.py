@@ -6,7 +6,7 @@ import pytest
 from topologies import problems_in
 
 from rabbit_chx import Release, Topology, TopologyError
-from rabbit_chx.routing.release import NEWEST
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.file.toml_file import rearrange
 
@@ -111,7 +111,7 @@ arguments = { x-max-length-bytes = "${count}" }
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_problem(text: str, problem: str) -> None:
-    assert problems_in(text, NEWEST) == [problem]
+    assert problems_in(text, NEWEST_COMPARED) == [problem]
 
 
 def test_a_release_without_streams_is_a_problem_of_its_line() -> None:

@@ -13,7 +13,7 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.checking.upgrade import ExchangeUpgrade, predict_upgrade
+from rabbit_chx.topology.upgrade import ExchangeUpgrade, predict_upgrade
 
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
 PAIR = [("a", "1"), ("b", "1")]

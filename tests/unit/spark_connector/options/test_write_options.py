@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import options_of
 from rabbit_chx.publishing import Limits, Retries
-from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions, options_of
+from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing import HashRing
 from spark_connector.options.common import ADDED_BY_SPARK, option_fields
 from spark_connector.options.write_options import OPTIONS, WriteOptions, to_texts
@@ -91,6 +92,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
         ("badRows", "skip", "skip_bad_rows", True),
         ("onUnroutable", "Skip", "skip_unroutable", True),
         ("headersConst", '{"tenant": "a", "n": 1}', "headers", {"tenant": "a", "n": 1}),
+        ("columnNames", '{"Key": "customer"}', "column_names", {"key": "customer"}),
         ("ring", RING.to_json(), "ring", RING),
         ("routingKey", " k ", "routing_key", " k "),
         ("maxReconnects", "0", "max_reconnects", 0),
@@ -133,6 +135,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
         ({"maxInFlight": "0"}, "option 'maxInFlight' is '0': give a whole number, 1 or more"),
         ({"mandatory": "yes"}, "option 'mandatory' is 'yes': give true or false"),
         ({"badRows": "drop"}, "option 'badRows' is 'drop': give 'fail' or 'skip'"),
+        ({"columnNames": '{"key": 1}'}, "option 'columnNames': the column of 'key' is 1: give its name"),
         ({"headersConst": "[1]"}, r"option 'headersConst' is '\[1\]': give a JSON object"),
         ({"headersConst": '{"a": 1.5}'}, "the header 'a' is a float: give a text"),
         ({"headersConst": '{"CC": "k"}'}, "the header 'CC' gives RabbitMQ further routing keys"),

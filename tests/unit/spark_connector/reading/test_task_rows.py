@@ -20,7 +20,7 @@ RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
 
 class Scripted:
-    """Stands for StreamReader: two rows, or an error."""
+    """Stands for RangeReader: two rows, or an error."""
 
     asked: dict[str, Any]
     missing = rows_read = rows_returned = 0
@@ -54,7 +54,7 @@ class Scripted:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     monkeypatch.setattr(Scripted, "error", None)
-    monkeypatch.setattr(spark_readers, "StreamReader", Scripted)
+    monkeypatch.setattr(spark_readers, "RangeReader", Scripted)
     return Scripted
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from spark_messages import options_of, schema_of
+from spark_messages import options_of, read, schema_of
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RowError
 from spark_connector.columns import MessageColumns
 
 
@@ -37,6 +37,26 @@ from spark_connector.columns import MessageColumns
         ("key string, routing_key string, value string", {}, "there is a second column for the key"),
         ("key string, value string, exchange string", {}, "column 'exchange': set allowExchangeColumn"),
         ("key string, value string", {"exchange": "", "allowExchangeColumn": "true"}, "no column 'exchange'"),
+        (
+            "key string, value string",
+            {"columnNames": '{"expiration": "ttl"}'},
+            "column 'ttl' is missing, which columnNames names for the expiration",
+        ),
+        (
+            "key string, value string, ttl int",
+            {"columnNames": '{"expiration": "ttl"}'},
+            "column 'ttl' is int, not string",
+        ),
+        (
+            "key string, value string, ttl string, expiration string",
+            {"columnNames": '{"expiration": "ttl"}'},
+            "column 'expiration' is not part of a message",
+        ),
+        (
+            "key string, value string",
+            {"columnNames": '{"ttl": "key"}'},
+            "'columnNames': 'ttl' is not part of a",
+        ),
         ("key string, value string", {"routingKey": "k"}, "option 'routingKey' and a column 'key'"),
         ("key string, value string", {"messageId": "column"}, "there is no column 'message_id': add it"),
         ("key string, value string, message_id string", {"messageId": "auto"}, "drop one of them"),
@@ -58,3 +78,18 @@ def test_unknown_columns_can_be_left_out() -> None:
         options_of(ignoreUnknownColumns="true"),
     )
     assert (columns.value, columns.key, columns.properties) == (1, 2, {"type": 3})
+
+
+def test_options_name_the_columns_of_parts() -> None:
+    columns = MessageColumns.of(
+        schema_of("Customer string, value string, TTL string"),
+        options_of(columnNames='{"key": "customer", "message_id": "CUSTOMER", "Expiration": "ttl"}'),
+    )
+    assert (columns.key, columns.value) == (0, 1)
+    assert columns.properties == {"message_id": 0, "expiration": 2}
+
+
+def test_a_bad_row_is_named_by_its_column() -> None:
+    rows = {"key": ["k"], "value": ["v"], "ttl": ["soon"]}
+    with pytest.raises(RowError, match="column 'ttl' is b'soon': give milliseconds"):
+        read(rows, columnNames='{"expiration": "ttl"}')

@@ -1,4 +1,4 @@
-"""The keys of each hash exchange that an upgrade of the broker moves, and remedies. No I/O."""
+"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare --topology``. No I/O."""
 
 from __future__ import annotations
 

@@ -1,0 +1,264 @@
+"""The options of `StreamReader` and `StreamPublisher`, each declared once, as `rabbit_chx.options` describes.
+
+`ReadLimits` and `WriteLimits` are values, which several readers or publishers may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.tokens import Credentials
+from rabbit_chx.options import (
+    COUNT,
+    FLAG,
+    POSITIVE_SECONDS,
+    SECONDS,
+    TEXT,
+    WHOLE,
+    Kind,
+    check_options,
+    declared,
+    documented,
+    one_of,
+    option,
+    value_of,
+    whole,
+)
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Codec, Fingerprint
+from rabbit_chx.streams.frames import LARGEST_FRAME, OffsetSpec
+from rabbit_chx.streams.rows import FilterValue
+from rabbit_chx.streams.subscription import BATCH_ROWS
+
+#: The addresses of a broker, or of several that are tried in turn.
+StreamTargets: TypeAlias = "str | ConnectionSettings | Sequence[str | ConnectionSettings]"
+
+_URL = Kind("`str` or `ConnectionSettings`, or a list of them")
+_URL_MEANING = (
+    "``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of the same host; or "
+    "settings of a connection; several are tried in turn"
+)
+_ADDRESSES = Kind("mapping of `str` to `str`")
+_ADDRESSES_MEANING = 'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``'
+_CREDENTIALS = Kind("function")
+_CREDENTIALS_MEANING = (
+    "returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`"
+)
+_FINGERPRINT = Kind("`Fingerprint`")
+_BATCH_BYTES = "16 MiB"
+
+
+# -- reading
+
+
+@documented()
+@dataclass(frozen=True)
+class ReadLimits:
+    """The sizes and the time limits of a `StreamReader`."""
+
+    batch_rows: int = option(
+        COUNT,
+        f"approximate maximum number of rows of a batch; it also ends at about {_BATCH_BYTES} of unpacked rows. Sub-entries are not split, "
+        f"nor are chunks of less than {_BATCH_BYTES} without sub-entries",
+        BATCH_ROWS,
+    )
+    max_wait_s: float = option(
+        SECONDS,
+        'with ``end="never"``: maximum time from the arrival of a row to the return of its batch, while the loop is not slower. A longer one '
+        "makes larger batches, which cost less",
+        0.1,
+    )
+    timeout_s: float = option(
+        POSITIVE_SECONDS,
+        'maximum time without a chunk, including reconnects. With ``end="never"`` the maximum time in which a stored chunk may not arrive: no '
+        "silence is an error while the leader has no further chunk",
+        60.0,
+    )
+    max_frame_bytes: int = option(
+        whole(1 << 20, unit="bytes, "),
+        "size of the largest chunk that is received. Brokers send chunks of hundreds of MiB where messages are large",
+        LARGEST_FRAME,
+    )
+    max_sub_entry_bytes: int = option(
+        whole(1, unit="bytes, "),
+        "size of the rows of the largest sub-entry that is unpacked; a larger one is an error before it is unpacked",
+        MAX_SUB_ENTRY_BYTES,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """The options of `StreamReader`. It is not validated: a traceback of its constructor would show the password."""
+
+    url: StreamTargets = field(repr=False, metadata=declared(_URL, _URL_MEANING))
+    stream: str = field(metadata=declared(TEXT, "the stream's name"))
+    _: KW_ONLY
+    start: OffsetSpec = option(
+        Kind('`"first"`, `"last"`, `"next"`, an offset, or an aware datetime'),
+        '``"last"`` is the last chunk, ``"next"`` after the last row, a datetime the first chunk of that time or later. The time of a chunk is '
+        "the clock of the leader that wrote it, in milliseconds",
+        "first",
+    )
+    end: int | datetime | Literal["never"] | None = option(
+        Kind('an offset, an aware datetime, or `"never"`'),
+        'the first offset that is not read; or a datetime: the first chunk of that time or later is not read; or ``"never"`` to return '
+        "rows as they arrive, until `stop` is called",
+        None,
+        otherwise="the end of the stream at the time of opening",
+    )
+    include: Collection[str] = option(
+        Kind("list of `str`"),
+        'further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`',
+        (),
+    )
+    filters: Collection[str | bytes] = option(
+        Kind("list of `str` or `bytes`"),
+        "read only rows with one of these filter values, which needs RabbitMQ 3.13. The broker omits chunks in which its Bloom filter "
+        "excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has another value: "
+        "`StreamPublisher` and AMQP publishers write it. Rows without it are returned; other clients of the stream protocol do not write it",
+        (),
+    )
+    match_unfiltered: bool = option(
+        FLAG, "with `filters`: whether rows that were published without a filter value are read too", False
+    )
+    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
+    on_missing: Literal["raise", "count"] = option(
+        one_of("raise", "count"),
+        "whether offsets that the stream lacks between start and end raise a MissingRowsError, or are counted in `missing`",
+        "raise",
+    )
+    name: str | None = option(
+        TEXT,
+        "keep the position on the broker under this name, by `store_offset`. The reader then starts after the stored offset, and at `start` "
+        "only if none is stored. One reader at a time may use a name in a stream. The broker removes a position together with its row. So if "
+        "none is stored and retention has removed rows, those before the start are missing (see `on_missing`), unless `start` is an offset, "
+        "or a time after the first row",
+        None,
+    )
+    expect: Fingerprint | None = option(
+        _FINGERPRINT,
+        "the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a MissingRowsError. If "
+        "retention has removed that chunk, nothing is compared",
+        None,
+    )
+    limits: ReadLimits = option(value_of(ReadLimits), "the sizes and the time limits", ReadLimits())
+    check_crc: bool = option(FLAG, "whether the CRC of each chunk is checked", True)
+    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)
+
+
+@dataclass(frozen=True)
+class RangeOptions(ReaderOptions):
+    """The options of `RangeReader`."""
+
+    _: KW_ONLY
+    landmarks: Collection[Fingerprint] = option(
+        Kind("list of `Fingerprint`"),
+        "fingerprints of chunks that the stream had when the offsets `start` and `end` were found. A chunk that differs from its landmark is "
+        "a MissingRowsError",
+        (),
+    )
+
+
+# -- publishing
+
+
+@documented()
+@dataclass(frozen=True)
+class WriteLimits:
+    """The window and the time limits of a `StreamPublisher`, and its checks of names and ids. The publisher validates them."""
+
+    window: int = option(COUNT, "maximum number of unconfirmed rows of a stream", 20_000)
+    confirm_timeout_s: float = option(
+        POSITIVE_SECONDS,
+        "maximum time without a confirm, after which the connection is replaced; also the timeout of requests",
+        60.0,
+    )
+    reconnect_timeout_s: float = option(
+        SECONDS, "maximum time to reconnect after a loss; each confirm restarts it", 120.0
+    )
+    proof: bool = option(
+        FLAG, "with a name: whether the ids that the broker claims to have are looked up in the stream", True
+    )
+    management_url: str | None = field(  # not validated here: a traceback would show the password
+        default=None,
+        repr=False,
+        metadata=declared(
+            TEXT,
+            "``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default that of `url`",
+            "the names are not counted",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """The options of `StreamPublisher`. It is not validated: a traceback of its constructor would show the password."""
+
+    url: StreamTargets = field(repr=False, metadata=declared(_URL, _URL_MEANING))
+    _: KW_ONLY
+    stream: str | None = option(TEXT, "the stream for all rows", None)
+    super_stream: str | None = option(
+        TEXT,
+        "the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients",
+        None,
+    )
+    routing: StreamRouting | None = option(
+        Kind('`"hash"` or `"key"`'),
+        'with a super stream: ``"key"``: the key of a row is the binding key of a partition, as for AMQP clients and the Java client\'s '
+        "``.key()``",
+        None,
+        otherwise="hash, with a warning if the binding keys are not ``0``, ``1`` and so on",
+    )
+    ring: KeyMap | None = option(
+        Kind("`HashRing`, `SlotTable` or `ModulusHashExchange`"),
+        "the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations are "
+        "streams",
+        None,
+    )
+    create: int = option(
+        WHOLE,
+        "how many streams to create, with the defaults of the broker, if the target does not exist: 1 for a stream, the number of partitions "
+        "for a super stream (``NAME-0``, ``NAME-1`` and so on; RabbitMQ 3.13). An existing one stays as it is. Needs configure permission",
+        0,
+    )
+    name: str | None = option(
+        TEXT,
+        "the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and the same "
+        "in each run",
+        None,
+    )
+    exchange: str | None = option(
+        TEXT,
+        "the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring",
+        None,
+        otherwise="the super stream, or nothing",
+    )
+    limits: WriteLimits = option(
+        value_of(WriteLimits), "the window, the time limits, and the checks of names and ids", WriteLimits()
+    )
+    filter_value: FilterValue | None = option(
+        Kind('`"key"`, or a function of the key'),
+        "the filter value of each row, by which a `StreamReader` selects. The function gets the key (bytes), returns str or bytes, and is "
+        "called once for each distinct key of a call. Needs RabbitMQ 3.13",
+        None,
+    )
+    sub_entry_rows: int | None = option(
+        Kind("`int`, 1 to 65535"),
+        "maximum number of rows of a sub-entry: rows that are stored, compressed and confirmed together, which is faster for small rows. "
+        "Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only sub-entries that are not compressed",
+        None,
+        otherwise="single rows",
+    )
+    compression: Codec = option(
+        Kind('`"none"`, `"gzip"`, `"snappy"`, `"lz4"` or `"zstd"`'), "that of sub-entries", "none"
+    )
+    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
+    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)

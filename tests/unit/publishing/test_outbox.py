@@ -1,0 +1,56 @@
+"""The messages between submitters and the sending thread, without a thread: when they expire, and what is counted."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from rabbit_chx.errors import UnknownOutcomeError
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.shared.outbox import Message, Outbox
+
+
+class Site:
+    """An outbox with room for `most` messages; each expires after 10 s of a clock that stands still."""
+
+    def __init__(self, most: int) -> None:
+        self.now = 100.0
+        self.outbox = Outbox(most, 1 << 20, 10.0, lambda: self.now)
+
+    def submit(self) -> Message:
+        """Submit a message now."""
+        message = Message.of(Rows([b"k"], [b"b"]), Future(), self.now)
+        self.outbox.submit(message)
+        return message
+
+
+def unknown(_: Message) -> UnknownOutcomeError:
+    return UnknownOutcomeError("not answered")
+
+
+def test_the_time_in_which_a_message_waits_for_room_does_not_count() -> None:
+    site = Site(most=1)
+    first, second = site.submit(), site.submit()
+    site.now += 8.0
+    site.outbox.settle([first.number])
+    assert site.outbox.left_s() == 10.0
+    site.now += 9.0
+    site.outbox.expire(unknown)
+    assert not second.future.done()
+    site.now += 1.0
+    site.outbox.expire(unknown)
+    assert second.future.done()
+
+
+@pytest.mark.parametrize("kind", ["returned", "nacked", "failed"])
+def test_latencies_are_those_of_confirmed_messages_only(kind: str) -> None:
+    site = Site(most=2)
+    confirmed, other = site.submit(), site.submit()
+    site.now += 1.0
+    site.outbox.settle([confirmed.number])
+    site.now += 30.0
+    site.outbox.settle([other.number], kind, unknown)
+    stats = site.outbox.stats(0, 0)
+    assert (stats.confirmed, getattr(stats, kind)) == (1, 1)
+    assert stats.p50_s == stats.p99_s == pytest.approx(1.0, rel=0.06)

@@ -1,0 +1,95 @@
+"""The messages of an outbox as rows of a delivery: which message was returned, and when an outage begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import permutations
+
+import pytest
+from amqp_broker import ACK, confirm, returned
+from scripted_delivery import A, ScriptedConnection
+
+from rabbit_chx.errors import ConnectionLostError, UnroutableError
+from rabbit_chx.publishing.delivery import Delivery, Open, Step, drive
+from rabbit_chx.publishing.encoder import Encoder, Rows
+from rabbit_chx.publishing.options import Limits, Retries
+from rabbit_chx.publishing.shared.outbox import Message, Outbox
+from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
+
+PLAIN = b"\0\0"
+#: The properties with a header that the broker has added, which is not compared.
+CHANGED = b"\x20\0\0\0\0\0"
+
+
+def encoder(frame_max: int) -> Encoder:
+    return Encoder(b"x", PLAIN, mandatory=True, frame_max=frame_max)
+
+
+def places_returned(bodies: Sequence[str], returns: Sequence[tuple[str, bytes]]) -> list[int]:
+    """Return the places of the messages that get an UnroutableError, if the broker returns these bodies in this order."""
+    outbox = Outbox(100, 1 << 20, 10.0, lambda: 0.0)
+    futures: list[Future[None]] = [Future() for _ in bodies]
+    for body, future in zip(bodies, futures, strict=True):
+        outbox.submit(Message.of(Rows([b"k"], [body.encode()], [PLAIN], [b"x"]), future, 0.0))
+    rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
+    rows.attach(connection)
+    batch = rows.take()
+    assert batch is not None
+    connection.session.publish(encoder(131_072).encode(batch.rows), len(bodies), batch)
+    for body, content in returns:
+        connection.say(returned("x", "k", body.encode(), content))
+    connection.say(confirm(ACK, len(bodies), multiple=True))
+    rows.settle()
+    errors = [future.exception(0) for future in futures]
+    assert all(error is None or isinstance(error, UnroutableError) for error in errors)
+    return [place for place, error in enumerate(errors) if error is not None]
+
+
+@pytest.mark.parametrize("content", [PLAIN, CHANGED], ids=["as sent", "with another header"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_message_that_differs_from_the_others_is_found_in_any_order_of_returns(
+    count: int, content: bytes
+) -> None:
+    bodies = "abcd"
+    for order in permutations(bodies, count):
+        found = places_returned(bodies, [(body, content) for body in order])
+        assert [bodies[place] for place in found] == sorted(order), order
+
+
+@pytest.mark.parametrize(
+    ("bodies", "returns", "places"),
+    [
+        ("xax", "x", [0]),
+        ("xax", "ax", [1, 2]),
+        ("xax", "xx", [0, 2]),
+        ("xax", "xxa", [0, 1, 2]),
+        ("axbx", "bax", [0, 2, 3]),  # a late return does not begin the order again
+    ],
+)
+def test_of_equal_messages_the_first_behind_the_last_return_was_returned(
+    bodies: str, returns: str, places: list[int]
+) -> None:
+    assert places_returned(bodies, [(body, PLAIN) for body in returns]) == places
+
+
+def test_without_an_open_message_an_outage_ends_the_delivery_at_once() -> None:
+    """So the next message begins an outage of its own, with all its time."""
+    rows = OutboxRows(Outbox(100, 1 << 20, 10.0, lambda: 0.0), 100, 0.0)
+    delivery = Delivery(
+        [A], encoder, Limits(), Retries(), clock=lambda: 0.0, chance=lambda: 1.0, outcomes=rows
+    )
+    lost = ConnectionLostError("the connection was lost")
+    steps: list[Step] = []
+
+    def do(step: Step) -> ScriptedConnection | None:
+        steps.append(step)
+        if isinstance(step, Open):
+            return ScriptedConnection(A)
+        raise lost
+
+    drive(delivery.connect(), do)
+    with pytest.raises(ConnectionLostError) as caught:
+        drive(delivery.serve(rows), do)
+    assert caught.value is lost
+    assert [type(step).__name__ for step in steps] == ["Open", "Poll"]

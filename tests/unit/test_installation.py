@@ -1,0 +1,112 @@
+"""The command that adds an extra to this copy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import subprocess
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rabbit_chx import installation
+from rabbit_chx.installation import install_command, missing_extra
+
+_ROOT = Path(__file__).parents[2]
+_REQUIRES = (
+    "numpy>=1.26",
+    "click>=8.1; extra == 'cli'",
+    'pandas<3,>=2.2; extra == "spark"',
+    'pyarrow>=15 ; extra == "spark"',
+)
+
+
+class Installed(importlib.metadata.Distribution):
+    """A distribution as pip records it."""
+
+    def __init__(self, record: dict[str, Any] | None) -> None:
+        self._record = record
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "direct_url.json" and self._record is not None:
+            return json.dumps(self._record)
+        return None
+
+    def locate_file(self, path: Any) -> Any:
+        return path
+
+    @property
+    def metadata(self) -> Any:
+        metadata = Message()
+        for line in _REQUIRES:
+            metadata["Requires-Dist"] = line
+        return metadata
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"url": "file://{here}", "dir_info": {"editable": True}}, "pip install -e '{here}[cli]'"),
+        ({"url": "file://{here}", "dir_info": {}}, "pip install '{here}[cli]'"),
+        ({"url": "file://{here}/a%20b.whl", "archive_info": {}}, "pip install '{here}/a b.whl[cli]'"),
+        ({"url": "file://{here}/deleted.whl", "archive_info": {}}, "pip install 'click>=8.1'"),
+        (
+            {"url": "https://example.org/a.whl", "archive_info": {}},
+            "pip install 'rabbit-chx[cli] @ https://example.org/a.whl'",
+        ),
+        (
+            {"url": "https://example.org/r.git", "vcs_info": {"vcs": "git", "commit_id": "0a1b"}},
+            "pip install 'rabbit-chx[cli] @ git+https://example.org/r.git@0a1b'",
+        ),
+        (None, "pip install 'click>=8.1'"),
+    ],
+)
+def test_the_command_names_where_this_copy_was_installed_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record: dict[str, Any] | None, expected: str
+) -> None:
+    (tmp_path / "a b.whl").touch()
+    if record is not None:
+        record = record | {"url": record["url"].replace("{here}", str(tmp_path))}
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed(record))
+    assert install_command("cli") == expected.replace("{here}", str(tmp_path))
+
+
+def test_without_a_record_the_command_names_all_packages_of_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed(None))
+    assert install_command("spark") == "pip install 'pandas<3,>=2.2' 'pyarrow>=15'"
+    monkeypatch.setattr(installation, "IS_ON_INDEX", True)
+    assert install_command("spark") == "pip install 'rabbit-chx[spark]'"
+
+
+def test_a_copy_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    error = missing_extra("a plot", "matplotlib", "plot")
+    assert str(error) == (
+        "a plot needs matplotlib, which is not installed: install the packages of the extra 'plot' in pyproject.toml"
+    )
+
+
+def test_no_text_of_the_product_installs_by_a_name_that_no_index_has() -> None:
+    files = subprocess.run(
+        ["git", "ls-files", "rabbit_chx", "spark_connector", "pyspark_rabbitmq", "docs", "examples", "README.md"],
+        cwd=_ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    by_name = re.compile(r"""pip install [^`\n]*(?<![/.\w])rabbit[-_]chx(?!.*@)""")
+    assert (
+        installation.IS_ON_INDEX
+        or {
+            name
+            for name in files
+            if (path := _ROOT / name).suffix in {".py", ".md", ".ipynb", ".toml"}
+            and by_name.search(path.read_text())
+        }
+        == set()
+    )
