@@ -32,7 +32,7 @@ from rabbit_chx.words import percent
 _LEAST_SLOTS = 64
 
 
-def modulus_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, RingPlan]:
+def modulus_plans(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, RingPlan]:
     """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names."""
     live = compared.live
     kinds = [

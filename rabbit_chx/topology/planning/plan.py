@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import Topology
@@ -27,11 +29,11 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare, completed
-from rabbit_chx.topology.planning.modulus_change import modulus_changes
-from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, by_name, compare, completed
+from rabbit_chx.topology.planning.modulus_change import modulus_plans
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.ring_change import finish_ring, plan_rings
+from rabbit_chx.topology.planning.ring_change import plan_rings, plan_slots
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
@@ -56,10 +58,15 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
     compared, bindings, rings = _plan_parts(compare(wanted, live), propose=propose)
     expanded, live = compared.wanted, compared.live
     changes = order_changes(compared, bindings, rings)
-    rings = {name: finish_ring(ring, changes, compared, propose=propose) for name, ring in rings.items()}
-    moduli = modulus_changes(compared, changes)
+    rings |= {
+        name: plan_slots(ring, changes, compared, propose=propose)
+        for name, ring in rings.items()
+        if ring.ownership is not None
+    }
+    moduli = modulus_plans(compared, changes)
     # An exchange that gets another type is in both.
     refusals = refusals_of(compared, changes, (*rings.values(), *moduli.values()), bindings.owned)
+    unclear = tuple(possibly_denied_features(live, changes))
     rings |= moduli
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
@@ -68,9 +75,9 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         rings,
         refusals,
         (*compared.unmanaged, *bindings.unmanaged),
-        checksum_of(expanded, live, changes, rings),
+        _checksum_of(expanded, live, changes, rings),
         wanted,
-        (*_warnings(compared, rings), *possibly_denied_features(live, changes)),
+        (*_warnings(compared, rings), *unclear),
         parks,
         {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
@@ -213,6 +220,7 @@ def order_changes(
     5. Bindings that are removed.
     6. Deletions of objects that then have no bindings.
     """
+    existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: ring for name, ring in rings.items() if name not in deleted}
     created = [PlannedChange("create", None, named) for named in compared.created]
@@ -226,7 +234,7 @@ def order_changes(
         *(step for ring in rings.values() for step in ring.early_steps),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
-        *_order_binds(bindings.binds, kept, compared.existing | compared.deleted_refs),
+        *_order_binds(bindings.binds, kept, existing),
         *bindings.last_unbinds,
         *(step for name, ring in rings.items() if name in deleted for step in ring.late_steps),
         *(
@@ -407,3 +415,40 @@ def _transient_share(ring: KeyMap, owners: Mapping[Destination, Destination]) ->
     buckets = [None if destination is None else owners[destination] for destination in ring.buckets]
     first = next((owner for owner in buckets if owner is not None), None)
     return 1 - HashRing.from_buckets(buckets, ring.release).shares().get(first, 0.0)
+
+
+# -- checksum
+
+
+def _checksum_of(
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+) -> str:
+    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
+
+    It includes the cluster and the vhost: a plan that was reviewed for one is not applied to another.
+
+    Live objects that are neither wanted nor changed do not count.
+    """
+    objects, live_objects = by_name(wanted), by_name(live)
+    bound = {binding.identity for binding in wanted.bindings}
+    befores: dict[str, KeyMap] = {
+        exchange.name: live.rings[exchange.name]
+        for exchange in wanted.exchanges
+        if exchange.name in live.rings
+    }
+    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
+    parts = [
+        [
+            wanted.cluster,
+            wanted.max_share_moved,
+            sorted(set(wanted.owns)),
+            *([wanted.vhost] if wanted.vhost else []),
+        ],
+        canonical_texts([*objects.values(), *wanted.bindings]),
+        [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
+        canonical_texts(live_objects[key] for key in objects if key in live_objects),
+        canonical_texts(binding for binding in live.bindings if binding.identity in bound),
+        {name: ring.to_json() for name, ring in befores.items()},
+        changes,
+    ]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A plan as a value: its JSON text, a few lines for people, and its checksum.
+"""A plan as a value: its JSON text, and a few lines for people.
 
 ::
 
@@ -35,7 +35,6 @@ The checksum depends only on the contents of the two sides, not on the order of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,11 +51,9 @@ from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.planning.comparison import by_name
 from rabbit_chx.topology.planning.refusals import is_allowed
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.words import percent, plural
@@ -326,37 +323,3 @@ def counted_changes(changes: Iterable[PlannedChange]) -> str:
 def counted_kind(count: int, kind: str) -> str:
     """Return a count of objects of a kind, such as ``2 policies``."""
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
-
-
-def checksum_of(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
-) -> str:
-    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
-
-    It includes the cluster and the vhost: a plan that was reviewed for one is not applied to another.
-
-    Live objects that are neither wanted nor changed do not count.
-    """
-    objects, live_objects = by_name(wanted), by_name(live)
-    bound = {binding.identity for binding in wanted.bindings}
-    befores: dict[str, KeyMap] = {
-        exchange.name: live.rings[exchange.name]
-        for exchange in wanted.exchanges
-        if exchange.name in live.rings
-    }
-    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
-    parts = [
-        [
-            wanted.cluster,
-            wanted.max_share_moved,
-            sorted(set(wanted.owns)),
-            *([wanted.vhost] if wanted.vhost else []),
-        ],
-        canonical_texts([*objects.values(), *wanted.bindings]),
-        [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
-        canonical_texts(live_objects[key] for key in objects if key in live_objects),
-        canonical_texts(binding for binding in live.bindings if binding.identity in bound),
-        {name: ring.to_json() for name, ring in befores.items()},
-        changes,
-    ]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """The plan of the ring of each ``x-consistent-hash`` exchange: its steps, and the exact shares of keys that move.
 
 Rings are planned for wanted hash exchanges, and for those that lose a member by another part of the plan. `plan_rings` finds the steps.
-`finish_ring` adds what depends on the order of all changes of the plan: the shares of a ring with slots.
+The shares of a ring with slots depend on the order of all changes of the plan: `plan_slots` counts them.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def plan_rings(
     return rings
 
 
-def finish_ring(
+def plan_slots(
     ring: RingPlan, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
 ) -> RingPlan:
-    """Return the plan of a ring with its shares by queue and its proposals, if it has slots; the same plan if it has none.
+    """Return the plan of a ring with slots, with its shares by queue and its proposals.
 
     Args:
         ring: the plan of `plan_rings`.
@@ -78,8 +78,6 @@ def finish_ring(
         compared: the two sides.
         propose: as in `plan_rings`.
     """
-    if ring.ownership is None:
-        return ring
     wanted, live, name = compared.wanted, compared.live, ring.exchange
     live_ring = find_live_ring(live, live.exchange(name), name)
     sharing: tuple[RingMember, ...] = ()

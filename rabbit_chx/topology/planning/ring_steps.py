@@ -47,12 +47,12 @@ def find_best_steps(
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
-    target = make_ring(wanted, live.ring.release)
+    start, target = live.state, make_ring(wanted, live.ring.release)
     orders = dict.fromkeys(_list_orders(live, wanted, replaced))
-    counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring.buckets, steps))
+    counter.prepare([count for steps, _ in orders for count in bucket_counts(start.buckets, steps)])
     candidates = []
     for steps, early_step_count in orders:
-        ring, moments = live.state, []
+        ring, moments = start, []
         numbers = counter.number_destinations(ring.buckets)
         for step in steps:
             ring = apply_step(ring, step)
