@@ -76,13 +76,12 @@ test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run, or 
 
 test-all: java test-unit test-live test-rest ## all tests except parity and the long runs
 
-# A change of a data file selects no test.
-quick: $(STAMP) ## lint, types, and the unit tests that the changes since its last run affect: a minute; the first time all of them
+quick: $(STAMP) ## lint, types, and the unit tests of the packages that differ from the last commit: two minutes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/update.py --check
-	$(PYTEST) -n auto --dist worksteal --testmon --testmon-forceselect -m "not extended" $(UNIT_TESTS)
+	$(PYTEST) -n auto --dist worksteal -m "not extended" $$($(BIN)/python tools/changed_tests.py)
 
 parity: $(STAMP) $(AMQP10) ## a million real messages on each release of RELEASES: each is in the queue that was predicted
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
@@ -273,7 +272,7 @@ $(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
 	@touch $@
 
 clean: ## remove everything that the targets have built, except the downloaded data
-	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache .testmondata* spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
 
 # The packages of the demo. --no-compile: compiling only the imported modules takes less time than compiling all.
 $(DEMO): pyproject.toml

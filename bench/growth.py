@@ -27,7 +27,7 @@ from pathlib import Path
 from rabbit_chx import Broker, HashRing, Release, Topology
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import docker_broker
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, plan
 from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
@@ -37,7 +37,7 @@ SLOT_QUEUES = 20
 COMMAND = "import sys; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def rings(exchanges: int, queues: int) -> Topology:
+def rings(exchanges: int, queues: int) -> LiveTopology:
     """Return a live topology of so many rings of so many queues each."""
     members = {
         f"orders.{number}": [f"orders.{number}.{queue}" for queue in range(queues)]
@@ -52,26 +52,26 @@ def rings(exchanges: int, queues: int) -> Topology:
     ).with_rings({name: HashRing.from_buckets(names, RELEASE) for name, names in members.items()})
 
 
-def with_one_queue_more(live: Topology) -> Topology:
+def with_one_queue_more(live: LiveTopology) -> Topology:
     """Return a topology whose first ring has one queue more."""
     first, *others = live.exchanges
     grown = replace(first, ring=(*(first.ring or ()), RingMember("new")))
-    return replace(live, exchanges=(grown, *others), queues=(*live.queues, QueueDefinition("new")), rings={})
+    return Topology((grown, *others), (*live.queues, QueueDefinition("new")))
 
 
-def one_ring(queues: int) -> tuple[Topology, Topology]:
+def one_ring(queues: int) -> tuple[Topology, LiveTopology]:
     """Return the wanted and the live side: one ring gets one queue more."""
     live = rings(1, queues)
     return with_one_queue_more(live), live
 
 
-def many_rings(exchanges: int) -> tuple[Topology, Topology]:
+def many_rings(exchanges: int) -> tuple[Topology, LiveTopology]:
     """Return the wanted and the live side: one of many rings of ten queues gets one queue more."""
     live = rings(exchanges, 10)
     return with_one_queue_more(live), live
 
 
-def slots(count: int, more: int = 1) -> tuple[Topology, Topology]:
+def slots(count: int, more: int = 1) -> tuple[Topology, LiveTopology]:
     """Return the wanted and the live side: so many slots are shared by `more` queues more."""
 
     def shared(queues: int) -> Topology:
@@ -80,27 +80,27 @@ def slots(count: int, more: int = 1) -> tuple[Topology, Topology]:
         return Topology((exchange,), tuple(map(QueueDefinition, names)))
 
     ring = HashRing.from_buckets(SlotNames("events", count).refs, RELEASE)
-    live = expanded(shared(SLOT_QUEUES), Topology()).with_rings({"events": ring})
+    live = expanded(shared(SLOT_QUEUES), LiveTopology()).with_rings({"events": ring})
     return shared(SLOT_QUEUES + more), live
 
 
-def unchanged_slots(count: int) -> tuple[Topology, Topology]:
+def unchanged_slots(count: int) -> tuple[Topology, LiveTopology]:
     """Return the wanted and the live side of so many slots, of which none changes."""
     return slots(count, more=0)
 
 
-def modulus(queues: int) -> tuple[Topology, Topology]:
+def modulus(queues: int) -> tuple[Topology, LiveTopology]:
     """Return the wanted and the live side: an x-modulus-hash exchange gets one queue more."""
 
     def bound(count: int) -> Topology:
         names = tuple(f"bills.{number}" for number in range(count))
         exchange = ExchangeDefinition("bills", "x-modulus-hash", queues=names)
-        return replace(Topology((exchange,), tuple(map(QueueDefinition, names))), release=RELEASE)
+        return Topology((exchange,), tuple(map(QueueDefinition, names)))
 
-    return bound(queues + 1), bound(queues)
+    return bound(queues + 1), LiveTopology.of_file(bound(queues), RELEASE)
 
 
-def definitions(queues: int) -> tuple[Topology, Topology]:
+def definitions(queues: int) -> tuple[Topology, LiveTopology]:
     """Return the wanted side of a definitions file with one queue more, and the live side: queues with a binding each."""
 
     def text(count: int) -> str:
@@ -120,11 +120,11 @@ def definitions(queues: int) -> tuple[Topology, Topology]:
         }
         return json.dumps(document)
 
-    live = Topology.from_definitions(text(queues))
+    live = LiveTopology.of_file(Topology.from_definitions(text(queues)))
     return Topology.from_definitions(text(queues + 1)), live
 
 
-KINDS: dict[str, tuple[Callable[[int], tuple[Topology, Topology]], Sequence[int]]] = {
+KINDS: dict[str, tuple[Callable[[int], tuple[Topology, LiveTopology]], Sequence[int]]] = {
     "queues": (one_ring, (1000, 2000, 4000)),
     "rings": (many_rings, (500, 1000, 2000)),
     "slots": (slots, (1000, 2000, 4000)),
@@ -193,7 +193,7 @@ def check_live(most: int) -> None:
             wanted = rings(size, 2)
             file.write_text(wanted.to_toml())
             with Broker(broker.url, broker.management_url, broker.ring_via) as connected:
-                connected.apply(plan(wanted, connected.topology(), propose=False))
+                connected.apply(plan(wanted.objects, connected.topology(), propose=False))
             for name, arguments in (
                 ("ring check --all", ["ring", "check", "--all"]),
                 ("topology check", ["topology", "check", str(file)]),

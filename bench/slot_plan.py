@@ -20,7 +20,7 @@ from functools import partial
 from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
 from rabbit_chx.routing import Destination, jump
 from rabbit_chx.testing import docker_broker
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, balance, plan
 from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.topology.slots import expanded
 
@@ -35,10 +35,10 @@ def topology(slots: int, weights: dict[str, int]) -> Topology:
     return Topology((exchange,), tuple(map(QueueDefinition, weights)))
 
 
-def live_with(slots: int, weights: dict[str, int]) -> Topology:
+def live_with(slots: int, weights: dict[str, int]) -> LiveTopology:
     """Return the same as it is read from a broker: plain objects, and the ring."""
     ring = HashRing.from_buckets(SlotNames(EXCHANGE, slots).refs, RELEASE)
-    return expanded(topology(slots, weights), Topology()).with_rings({EXCHANGE: ring})
+    return expanded(topology(slots, weights), LiveTopology()).with_rings({EXCHANGE: ring})
 
 
 def changes(queues: int) -> dict[str, dict[str, int]]:

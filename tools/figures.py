@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import LiveTopology, plan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 THEMES = {"light": "#1f2328", "dark": "#f0f6fc"}
@@ -60,7 +60,8 @@ def planned() -> Figure:
     )
     read = HashRing.from_buckets(["q3"] * 2 + ["q1"] * 10 + ["q2"])
     figure = Figure((_WIDTH, 1.9), layout="constrained")
-    plot.movement(plan(wanted, replace(there, rings={"orders": read})), ax=figure.add_subplot())
+    live = replace(LiveTopology.of_file(there), rings={"orders": read})
+    plot.movement(plan(wanted, live), ax=figure.add_subplot())
     return figure
 
 

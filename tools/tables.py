@@ -21,9 +21,9 @@ from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, Share
 from rabbit_chx.rendering import FORMATS
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
 from rabbit_chx.topology.kinds import Kind
+from rabbit_chx.topology.model import AnyTopology
 from rabbit_chx.topology.toml_values import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
@@ -213,7 +213,7 @@ def meaning(type_: EntryType, name: str) -> str:
         return _OF_SLOT_MEMBER[name]
     if name in _MEANINGS:
         return _MEANINGS[name]
-    model = Topology if type_ is FILE else type_.model
+    model = AnyTopology if type_ is FILE else type_.model
     found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
     assert found is not None, (model, name)
     text = " ".join(found[1].split()).replace("``", "`")

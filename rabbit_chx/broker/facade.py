@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.topology import Plan, Topology
+from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -372,7 +372,7 @@ class Broker:
         """
         return read_sharded_exchange(self._live, exchange, self.release, counts=counts)
 
-    def topology(self) -> Topology:
+    def topology(self) -> LiveTopology:
         """Return the topology of the vhost: exchanges, queues, bindings, policies and rings. Read-only.
 
         Rings are read by the ring source, or recorded, else assumed from the bindings. The members of each ring are in its order.

@@ -32,7 +32,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say
+from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say, write_example
 from rabbit_chx.cli.printed import WordedReport, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
@@ -145,13 +145,14 @@ class LazyGroup(click.Group):
 
     Args:
         table: the help line of each command, and a group or ``module:function``.
+        example: a command line, which the help shows.
     """
 
     def __init__(
-        self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any
+        self, *, table: Mapping[str, tuple[str, str | click.Group]], example: str = "", **attributes: Any
     ) -> None:  # as click has them
         super().__init__(invoke_without_command=True, **attributes)
-        self._table = table
+        self._table, self._example = table, example
         self.callback = self._usage_error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -181,6 +182,12 @@ class LazyGroup(click.Group):
         """Write the list of the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._table[name][0]) for name in self.list_commands(ctx)])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example."""
+        if self._example:
+            write_example(formatter, self._example)
+        super().format_epilog(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the matching commands and options without importing a command."""
@@ -235,7 +242,7 @@ def _app() -> LazyGroup:
             else:
                 table[name] = command
     for name, (text, example) in _GROUPS.items():
-        subcommands = LazyGroup(help=text, epilog=f"Example: rabbit-chx {example}", table=by_group[name])
+        subcommands = LazyGroup(help=text, example=f"rabbit-chx {example}", table=by_group[name])
         table[name] = (text, subcommands)
     return _Program(
         help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",

@@ -157,7 +157,7 @@ class ApplyOptions:
         metavar="SHARE",
         help="The share of keys that may move in each ring, 0 to 1.",
     )
-    allow_delete: bool = option(is_flag=True, help="Permit the deletions and replacements of the plan.")
+    allow_delete: bool = option(is_flag=True, help="Permit deletions and replacements.")
     allow_loss: bool = option(
         is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
     )
@@ -168,8 +168,12 @@ class ApplyOptions:
         show_default=True,
         help="The time in which consumers must empty the queues that are deleted or replaced, after these are unbound.",
     )
-    allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
-    allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
+    allow_vhost: bool = option(
+        is_rare=True, is_flag=True, help="Permit a vhost other than the file's `vhost`."
+    )
+    allow_unlink: bool = option(
+        is_rare=True, is_flag=True, help="Permit cutting federation links, which a refusal names."
+    )
     hand_over: HandOverLevel = option(
         type=click.Choice(HAND_OVER_LEVELS),
         default="parked",
@@ -180,6 +184,7 @@ class ApplyOptions:
     verbose: bool = option(
         "-v",
         "--verbose",
+        is_rare=True,
         is_flag=True,
         help="Report each completed change on stderr, as at a terminal.",
     )

@@ -192,21 +192,24 @@ class BrokerOptions:
     ring_via: str | None = option(
         envvar="RABBIT_CHX_RING_VIA",
         metavar="PREFIX",
-        help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
+        help="How to reach rabbitmqctl, which reads the true ring: 'docker exec NAME', "
         "'kubectl exec POD --', or 'env' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
     )
     ring_from: str | None = option(
+        is_rare=True,
         envvar="RABBIT_CHX_RING_FROM",
         metavar="FILE",
         help="A ring in a file: the output of `ring show --output json`, or a record of a ring. It counts if the broker has its bindings, "
         "and no record contradicts it.  [default: $RABBIT_CHX_RING_FROM]",
     )
     no_record: bool = option(
+        is_rare=True,
         is_flag=True,
         help="Do not store the order of rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it, a command stores the rings that it "
         "changes, and those that --ring-via reads and that have no record.",
     )
     wait: float = option(
+        is_rare=True,
         type=Number(0, 3_600),
         default=0.0,
         metavar="SECONDS",

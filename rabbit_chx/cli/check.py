@@ -31,7 +31,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import refused_objects
@@ -589,7 +589,7 @@ def check_ring(
     )
 
 
-def _check_observed(topology: Topology, name: str, observed: ObservedOptions) -> TopologyCheck:
+def _check_observed(topology: LiveTopology, name: str, observed: ObservedOptions) -> TopologyCheck:
     """Compare an exchange with observed keys, which determine its ring if it is not certain."""
     exchange = topology.exchange(name)
     if exchange is None or name in topology.sources_left_out:
@@ -604,7 +604,7 @@ def _check_observed(topology: Topology, name: str, observed: ObservedOptions) ->
     return check(topology, exchange=name, observed={name: pairs})
 
 
-def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) -> TopologyCheck:
+def _contradicted(exchange: ExchangeDefinition, topology: LiveTopology, doubt: str) -> TopologyCheck:
     """Return the check of an exchange whose observed keys are those of no ring."""
     finding = Finding("contradicted", doubt, LATER_KEYS, exchange=exchange.name)
     members = [(member.destination, member.key) for member in exchange.ring or ()]
@@ -612,7 +612,7 @@ def _contradicted(exchange: ExchangeDefinition, topology: Topology, doubt: str) 
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
-def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> Topology:
+def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> LiveTopology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
     with live.opened() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -134,37 +135,120 @@ SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Variable
 
 
 class CommandOption(click.Option):
-    """An option with the title of its group in the help."""
+    """An option with the title of its group in the help.
 
-    def __init__(self, names: Sequence[str], *, section: str, **attributes: Any) -> None:  # as click has them
+    Args:
+        names: its names.
+        section: the title.
+        is_rare: True: only ``--help-all`` shows it.
+        attributes: those of click's option.
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, section: str, is_rare: bool = False, **attributes: Any
+    ) -> None:  # as click has them
         super().__init__(names, **attributes)
-        self.section = section
+        self.section, self.is_rare = section, is_rare
+
+
+#: The key of a context whose help is to be whole.
+_HELP_ALL = "rabbit_chx.help_all"
+#: The first clause of a help text.
+_CLAUSE = re.compile(r"(.*?)(?:[.;:](?=\s|$)|\s\(|, such as\s|$)", re.DOTALL)
+#: Where a command may be broken: between an option and its value it may not.
+_BREAK = re.compile(r" (?=-)")
 
 
 class Command(click.Command):
-    """A command whose help has its options in groups."""
+    """A command whose help has its options in groups.
+
+    ``--help`` shows the purpose, an example, and a line for each common option; ``--help-all`` shows all.
+
+    Args:
+        example: a command line, which the help shows.
+        attributes: those of click's command.
+    """
+
+    def __init__(self, *arguments: Any, example: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self._example = example
+        self.params.append(
+            CommandOption(
+                ["--help-all"], section=OUTPUT, is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+                help="Show the whole help, with all options.",
+            )
+        )  # fmt: skip
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the purpose and the example, which may be copied as it is printed."""
+        text = self.help or ""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text if _HELP_ALL in ctx.meta else text.partition("\n\n")[0])
+        write_example(formatter, self._example)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups of options in the order of `SECTIONS`."""
-        records = self.options_by_section(ctx)
+        records = self.options_by_section(ctx, common=_HELP_ALL not in ctx.meta)
         for section in filter(records.get, SECTIONS):
             with formatter.section(f"{section} options"):
-                formatter.write_dl([record for _, record in records[section]])
+                formatter.write_dl(
+                    [record if _HELP_ALL in ctx.meta else _brief(record) for _, record in records[section]]
+                )
 
-    def options_by_section(self, ctx: click.Context) -> dict[str, list[tuple[str, tuple[str, str]]]]:
-        """Return the name and the help record of each option, by the title of its group."""
+    def options_by_section(
+        self, ctx: click.Context, *, common: bool = False
+    ) -> dict[str, list[tuple[str, tuple[str, str]]]]:
+        """Return the name and the help record of each option, or of the common ones, by the title of its group."""
         records: dict[str, list[tuple[str, tuple[str, str]]]] = {}
         for parameter in self.get_params(ctx):
+            is_rare = getattr(parameter, "is_rare", parameter is self.get_help_option(ctx))
+            if common and is_rare:
+                continue
             if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
                 name = max(parameter.opts, key=len)
                 records.setdefault(getattr(parameter, "section", OUTPUT), []).append((name, record))
         return records
 
 
+def _show_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001  # click calls it
+    if is_given and not ctx.resilient_parsing:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _brief(record: tuple[str, str]) -> tuple[str, str]:
+    name, text = record
+    clause = _CLAUSE.match(text)
+    assert clause is not None  # it matches any text
+    return name, f"{clause[1]}."
+
+
+def write_example(formatter: click.HelpFormatter, command: str) -> None:
+    """Write a command into a help, in lines that may be copied together."""
+    with formatter.section("Example"):
+        for line in _broken(command, formatter.width - 4):
+            formatter.write(f"  {line}\n")
+
+
+def _broken(command: str, width: int) -> list[str]:
+    """Return a command in lines that a shell reads as one."""
+    first, *others = _BREAK.split(command)
+    lines = [first]
+    for part in others:
+        if len(lines[-1]) + 1 + len(part) + 2 <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f"  {part}")
+    return lines
+
+
 def option(
-    *names: str, default: Any = None, section: str | None = None, **attributes: Any
+    *names: str, default: Any = None, section: str | None = None, is_rare: bool = False, **attributes: Any
 ) -> Any:  # a field's default
-    """Return a field that is an option."""
+    """Return a field that is an option; a rare one is in ``--help-all`` only."""
     if default is not None:
         attributes["default"] = default
     if attributes.get("metavar") == "FILE":
@@ -172,7 +256,9 @@ def option(
 
     def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
-        yield CommandOption([*(names or [_flag(name)]), name], section=section or of_group, **given)
+        yield CommandOption(
+            [*(names or [_flag(name)]), name], section=section or of_group, is_rare=is_rare, **given
+        )
 
     return field(default=default, metadata={"parameters": parameters})
 
@@ -258,7 +344,7 @@ def command(
             callback=run,
             params=[*made, *shared],
             help=inspect.getdoc(function),
-            epilog=f"Example: {example}",
+            example=example,
         )
 
     return decorate

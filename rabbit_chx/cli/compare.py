@@ -197,7 +197,7 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 
 @command(
     example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
-    "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
+    "--hash-header tenant --pattern 'tenant-{n}'",
 )
 def compare(
     *,

@@ -19,7 +19,7 @@ from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
-from rabbit_chx.topology import ExchangeDefinition, Topology
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.plugin_objects import without_plugin_objects
@@ -79,8 +79,11 @@ def export(
             topology = opened.topology()
             store_read_rings(live, topology, opened)
         topology = _without_exclusive(topology)
+        is_guessed, is_partial = False, bool(topology.facts.oddities)
     else:
-        topology = read_topology(str(source), broker.vhost or "/", variables=variables).topology
+        given = read_topology(str(source), broker.vhost or "/", variables=variables)
+        topology = LiveTopology.of_file(given.topology)
+        is_guessed, is_partial = given.is_definitions, given.has_oddities
     if exchanges:
         topology = _reached(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))
@@ -88,12 +91,10 @@ def export(
         _report_left_out(topology)
     for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(_with_queues(collapsed(topology)))
+    written, faults = _expressible(_with_queues(collapsed(topology).objects))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
-    guessed = [
-        exchange.name for exchange in written.exchanges if topology.is_import and len(exchange.ring or ()) > 1
-    ]
+    guessed = [exchange.name for exchange in written.exchanges if is_guessed and len(exchange.ring or ()) > 1]
     if guessed:
         say(
             Fix(
@@ -102,8 +103,7 @@ def export(
                 "; it writes the order that moves the fewest",
             )
         )
-    is_partial = bool(faults or guessed or topology.oddities)
-    code = ExitCode.PARTLY if is_partial else ExitCode.DONE
+    code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     return Outcome(TopologyText(_with_choices(written.to_toml(), written)), code)
 
 
@@ -118,7 +118,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
 
     def are_sound(subject: Any, **context: list[Any]) -> bool:
         lists: dict[str, Any] = {name: tuple(some) for name, some in context.items()}
-        problems = Topology(**lists, release=topology.release).problems
+        problems = Topology(**lists, file=topology.file).problems
         if problems:
             faults.append(f"{subject.kind} {subject.name}: {problems[0].text}")
         return not problems
@@ -149,7 +149,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
     return sound, faults
 
 
-def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> Topology:
+def _reached(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -> LiveTopology:
     try:
         return reached_from(topology, exchanges)
     except InputError as error:
@@ -160,7 +160,7 @@ def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> T
         raise NotFoundError(Fix(says, hint), exchange=exchanges[0]) from None
 
 
-def _without_exclusive(topology: Topology) -> Topology:
+def _without_exclusive(topology: LiveTopology) -> LiveTopology:
     """Return the topology without exclusive queues, which are deleted with the connection of a client, and their bindings.
 
     A ring keeps them as members, because its other members would move without them.
@@ -179,9 +179,11 @@ def _without_exclusive(topology: Topology) -> Topology:
         topology,
         queues=tuple(queue for queue in topology.queues if not queue.exclusive),
         bindings=tuple(binding for binding in topology.bindings if binding.destination not in exclusive),
-        left_out=(*topology.left_out, *left_out),
-        sources_left_out=topology.sources_left_out
-        | {binding.source for binding in topology.bindings if binding.destination in exclusive},
+        facts=replace(
+            topology.facts.leaving_out(left_out),
+            sources_left_out=topology.sources_left_out
+            | {binding.source for binding in topology.bindings if binding.destination in exclusive},
+        ),
     )
 
 
@@ -227,8 +229,8 @@ def _with_choices(text: str, topology: Topology) -> str:
     return f"{head}\n\n{objects}" if comments else text
 
 
-def _report_left_out(topology: Topology) -> None:
-    for line in topology.left_out:
+def _report_left_out(topology: LiveTopology) -> None:
+    for line in topology.facts.left_out:
         say(f"left out: {line}")
     if assumed := [
         name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology import Imported, Topology
     from rabbit_chx.topology.ring_records import RingRecord
 
 STDIN = "-"
@@ -107,6 +107,7 @@ class TopologyInput(NamedTuple):
         text: the file's text, unchanged.
         name: the file's name for messages.
         is_definitions: True for a RabbitMQ definitions file, False for TOML.
+        has_oddities: True for a definitions file that RabbitMQ imports otherwise than written.
         variables: the values of its variables.
     """
 
@@ -114,6 +115,7 @@ class TopologyInput(NamedTuple):
     text: str
     name: str
     is_definitions: bool
+    has_oddities: bool
     variables: Mapping[str, Any]
 
 
@@ -135,13 +137,14 @@ def read_topology(
     written. `has_others`: the values are for several files, so a variable that this one does not have is not a mistake. `is_compared`: the
     result names the arguments that the broker's release ignores.
     """
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology import Imported
 
     name = file_name(path)
     text = _text_of(path, "topology", content)
     exported = _toml_of_export(text, name)
     text = exported or text
     values: dict[str, Any] = {}
+    has_oddities = False
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         given = _from_environment() if variables is None else variables
@@ -155,15 +158,16 @@ def read_topology(
             raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
     else:
         try:
-            topology = Topology.from_definitions(text, vhost)
+            imported = Imported.from_definitions(text, vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
-        if is_strict and topology.oddities:
-            raise TopologyError(topology.oddities, file=name)
-        _report_definitions(name, topology)
+        topology, has_oddities = imported.topology, bool(imported.oddities)
+        if is_strict and has_oddities:
+            raise TopologyError(imported.oddities, file=name)
+        _report_definitions(name, imported)
     for sentence in (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release))):
         say(f"{name}: {sentence}")
-    return TopologyInput(topology, text, name, is_definitions, values)
+    return TopologyInput(topology, text, name, is_definitions, has_oddities, values)
 
 
 def _from_environment() -> VariableOptions:
@@ -261,11 +265,11 @@ def _text_of(path: str, what: str, content: bytes | None = None) -> str:
         raise InputError(f"line {line} of {file_name(path)} is not UTF-8: a {what} file is") from None
 
 
-def _report_definitions(name: str, topology: Topology) -> None:
-    odd = [f"{finding.subject}: {finding.message}" for finding in topology.oddities]
+def _report_definitions(name: str, imported: Imported) -> None:
+    odd = [f"{finding.subject}: {finding.message}" for finding in imported.oddities]
     for lines, what in (
         (odd, "as an import reads it"),
-        ([line for line in topology.left_out if line not in odd], "left out"),
+        ([line for line in imported.left_out if line not in odd], "left out"),
     ):
         for line in lines[:_MOST_LEFT_OUT]:
             say(f"{name}, {what}: {line}")
@@ -273,7 +277,7 @@ def _report_definitions(name: str, topology: Topology) -> None:
             say(
                 f"{name}, {what}: {len(lines) - _MOST_LEFT_OUT:,} more; `topology check --offline` lists mistakes"
             )
-    if hashed := [exchange.name for exchange in topology.exchanges if exchange.ring]:
+    if hashed := [exchange.name for exchange in imported.topology.exchanges if exchange.ring]:
         say(
             f"{name} is a definitions file, which does not contain the order of a ring: that of {', '.join(hashed)} is assumed to be that of "
             "the bindings, and a plan keeps the order of the broker"

@@ -85,9 +85,15 @@ def keys(
         help="The pattern of the keys; {n} is a number.",
     ),
     start: int = option(
-        type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The first number to try."
+        is_rare=True,
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="The first number to try.",
     ),
     tries: int = option(
+        is_rare=True,
         type=click.IntRange(1),
         metavar="N",
         default=1_000_000,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.objects import ExchangeDefinition
 
 #: The contents of the columns, and their names in the file that `ConsumerGroup(observe=)` writes.
@@ -151,14 +151,14 @@ def _check_left(file: str, exchange: str, found: int, early: int) -> None:
         raise InputError(f"{file} has no key of the exchange {exchange!r}: give at least one")
 
 
-def read_observed(options: ObservedOptions, live: Topology, name: str) -> list[Observation]:
+def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> list[Observation]:
     """Read the pairs of a live exchange. On Mnesia those from before the last start of the broker are left out."""
     exchange = live.exchange(name)
     is_kept = exchange is None or (live.release or NEWEST_COMPARED).follows(RESTART_KEEPS)
-    return options.read(name, _hashing(exchange), None if is_kept else live.start.last_start())
+    return options.read(name, _hashing(exchange), None if is_kept else live.facts.start.last_start())
 
 
-def with_observed_ring(live: Topology, name: str, pairs: Sequence[Observation]) -> Topology:
+def with_observed_ring(live: LiveTopology, name: str, pairs: Sequence[Observation]) -> LiveTopology:
     """Return a live topology with the ring of an exchange that observations determine."""
     from rabbit_chx.analysis.observations import observed_ring
 

@@ -21,7 +21,7 @@ from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, t
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
-from rabbit_chx.topology import BindingDefinition, Plan, RingMember, Topology
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
@@ -317,7 +317,7 @@ class LivePlan:
     """A topology file and a broker; `plan` turns `live` into the topology of the file."""
 
     file: TopologyInput
-    live: Topology
+    live: LiveTopology
     plan: Plan
     vhost: str
 
@@ -331,7 +331,7 @@ class LivePlan:
                 queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
             ]
             if unwanted:
-                live = replace(live, consumers=opened.consumers(unwanted))
+                live = replace(live, facts=replace(live.facts, consumer_tags=opened.consumers(unwanted)))
         with sign_of_life("planning"):
             return cls(file, live, planned(wanted, live), vhost)
 

@@ -15,17 +15,17 @@ from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.live.reading import LiveExchange
 
 
 def store_read_rings(
-    at: BrokerAddresses, live: Topology, broker: Broker, *, exchanges: Collection[str] = ()
+    at: BrokerAddresses, live: LiveTopology, broker: Broker, *, exchanges: Collection[str] = ()
 ) -> None:
     """Store the order of the rings of a live topology that a ring source has read and that have no record: those of `exchanges`, or all."""
     from rabbit_chx.topology.ring_records import records_of
 
-    rings = {name: ring for name, ring in live.rings.items() if not records_of(name, live.records)}
+    rings = {name: ring for name, ring in live.rings.items() if not records_of(name, live.facts.records)}
     if exchanges:
         rings = {name: ring for name, ring in rings.items() if name in exchanges}
     _store(at, rings, broker)

@@ -18,7 +18,7 @@ from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, Plan, Topology, check, plan, repair_target
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
@@ -242,7 +242,7 @@ def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) 
     return replace(refusal, message=message, fix=apply_fix(file))
 
 
-def _healed(live: Topology, exchange: str) -> str:
+def _healed(live: LiveTopology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = numbered_slots(exchange, bound) is not None
     if slotted:
@@ -291,7 +291,7 @@ def _applied(
     )
 
 
-def _locked(made: Plan, live: Topology) -> Iterator[Finding]:
+def _locked(made: Plan, live: LiveTopology) -> Iterator[Finding]:
     """Yield a refusal for each exclusive queue that is to be bound or unbound: only its own connection may."""
     exclusive = {queue.name for queue in live.queues if queue.exclusive}
     subjects = (change.subject for change in made.changes)

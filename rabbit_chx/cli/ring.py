@@ -25,7 +25,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.slot_table import ring_beneath
-from rabbit_chx.topology import Topology, check
+from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
@@ -235,7 +235,7 @@ def list_rings(
     return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
 
 
-def _listed_moduli(vhost: str, topology: Topology) -> Iterator[ListedModulus]:
+def _listed_moduli(vhost: str, topology: LiveTopology) -> Iterator[ListedModulus]:
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = [binding for binding in topology.bindings if binding.source == exchange.name]
@@ -243,11 +243,11 @@ def _listed_moduli(vhost: str, topology: Topology) -> Iterator[ListedModulus]:
             yield ListedModulus(vhost, exchange.name, len(members), len(bound))
 
 
-def _is_certain(topology: Topology, name: str) -> bool:
+def _is_certain(topology: LiveTopology, name: str) -> bool:
     return name in topology.rings and topology.rings[name].ground.is_certain
 
 
-def _listed_rings(vhost: str, topology: Topology) -> Iterator[ListedRing]:
+def _listed_rings(vhost: str, topology: LiveTopology) -> Iterator[ListedRing]:
     checked = [
         exchange.name
         for exchange in topology.exchanges
@@ -350,12 +350,14 @@ def record_rings(
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
         made = {name: settled_of(live, name) for name in rings}
         stored = {
-            name: [r for r in records_of(name, live.records) if isinstance(r, RingRecord)] for name in rings
+            name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
+            for name in rings
         }
         new = {
             name: ring
             for name, ring in rings.items()
-            if any(record.adopted for record in stored[name]) or not has_record(live, made[name], live.start)
+            if any(record.adopted for record in stored[name])
+            or not has_record(live, made[name], live.facts.start)
         }
         for name in new:
             if any(_differs(record, made[name]) for record in stored[name]) and not _agreed(

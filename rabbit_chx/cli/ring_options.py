@@ -198,7 +198,7 @@ class RingOptions:
     ring_file: str | None = option(
         "--ring",
         metavar="FILE",
-        help="A file that `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote; - is stdin.",
+        help="A ring file: the output of `ring show --output json`, HashRing.to_json or SlotTable.to_json; - is stdin.",
     )
     topology: str | None = option(
         metavar="FILE",
@@ -219,6 +219,7 @@ class RingOptions:
         help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
     )
     exchange_type: str | None = option(
+        is_rare=True,
         type=click.Choice(_EXCHANGE_TYPES),
         metavar="TYPE",
         help="The type of the exchange of --bind: x-consistent-hash, x-modulus-hash, super-stream (hashed by the clients for Java, "
@@ -381,6 +382,7 @@ class HashingOptions:
         "bool, double, timestamp ... A name with a colon needs a TYPE.  [default TYPE: longstr]",
     )
     hash_property: str | None = option(
+        is_rare=True,
         type=TEXT,
         metavar="NAME",
         help="The exchange's argument hash-property: a key is the message_id, correlation_id or timestamp.",
@@ -531,6 +533,7 @@ def _document(text: bytes) -> Mapping[str, Any]:
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.live.reading import modulo_map_of
+    from rabbit_chx.topology.model import LiveTopology
     from rabbit_chx.topology.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
@@ -545,7 +548,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
             to_type("ring show", exchange.name),
         )
-    alternate = Reach(topology).alternate_of(exchange)
+    alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(source, hash_arguments_of(exchange), guess=guess, alternate=alternate)
 
 

@@ -153,6 +153,7 @@ def route(
     ),
     properties: tuple[str, ...] = option(
         "--property",
+        is_rare=True,
         section="Message",
         type=TEXT,
         multiple=True,

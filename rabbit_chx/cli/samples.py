@@ -380,6 +380,7 @@ class SampleOptions:
     pattern: str | None = option(type=TEXT, metavar="TEXT")
     count: int | None = option(type=click.IntRange(1, _MOST_KEYS), metavar="N")
     column: str | None = option(
+        is_rare=True,
         type=TEXT,
         metavar="NAME[=COUNTS]",
         help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as from a GROUP BY.",

@@ -171,7 +171,7 @@ class SimulateReport:
 
 @command(
     example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
-    plot_help="Draw the share of each destination, or the movement of the change, into this file.",
+    plot_help="Draw shares or moves into this file.",
 )
 def simulate(
     *,

@@ -65,6 +65,7 @@ def address_option() -> Any:  # a field's default
     """Return a field that is the option for advertised addresses."""
     return option(
         "--address",
+        is_rare=True,
         multiple=True,
         metavar="HOST:PORT=HOST:PORT",
         help="An address that a node advertises for streams, and the address that is reachable from here.",
@@ -86,11 +87,13 @@ class StreamOptions:
         help="A ring file of `ring show --output json`, instead of the current ring.",
     )
     published_to: str | None = option(
+        is_rare=True,
         type=TEXT,
         metavar="NAME",
         help="The exchange that the rows were published to, if the hash exchange is bound to it.",
     )
     by_message_id: bool = option(
+        is_rare=True,
         is_flag=True,
         help="The key of a row is its message id instead of its routing key, as often with super streams.",
     )
@@ -100,6 +103,7 @@ class StreamOptions:
     until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
     addresses: tuple[str, ...] = address_option()
     routing: StreamRouting | None = option(
+        is_rare=True,
         type=click.Choice(get_args(StreamRouting)),
         help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; if the "
         "binding keys are not 0, 1, ..., verify accepts both, and replay requires the option]",

@@ -17,7 +17,7 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
 
 The modules, in the order in which to read them: `journal` derives the shared state. `ownership` decides for one queue, without I/O.
 `runner` executes these decisions. `session` is one connection of a member, `group` spans several connections, and `channels` adapts
-aio-pika. `settings` has the arguments of a member, `message` what its handler receives, `waits` the waits with a limit, `observing` the file
+aio-pika. `settings` has the options of groups, `message` what its handler receives, `waits` the waits with a limit, `observing` the file
 of observed keys, and `status` the view of the management API.
 
 A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.
@@ -32,16 +32,18 @@ from __future__ import annotations
 from rabbit_chx.consuming.deduplication import Deduplicator
 from rabbit_chx.consuming.group import ConsumerGroup, GroupHealth
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.settings import GroupPace
+from rabbit_chx.consuming.settings import FailurePolicy, GroupPace, GroupReading
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.stream_group import StreamGroup
 
 __all__ = [
     "ConsumerGroup",
     "Deduplicator",
+    "FailurePolicy",
     "GroupHealth",
     "GroupMessage",
     "GroupPace",
+    "GroupReading",
     "PseudoQueueConsumer",
     "ShardConsumer",
     "StreamGroup",

@@ -10,9 +10,7 @@ import contextlib
 import functools
 import inspect
 import logging
-import os
 import re
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -20,23 +18,24 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
+from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
 from rabbit_chx.connection.owner import Owner
-from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.consuming.journal import JOURNAL, WITHOUT_JOURNAL, Roster
+from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.observing import Observer
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
-from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook, OnFailure
+from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
 from rabbit_chx.consuming.waits import LoopWatch, wait_to_reconnect
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -48,9 +47,10 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.installation import missing_extra
+from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 from rabbit_chx.words import listed
@@ -69,9 +69,6 @@ _MAX_LISTED = 5
 
 #: The names of brokers of Amazon MQ. Their documentation says: "Creating a stream will result in data loss."
 _AMAZON_MQ = re.compile(r"\.mq\.[^.]+\.(amazonaws\.com(\.cn)?|on\.aws)\.?$", re.IGNORECASE)
-
-#: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
-GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +98,9 @@ class Group(ABC):
     Args:
         settings: of a connection, for errors.
         member: the member.
-        retries: when to reconnect.
     """
 
-    def __init__(self, settings: ConnectionSettings, member: GroupMember, retries: Retries) -> None:
+    def __init__(self, settings: ConnectionSettings, member: GroupMember) -> None:
         for name, hook in (("on_gained", member.on_gained), ("on_lost", member.on_lost)):
             if hook is not None:
                 check_async(name, hook)
@@ -113,7 +109,10 @@ class Group(ABC):
         self._where = settings.masked_url
         self._attempt_settings = replace(settings, connection_timeout_s=_CONNECT_S)
         self._member = member
-        self._retries = retries
+        self._retries = Retries(
+            reconnect_timeout_s=member.failures.reconnect_timeout_s,
+            backoff_s=member.failures.reconnect_backoff_s,
+        )
         self._stop = asyncio.Event()
         self._connection: Any = None
         self._session: GroupSession | None = None
@@ -350,6 +349,7 @@ class Group(ABC):
         await asyncio.gather(*self._closings)
 
 
+@documented(QueueGroupOptions)
 class ConsumerGroup(Group):
     """One member of a group that shares queues and keeps the order of each queue.
 
@@ -358,96 +358,29 @@ class ConsumerGroup(Group):
 
     If a queue is deleted, the member reconnects and consumes the others, and that queue again once it exists again.
 
-    Args:
-        url: the AMQP URI, or the settings of a connection.
-        queues: the names of the queues; or a `HashRing`, a `SlotTable` or a `ModulusHashExchange`, whose queues are consumed.
-        member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
-            name and the process id.
-        weight: this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1.
-        lanes: the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept.
-        prefetch: the number of messages of one queue that the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            messages that were not started are requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time,
-            and one with the argument ``x-consumer-timeout`` one message from RabbitMQ 4.3 on.
-        retries: the number of times that a message is handled again after the handler raised. It stays in its place meanwhile.
-        backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
-        on_failure: the action after the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place for the
-            next member. ``dead-letter``: the message is rejected, and the broker moves it to the queue's dead-letter exchange.
-        on_gained: an async function of the queue's name, called before the first message of a queue that this member gains.
-        on_lost: an async function of the queue's name, called when this member no longer owns a queue.
-        pace: the times of the group.
-        journal: the stream that announces members and assigns generations. None for no journal.
-        static: (index, count): this member consumes every count-th queue only. For releases before 4.0 without a journal.
-        reconnect_timeout_s: the longest time in seconds to reconnect after a connection loss; 0 disables it.
-        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
-        credentials: a function that returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password
-            in the URL. It is called again, also in other threads, before the token expires; open connections get the new token.
-        observe: a file for the keys of handled messages, each with its queue, the time in UTC and the exchange that it was published to. It is
-            CSV, one file for each member, and has each key once; at most 100,000. An existing file is continued. ``ring record --observed``
-            makes a ring of it, and ``ring check --observed`` compares it with one. Dead-lettered messages and those that were published
-            straight to a queue are left out. If `queues` is a ring or a slot table, the keys are compared with it.
-        observe_header: the header that the exchange hashes, whose text is the key; None for the routing key.
-
     Raises:
         InputError: an argument is invalid.
         UriError: the URL is malformed, or has a parameter that is not supported.
     """
 
-    def __init__(
-        self,
-        url: str | ConnectionSettings,
-        queues: GroupQueues,
-        *,
-        member: str | None = None,
-        weight: float = 1.0,
-        lanes: int = GroupMember.lanes,
-        prefetch: int = GroupMember.prefetch,
-        retries: int = GroupMember.retries,
-        backoff_s: float = GroupMember.backoff_s,
-        on_failure: OnFailure = GroupMember.on_failure,
-        on_gained: Hook | None = None,
-        on_lost: Hook | None = None,
-        pace: GroupPace | None = None,
-        journal: str | None = JOURNAL,
-        static: tuple[int, int] | None = None,
-        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
-        reconnect_backoff_s: float = Retries.backoff_s,
-        credentials: Credentials | None = None,
-        observe: str | os.PathLike[str] | None = None,
-        observe_header: str | None = None,
-    ) -> None:
-        (self._settings,) = with_credentials([_settings(url)], credentials)
+    @takes(QueueGroupOptions)
+    def __init__(self, options: QueueGroupOptions) -> None:
+        (self._settings,) = with_credentials([read_secretly(_settings, options.url)], options.credentials)
+        check_options(options)
+        journal, queues = options.journal, options.queues
         if journal is not None and _AMAZON_MQ.search(self._settings.host):
             raise InputError(
                 f"journal is {journal!r}, a stream, and {self._settings.host} is of Amazon MQ, which does not support streams and loses their "
                 f"data. {WITHOUT_JOURNAL}"
             )
-        self.queues = _static_share(_queue_names(queues), static)
-        if observe_header is not None and observe is None:
-            raise InputError(
-                f"observe_header is {observe_header!r:.60}, the header of observed keys: give observe too"
-            )
+        self.queues = _static_share(_queue_names(queues), options.static)
         key_map = queues if isinstance(queues, KeyMap) else None
-        self._observer = None if observe is None else Observer(observe, observe_header, key_map)
-        member_ = GroupMember(
-            f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
-            weight,
-            lanes,
-            prefetch,
-            retries,
-            backoff_s,
-            on_failure,
-            on_gained,
-            on_lost,
-            pace or GroupPace(),
-            journal,
-            observe=None if self._observer is None else self._observer.observe,
-        )
-        super().__init__(
-            self._settings,
-            member_,
-            Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
-        )
-        self._static = static
+        observed = options.observe
+        path, header = observed if isinstance(observed, tuple) else (observed, None)
+        self._observer = None if path is None else Observer(path, header, key_map)
+        observe = None if self._observer is None else self._observer.observe
+        super().__init__(self._settings, member_of(options, observe=observe))
+        self._static = options.static
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
@@ -682,7 +615,7 @@ def _queue_warnings(
                 f"queue {queue}: whether it is a quorum queue with a single active consumer is not known, since the user may not "
                 "declare it; without these the order is not kept"
             )
-        elif member.on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
+        elif member.failures.on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
             yield (
                 f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
                 "cannot handle is lost"

@@ -46,8 +46,6 @@ class Observer:
     """
 
     def __init__(self, path: str | os.PathLike[str], header: str | None, key_map: KeyMap | None) -> None:
-        if not isinstance(path, (str, os.PathLike)):
-            raise InputError(f"observe is {path!r:.60}: give the path of a file")
         self._hashing = Hashing(header, client="aio-pika")
         self._path, self._header = Path(path), header
         # The bindings of an x-modulus-hash exchange determine its queues, and it hashes CC too.

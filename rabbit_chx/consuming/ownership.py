@@ -498,7 +498,7 @@ class QueueOwnership:
         message = subscription.in_progress[lane]
         tag = message.delivery.tag
         is_retiring = subscription.state == "retiring" or self.is_stopping
-        if not is_retiring and message.attempt <= self._member.retries:
+        if not is_retiring and message.attempt <= self._member.failures.retries:
             message.is_running = False
             delay_s = self._member.retry_delay_s(message.attempt)
             return [StartTimer(subscription.number, TimerReason("retry", lane), delay_s)]
@@ -506,7 +506,7 @@ class QueueOwnership:
         if is_retiring:
             subscription.has_failed = True  # the message is requeued, and the next member tries again
             return self._advance()
-        if self._member.on_failure == "dead-letter":
+        if self._member.failures.on_failure == "dead-letter":
             return [Reject(subscription.number, tag), *self._advance()]
         subscription.has_failed = True
         return [FailGroup(subscription.number, message.delivery)]

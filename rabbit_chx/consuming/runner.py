@@ -272,7 +272,7 @@ class QueueRunner:
             state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
-            f"{self.session.member.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
+            f"{self.session.member.failures.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause

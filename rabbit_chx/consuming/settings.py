@@ -1,24 +1,69 @@
-"""The settings of a group member."""
+"""The options of groups, each declared once, as `rabbit_chx.options` describes, and what a member is made of.
+
+`GroupPace`, `FailurePolicy` and `GroupReading` are values, which the members of a group may share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+import os
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.checks import check_seconds, check_whole, is_finite
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.checks import check_seconds, check_whole, is_finite, shown
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import (
+    COUNT,
+    SECONDS,
+    TEXT,
+    WHOLE,
+    Kind,
+    check_options,
+    declared,
+    documented,
+    one_of,
+    option,
+    value_of,
+)
+from rabbit_chx.publishing import Retries
 from rabbit_chx.retry import Backoff
+from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable
 
-OnFailure: TypeAlias = Literal["stop", "dead-letter"]
+if TYPE_CHECKING:
+    from rabbit_chx.streams.frames import OffsetSpec
+    from rabbit_chx.streams.options import StreamTargets
+
+#: Names of queues; or a ring, slot table or x-modulus-hash exchange whose destinations are queues.
+GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExchange"
 Hook: TypeAlias = Callable[[str], Awaitable[None]]
+#: Returns where to start, or None for the offset after the stored one.
+GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
+#: The path of a file, or (path, header).
+ObservedFile: TypeAlias = "str | os.PathLike[str] | tuple[str | os.PathLike[str], str | None]"
 
 _MAX_NAME_BYTES = 100
 _MAX_LANES = 256
 _MAX_PREFETCH = 1000
 _MAX_BACKOFF_S = 30.0
+
+
+def _check_observed(name: str, value: object) -> None:
+    path, header = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(header, str | None):
+        raise InputError(f"{name} is {shown(value)}: give the path of a file, or (path, header)")
+
+
+_HOOK = Kind("async function")
+_OBSERVED = Kind("path, or (path, header)", _check_observed)
+_JOURNAL_MEANING = "the stream that announces members and assigns generations"
+
+
+# -- values
 
 
 @dataclass(frozen=True)
@@ -61,17 +106,201 @@ class GroupPace:
             )
 
 
+@documented()
+@dataclass(frozen=True)
+class FailurePolicy:
+    """What a member of a group does after a failure: of a handler, or of the connection."""
+
+    retries: int = option(
+        WHOLE,
+        "the number of times that a message or a batch is handled again after the handler raised. It stays in its place meanwhile",
+        5,
+    )
+    backoff_s: float = option(
+        SECONDS, "delay before the first retry; each further one waits twice as long, at most 30 s", 0.2
+    )
+    on_failure: Literal["stop", "dead-letter"] = option(
+        one_of("stop", "dead-letter"),
+        "the action after the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place for the next member. "
+        "``dead-letter``, of a `ConsumerGroup`: the message is rejected, and the broker moves it to the queue's dead-letter exchange",
+        "stop",
+    )
+    reconnect_timeout_s: float = option(
+        SECONDS,
+        "maximum time to reconnect after a loss, in a `StreamGroup` of the journal; 0 disables it. A lost stream is subscribed again without "
+        "such a limit",
+        Retries.reconnect_timeout_s,
+    )
+    reconnect_backoff_s: float = option(
+        SECONDS,
+        "delay before the first attempt; each further one waits twice as long, at most 2 s",
+        Retries.backoff_s,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@documented()
+@dataclass(frozen=True)
+class GroupReading:
+    """How a member of a `StreamGroup` reads its streams. The group validates it."""
+
+    start: OffsetSpec = option(
+        Kind("as for `StreamReader` with a name"),
+        "where to start in a stream without a stored offset",
+        "first",
+    )
+    include: Collection[str] = option(
+        Kind("list of `str`"), "further columns of the batches, as for `StreamReader`", ()
+    )
+    on_missing: Literal["raise", "count"] = option(
+        one_of("raise", "count"),
+        "whether rows that retention has removed before they were handled raise a MissingRowsError, or are counted in `missing`, with a "
+        "warning in the log",
+        "raise",
+    )
+    batch_rows: int = option(COUNT, "maximum number of rows of a batch", 65_536)
+
+
+# -- the options
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """The options of every group. It is not validated: a traceback of its constructor would show the password."""
+
+    member: str | None = option(
+        TEXT,
+        "a name that is unique among the members and stays the same after a restart, such as that of the pod",
+        None,
+        otherwise="the host's name and the process id",
+    )
+    weight: float = option(
+        Kind("`float`, more than 0"),
+        "this member's relative share: a member of weight 2 is assigned twice as many queues or streams as one of weight 1",
+        1.0,
+    )
+    on_lost: Hook | None = option(
+        _HOOK,
+        "called with the name of a queue or stream when this member no longer owns it",
+        None,
+    )
+    failures: FailurePolicy = option(
+        value_of(FailurePolicy),
+        "the action after a failure of a handler, or of the connection",
+        FailurePolicy(),
+    )
+    pace: GroupPace | None = option(
+        Kind("`GroupPace`"), "the times of the group", None, otherwise="`GroupPace()`"
+    )
+    credentials: Credentials | None = option(
+        Kind("function"),
+        "returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password in the URL. It is called "
+        "again, also in other threads, before the token expires; open connections get the new token",
+        None,
+    )
+
+
+@dataclass(frozen=True)
+class QueueGroupOptions(GroupOptions):
+    """The options of `ConsumerGroup`."""
+
+    url: str | ConnectionSettings = field(
+        repr=False,
+        metadata=declared(
+            Kind("`str` or `ConnectionSettings`"), "the AMQP URI, or the settings of a connection"
+        ),
+    )
+    queues: GroupQueues = field(
+        metadata=declared(
+            Kind("list of `str`, `HashRing`, `SlotTable` or `ModulusHashExchange`"),
+            "the names of the queues; or a ring, slot table or exchange, whose queues are consumed",
+        )
+    )
+    _: KW_ONLY
+    lanes: int = option(
+        Kind(f"`int`, 1 to {_MAX_LANES}"),
+        "the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept",
+        1,
+    )
+    prefetch: int = option(
+        Kind(f"`int`, `lanes` to {_MAX_PREFETCH}"),
+        "the number of messages of one queue that the broker may deliver ahead. When a queue changes hands, messages that were not started are "
+        "requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time, and one with the argument "
+        "``x-consumer-timeout`` one message from RabbitMQ 4.3 on",
+        32,
+    )
+    on_gained: Hook | None = option(
+        _HOOK,
+        "called with the name of a queue before the first message of a queue that this member gains",
+        None,
+    )
+    journal: str | None = option(TEXT, f"{_JOURNAL_MEANING}. None for no journal", JOURNAL)
+    static: tuple[int, int] | None = option(
+        Kind("(index, count)"),
+        "this member consumes every count-th queue only. For releases before 4.0 without a journal",
+        None,
+    )
+    observe: ObservedFile | None = option(
+        _OBSERVED,
+        "a file for the keys of handled messages, each with its queue, the time in UTC and the exchange that it was published to. A key is the "
+        "routing key, or with (path, header) the text of the header that the exchange hashes. The file is CSV, one for each member, and has "
+        "each key once; at most 100,000. An existing file is continued. ``ring record --observed`` makes a ring of it, and ``ring check "
+        "--observed`` compares it with one. Dead-lettered messages and those that were published straight to a queue are left out. If "
+        "`queues` is a ring or a slot table, the keys are compared with it",
+        None,
+    )
+
+
+@dataclass(frozen=True)
+class StreamGroupOptions(GroupOptions):
+    """The options of `StreamGroup`."""
+
+    url: StreamTargets = field(
+        repr=False,
+        metadata=declared(
+            Kind("`str` or `ConnectionSettings`, or a list of them"),
+            "as for `StreamReader`; several are tried in turn",
+        ),
+    )
+    _: KW_ONLY
+    streams: Iterable[str] | None = option(Kind("list of `str`"), "the names of the streams", None)
+    super_stream: str | None = option(
+        TEXT, "the super stream whose partitions are shared, instead of `streams`", None
+    )
+    name: str = field(
+        metadata=declared(TEXT, "the name of the group. The broker stores the offsets under it")
+    )
+    reading: GroupReading = option(
+        value_of(GroupReading), "where to start, the columns, and the size of a batch", GroupReading()
+    )
+    on_gained: GainedHook | None = option(
+        _HOOK,
+        "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `GroupReading.start`; "
+        "None for the offset after the stored one. If it raises, it is called again, like a handler",
+        None,
+    )
+    journal: str = option(TEXT, _JOURNAL_MEANING, JOURNAL)
+    addresses: Mapping[str, str] | None = option(
+        Kind("mapping of `str` to `str`"),
+        'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``',
+        None,
+    )
+
+
+# -- a member
+
+
 @dataclass(frozen=True)
 class GroupMember:
-    """The validated arguments of a `ConsumerGroup`, which documents them."""
+    """What a member of either kind of group is made of, validated. `member_of` takes each field from the option of its name."""
 
     name: str
-    weight: float = 1.0
-    lanes: int = 1
-    prefetch: int = 32
-    retries: int = 5
-    backoff_s: float = 0.2
-    on_failure: OnFailure = "stop"
+    weight: float = GroupOptions.weight
+    lanes: int = QueueGroupOptions.lanes
+    prefetch: int = QueueGroupOptions.prefetch
+    failures: FailurePolicy = GroupOptions.failures
     on_gained: Hook | None = None
     on_lost: Hook | None = None
     pace: GroupPace = field(default_factory=GroupPace)
@@ -89,11 +318,17 @@ class GroupMember:
             raise InputError(f"weight is {self.weight!r}: give a finite number, more than 0")
         check_whole("lanes", self.lanes, 1, _MAX_LANES)
         check_whole("prefetch", self.prefetch, self.lanes, _MAX_PREFETCH)
-        check_whole("retries", self.retries, 0, 1 << 31)
-        check_seconds("backoff_s", self.backoff_s)
-        if self.on_failure not in get_args(OnFailure):
-            raise InputError(f"on_failure is {self.on_failure!r}: give 'stop' or 'dead-letter'")
 
     def retry_delay_s(self, attempts: int) -> float:
         """Return the delay before the next attempt, in seconds, after 1 or more failed attempts."""
-        return Backoff(self.backoff_s, _MAX_BACKOFF_S).delay_s(attempts - 1)
+        return Backoff(self.failures.backoff_s, _MAX_BACKOFF_S).delay_s(attempts - 1)
+
+
+def member_of(options: GroupOptions, **own: Any) -> GroupMember:
+    """Return the member of a group's options; `own` are the fields that are not the option of their name."""
+    values = {
+        each.name: getattr(options, each.name) for each in fields(GroupMember) if hasattr(options, each.name)
+    }
+    values["name"] = f"{socket.gethostname()}-{os.getpid()}" if options.member is None else options.member
+    values["pace"] = options.pace or GroupPace()
+    return GroupMember(**values | own)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import check_name
 from rabbit_chx.consuming.group import Group, check_async
-from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.consuming.settings import GroupMember, GroupPace, Hook
+from rabbit_chx.consuming.settings import StreamGroupOptions, member_of
 from rabbit_chx.errors import InputError
 from rabbit_chx.installation import missing_extra
-from rabbit_chx.publishing import Retries
+from rabbit_chx.options import check_options, documented, takes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.tokens import Credentials
     from rabbit_chx.consuming.stream_channels import StreamBatch
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
     from rabbit_chx.streams.frames import OffsetSpec
@@ -30,43 +25,15 @@ if TYPE_CHECKING:
 _HEARTBEAT_S = 10  # the default if the URL has none
 #: The broker closes the connection of an elected consumer that does not say within 60 s where to start (tested with 4.3.6).
 _MAX_HOOK_S = 50.0
-#: Returns where to start, or None for the offset after the stored one.
-GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
 
 
+@documented(StreamGroupOptions)
 class StreamGroup(Group):
     """One member of a group that shares streams and keeps the order of each stream.
 
     Every member subscribes to all streams as a single active consumer. The broker lets one member read each stream, and the next one
     when the first ends its subscription. The members and the assigned owner of each stream are those of the journal, as in a
     `ConsumerGroup`. Use it in an ``async with`` block. It needs RabbitMQ 3.11 or newer and only the stream port.
-
-    Args:
-        url: as for `StreamReader`. Several are tried in turn.
-        streams: the names of the streams.
-        super_stream: the super stream whose partitions are shared, instead of `streams`.
-        name: the name of the group. The broker stores the offsets under it.
-        member: a name that is unique among the members and stays the same after a restart, such as that of the pod; by default the host's
-            name and the process id.
-        weight: this member's relative share: a member of weight 2 is assigned twice as many streams as one of weight 1.
-        start: where to start in a stream without a stored offset: as for `StreamReader` with a name.
-        include: further columns of the batches, as for `StreamReader`.
-        on_missing: ``"raise"`` a MissingRowsError if retention has removed rows that were not handled, or ``"count"`` them in `missing`
-            and log a warning.
-        batch_rows: the largest number of rows of a batch.
-        retries: the number of times that a batch is handled again after the handler raised. The stream waits meanwhile. Then the group
-            ends with a HandlerError.
-        backoff_s: seconds before the first retry; each further one waits twice as long, at most 30 s.
-        on_gained: an async function of the stream's name, called before the first batch of a stream that this member gains. It returns
-            where to start, as `start`; None for the offset after the stored one. If it raises, it is called again, like a handler.
-        on_lost: an async function of the stream's name, called when this member no longer owns a stream.
-        pace: the times of the group.
-        journal: the stream that announces members and assigns generations.
-        addresses: the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
-        reconnect_timeout_s: the longest time in seconds to reconnect after the loss of the journal; 0 disables it. A lost stream is
-            subscribed again without such a limit.
-        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
-        credentials: a function that returns an OAuth 2 token and its expiry, as of `ConsumerGroup`.
 
     Attributes:
         streams: the streams; those of a super stream are known in the ``async with`` block.
@@ -85,39 +52,16 @@ class StreamGroup(Group):
             await group.run(handle)
     """
 
-    def __init__(
-        self,
-        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
-        *,
-        streams: Iterable[str] | None = None,
-        super_stream: str | None = None,
-        name: str,
-        member: str | None = None,
-        weight: float = 1.0,
-        start: OffsetSpec = "first",
-        include: Collection[str] = (),
-        on_missing: Literal["raise", "count"] = "raise",
-        batch_rows: int = 65_536,
-        retries: int = GroupMember.retries,
-        backoff_s: float = GroupMember.backoff_s,
-        on_gained: GainedHook | None = None,
-        on_lost: Hook | None = None,
-        pace: GroupPace | None = None,
-        journal: str = JOURNAL,
-        addresses: Mapping[str, str] | None = None,
-        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
-        reconnect_backoff_s: float = Retries.backoff_s,
-        credentials: Credentials | None = None,
-    ) -> None:
+    @takes(StreamGroupOptions)
+    def __init__(self, options: StreamGroupOptions) -> None:
         try:
             from rabbit_chx.consuming import stream_channels
             from rabbit_chx.streams.nodes import node_addresses, settings_of
         except ModuleNotFoundError as missing:
             raise missing_extra("StreamGroup", missing.name, "streams") from None
-        try:
-            settings = settings_of(url, credentials)
-        finally:
-            del url  # a traceback with local variables must not show the password
+        settings = settings_of(options.url, options.credentials)
+        check_options(options)
+        streams, super_stream, name = options.streams, options.super_stream, options.name
         if (streams is None) == (super_stream is None):
             raise InputError("give one of streams and super_stream: it determines what the group reads")
         if isinstance(streams, str):
@@ -130,27 +74,21 @@ class StreamGroup(Group):
         if super_stream is not None:
             check_name(super_stream, "super stream")
         check_name(name, "group")
-        check_name(journal, "journal")
-        pace = pace or GroupPace()
-        if pace.hook_s > _MAX_HOOK_S:
+        check_name(options.journal, "journal")
+        if options.failures.on_failure != "stop":
             raise InputError(
-                f"the pace has hook_s {pace.hook_s:g}: give {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
+                f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: give 'stop'"
             )
-        if on_gained is not None:
-            check_async("on_gained", on_gained)
+        member = member_of(options, group=name, on_gained=None)  # `_take_over` calls the hook
+        if member.pace.hook_s > _MAX_HOOK_S:
+            raise InputError(
+                f"the pace has hook_s {member.pace.hook_s:g}: give {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
+            )
+        if options.on_gained is not None:
+            check_async("on_gained", options.on_gained)
         self.name = name
         self._super_stream = super_stream
-        member_ = GroupMember(
-            f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
-            weight,
-            retries=retries,
-            backoff_s=backoff_s,
-            on_lost=on_lost,
-            pace=pace,
-            journal=journal,
-            group=name,
-        )
-        connection_name = f"{stream_channels.CONNECTION_NAME}{name}.{member_.name}"
+        connection_name = f"{stream_channels.CONNECTION_NAME}{name}.{member.name}"
         named = (
             replace(
                 one,
@@ -159,23 +97,17 @@ class StreamGroup(Group):
             )
             for one in settings
         )
+        include = options.reading.include
         columns = include if isinstance(include, str) else tuple(include)
         self._reading = stream_channels.StreamReading(
             deque(named),
             name,
-            start,
-            columns,
-            on_missing,
-            batch_rows,
-            addresses and node_addresses(addresses),
+            **vars(options.reading) | {"include": columns},
+            addresses=options.addresses and node_addresses(options.addresses),
         )
-        super().__init__(
-            settings[0],
-            member_,
-            Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s),
-        )
+        super().__init__(settings[0], member)
         self._reading.loop_watch = self._loop_watch
-        self._on_gained = on_gained
+        self._on_gained = options.on_gained
 
     # -- state
 

@@ -110,11 +110,11 @@ class StreamPublisher(Owned):
     same rows and ids. That is not a transaction: readers see rows as they are written. It requires that an id always means the same
     row and the same stream. **A row with an id that the stream already has is confirmed and not stored**, so other rows under used ids
     are lost. In each call the row with the highest such id is compared with the stored one of each stream; a difference is an error, and
-    so is a stored row that retention has removed, unless `proof` is False. Copies of stored rows by other clients, with their message
+    so is a stored row that retention has removed, unless `WriteLimits.proof` is False. Copies of stored rows by other clients, with their message
     ids, do not matter. Without a name and ids, delivery is at least once.
 
     A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest further names are
-    forgotten when the broker starts a new segment, and their ids would be stored again. With a `management_url` the names are counted
+    forgotten when the broker starts a new segment, and their ids would be stored again. With `WriteLimits.management_url` the names are counted
     before the first row: from 200 on the publisher warns, above 250 it raises an error.
 
     The constructor checks that the streams exist. A publisher is for one thread at a time: a second thread gets an InputError while a

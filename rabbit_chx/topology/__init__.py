@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.topology.balance import balance
 from rabbit_chx.topology.checking.check import TopologyCheck, check
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import BrokerFacts, Imported, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -18,7 +18,10 @@ from rabbit_chx.topology.planning.repair import repair_target
 
 __all__ = [
     "BindingDefinition",
+    "BrokerFacts",
     "ExchangeDefinition",
+    "Imported",
+    "LiveTopology",
     "Plan",
     "PolicyDefinition",
     "QueueDefinition",

@@ -17,7 +17,7 @@ from rabbit_chx.routing.bindings import Place, weight_of
 from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.ring_records import RingRecord, fitted_state, records_of
 
@@ -49,7 +49,7 @@ class LiveRing(NamedTuple):
         return RingState(ring.buckets, ring.release, ring.ground, bindings, ring.end_known)
 
 
-def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
+def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
     """Return the live ring of an exchange. It is empty if the exchange does not exist (`exchange` is None) or is of another type."""
     release = live.release or NEWEST_COMPARED
     if exchange is None or exchange.type != HASH_EXCHANGE:
@@ -66,15 +66,15 @@ def find_live_ring(live: Topology, exchange: ExchangeDefinition | None, name: st
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
-def recorded_ring(live: Topology, name: str) -> tuple[RingRecord, HashRing] | None:
+def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
     """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
 
     Return None without a record that fits the bindings.
     """
     live_ring = find_live_ring(live, live.exchange(name), name)
     bound = [member.binding for member in live_ring.bound]
-    for record in records_of(name, live.records):
-        if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.start):
+    for record in records_of(name, live.facts.records):
+        if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.facts.start):
             with contextlib.suppress(NotDeterminedError):
                 state = fitted_state(record, bound)
                 return record, HashRing(
@@ -112,7 +112,7 @@ def make_members(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
     )
 
 
-def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
+def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
     """Return a live hash exchange.
 
     Raises:

@@ -1,17 +1,22 @@
-"""A topology: the wanted or the live objects of a vhost."""
+"""Three topologies: `Topology`, what a file says; `LiveTopology`, what a broker has; `Imported`, what a definitions file contains.
+
+`plan` takes the first two, in this order: exchanging them is a type error.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
-from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.arguments import ignored_by
@@ -21,6 +26,7 @@ from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     ExchangeDefinition,
+    FileFacts,
     ObjectSet,
     PolicyDefinition,
     QueueDefinition,
@@ -35,10 +41,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Topology(ObjectSet):
-    """The exchanges, queues, bindings and policies of a vhost. They are in the natural order of their names.
+class AnyTopology(ObjectSet, ABC):
+    """What the topology of a file and that of a broker have in common: the objects of a vhost, and where their keys go.
 
-    Two topologies are equal if they have the same objects and limits, in any order. The other attributes, such as `rings`, do not count.
+    The objects are in the natural order of their names. Two topologies of the same kind are equal if they have the same objects and
+    limits, in any order; what else is known about them does not count.
 
     Attributes:
         exchanges: the exchanges.
@@ -50,95 +57,26 @@ class Topology(ObjectSet):
         max_share_moved: the largest share of keys of a hash exchange that may have another destination, or none, at any moment of a plan.
         owns: patterns such as ``orders.*``, where ``*`` matches any text: a plan deletes exchanges and queues with these names that the
             file does not list.
-        rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
-        release: of a live topology, the broker's release.
-        messages: of a live topology, the number of messages of each queue, by its name: the current number for a parking queue, else the
-            last count of the management API.
-        consumers: of a live topology, the consumer tags of each queue, if they were requested.
-        operator_policies: of a live topology, the operator policies of the vhost. A topology file does not contain them.
-        applied_policies: of a live topology, the name of the policy that applies to each queue, None if no policy does; empty if the broker
-            does not return it.
-        priorities: of a live topology, the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the
-            queues of exchanges that hash.
-        consumer_timeout_ms: of a live topology that a ring source read, the broker's default consumer timeout in milliseconds; None if it is
-            not known.
-        denied_features: of a live topology, the deprecated features that the broker denies, such as ``queue_master_locator``.
-        exchange_types: of a live topology, the types of exchanges that the broker has; empty if they are not known.
-        unclear_features: of a live topology, the deprecated features of which the management API does not tell whether the broker denies
-            them.
-        left_out: descriptions, without values, of the source's contents that a topology does not contain.
-        sources_left_out: the exchanges whose bindings to server-named queues are left out.
-        default_queue_type: of a live topology, the default queue type of the vhost; None if it is not known.
-        untyped_queues: the queues of a file that do not have a type. In a definitions file they get the default type of the vhost, in a
-            topology file they are classic.
-        is_import: True for a definitions file: what it leaves out is what an import makes of it, and it has no order of rings.
-        records: of a live topology, the records of rings, by the names of the exchanges that contain them.
-        start: of a live topology, the last start of the broker, for the records.
-        oddities: of a definitions file, what RabbitMQ imports otherwise than written, or so that no client can name it; of a live
-            topology, the objects that no client can name. They are left out.
     """
 
-    rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
-    release: Release | None = field(default=None, compare=False)
-    messages: Mapping[str, int] = field(default_factory=dict, compare=False)
-    consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
-    operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
-    applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
-    priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
-    consumer_timeout_ms: int | None = field(default=None, compare=False)
-    denied_features: frozenset[str] = field(default=frozenset(), compare=False)
-    exchange_types: frozenset[str] = field(default=frozenset(), compare=False)
-    unclear_features: frozenset[str] = field(default=frozenset(), compare=False)
-    left_out: tuple[str, ...] = field(default=(), compare=False)
-    sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
-    default_queue_type: str | None = field(default=None, compare=False)
-    untyped_queues: frozenset[str] = field(default=frozenset(), compare=False)
-    is_import: bool = field(default=False, compare=False)
-    records: Records = field(default_factory=dict, compare=False)
-    start: BrokerStart = field(default_factory=BrokerStart, compare=False)
-    oddities: tuple[Finding, ...] = field(default=(), compare=False)
+    @property
+    @abstractmethod
+    def release(self) -> Release | None:
+        """The release whose rules apply by default; None if it is not known."""
 
-    def __post_init__(self) -> None:
-        # With slots=True dataclass makes another class, for which super() without arguments fails.
-        super(Topology, self).__post_init__()
-        object.__setattr__(self, "left_out", tuple(self.left_out))
+    @property
+    @abstractmethod
+    def sources_left_out(self) -> frozenset[str]:
+        """The exchanges whose bindings to server-named queues are left out."""
 
-    @classmethod
-    def from_toml(
-        cls,
-        text: str,
-        *,
-        file: str | None = None,
-        release: Release | None = None,
-        variables: Mapping[str, Value] | None = None,
-    ) -> Topology:
-        """Return the topology in a topology file. docs/topology.md describes the format.
-
-        Args:
-            text: the file's text.
-            file: its name, for the error.
-            release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
-                refuses what the broker's release refuses.
-            variables: values of variables of the file, in the place of their defaults.
-
-        Raises:
-            TopologyError: the file has mistakes. The error lists all of them.
-            InputError: the text is not a str, the release is not a Release, or the variables are not a mapping of names.
-        """
-        from rabbit_chx.topology.file.toml_file import toml_content
-
-        if not isinstance(text, str):
-            raise InputError(
-                f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
-            )
-        if release is not None:
-            check_release(release)
-        return cls(**toml_content(text, file, release, variables or {}))
+    @abstractmethod
+    def _known_ring(self, exchange: str) -> HashRing | None:
+        """Return the ring of an exchange; None if its members make it, in their order."""
 
     def to_toml(self) -> str:
-        """Return the text of a topology file with this topology; `from_toml` returns an equal topology.
+        """Return the text of a topology file with this topology; `Topology.from_toml` returns the same objects.
 
-        Consecutive names become ranges. Defaults, `rings`, `release` and `left_out` are not written.
+        Consecutive names become ranges. Defaults, and what is not an object, such as the rings of a broker, are not written.
 
         Raises:
             TopologyError: an argument is None, which TOML cannot express.
@@ -146,26 +84,6 @@ class Topology(ObjectSet):
         from rabbit_chx.topology.file.toml_file import toml_text
 
         return toml_text(self)
-
-    @classmethod
-    def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
-        """Return the topology of a vhost in a RabbitMQ definitions file.
-
-        The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
-        an import by RabbitMQ 4.3 gives them. It does not contain the order in which queues were bound: `rings` has the rings as listed, with
-        the provenance ``assumed``, and a plan keeps the order of the broker. `left_out` describes the objects that a topology does not
-        contain, such as users, and objects that the file may lack. `oddities` are what an import makes otherwise than written.
-
-        Args:
-            text: the JSON text.
-            vhost: the vhost, if the file has several.
-
-        Raises:
-            TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
-        """
-        from rabbit_chx.topology.file.definitions import definitions_content
-
-        return cls(**definitions_content(text, vhost))
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -195,7 +113,8 @@ class Topology(ObjectSet):
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.
 
-        A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order.
+        A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order; that of a
+        definitions file is assumed.
 
         Args:
             exchange: the exchange's name.
@@ -205,7 +124,7 @@ class Topology(ObjectSet):
             InputError: the exchange does not exist or is of another type, or that release refuses a weight.
         """
         definition = self._hash_exchange(exchange)
-        ring = self.rings.get(exchange)
+        ring = self._known_ring(exchange)
         if ring is not None:
             return ring if release is None else ring.with_release(release)
         members = definition.ring or ()
@@ -290,20 +209,217 @@ class Topology(ObjectSet):
         choices = f"those of type {type_} are {listed(hashing) or 'none'}"
         raise InputError(f"exchange {name!r} {fault}: {choices}", exchange=name)
 
+    def owned(self, name: str) -> bool:
+        """Return True if the `name` of an exchange or a queue matches `owns`, where ``*`` is any text."""
+        return any(_expression(pattern).fullmatch(name) for pattern in self.owns)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Topology(AnyTopology):
+    """The exchanges, queues, bindings and policies of a vhost that a file says. The lists are described at `AnyTopology`.
+
+    Attributes:
+        file: what else the file says, or leaves open.
+    """
+
+    file: FileFacts = field(default=FileFacts(), compare=False)
+
+    @classmethod
+    def from_toml(
+        cls,
+        text: str,
+        *,
+        file: str | None = None,
+        release: Release | None = None,
+        variables: Mapping[str, Value] | None = None,
+    ) -> Topology:
+        """Return the topology in a topology file. docs/topology.md describes the format.
+
+        Args:
+            text: the file's text.
+            file: its name, for the error.
+            release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
+                refuses what the broker's release refuses.
+            variables: values of variables of the file, in the place of their defaults.
+
+        Raises:
+            TopologyError: the file has mistakes. The error lists all of them.
+            InputError: the text is not a str, the release is not a Release, or the variables are not a mapping of names.
+        """
+        from rabbit_chx.topology.file.toml_file import toml_content
+
+        if not isinstance(text, str):
+            raise InputError(
+                f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
+            )
+        if release is not None:
+            check_release(release)
+        content, untyped = toml_content(text, file, release, variables or {})
+        return cls(**content, file=FileFacts(untyped_queues=untyped))
+
+    @classmethod
+    def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
+        """Return the topology of a vhost in a RabbitMQ definitions file. `Imported.from_definitions` also returns what it lacks.
+
+        Arguments and errors (`text`, `vhost`) are those of that method.
+        """
+        return Imported.from_definitions(text, vhost).topology
+
+    @property
+    def release(self) -> Release | None:
+        """The release that wrote a definitions file, whose rules apply by default; None if the file does not name one."""
+        return self.file.release
+
+    @property
+    def sources_left_out(self) -> frozenset[str]:
+        """The exchanges whose bindings to server-named queues are left out, in a definitions file."""
+        return self.file.sources_left_out
+
     def is_assumed(self, exchange: str) -> bool:
         """Return True if the order of an exchange's ring is a guess, as in a definitions file: no plan and no check may restore it.
 
         Args:
             exchange: the exchange's name.
         """
-        ring = self.rings.get(exchange)
-        return self.is_import or (ring is not None and ring.provenance == "assumed")
+        return exchange in self.file.unordered
 
-    def owned(self, name: str) -> bool:
-        """Return True if the `name` of an exchange or a queue matches `owns`, where ``*`` is any text."""
-        return any(_expression(pattern).fullmatch(name) for pattern in self.owns)
+    def with_rings(self, rings: Mapping[str, HashRing]) -> LiveTopology:
+        """Return the topology as that of a broker with these `rings`, as `LiveTopology.with_rings` does."""
+        return LiveTopology.of_file(self).with_rings(rings)
 
-    def with_rings(self, rings: Mapping[str, HashRing]) -> Topology:
+    def _known_ring(self, exchange: str) -> HashRing | None:
+        definition = self.exchange(exchange)
+        if definition is None or not self.is_assumed(exchange):
+            return None
+        bindings = [member.binding for member in definition.ring or ()]
+        return replace(HashRing.from_bindings(bindings, self.release), ground=UNORDERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The contents of a RabbitMQ definitions file: a topology, and what that does not have.
+
+    Attributes:
+        topology: the topology, as an import makes it.
+        left_out: descriptions, without values, of the contents that a topology does not have, such as users, and of objects that the file
+            may lack.
+        oddities: what RabbitMQ imports otherwise than written, or so that no client can name it; the latter is left out.
+    """
+
+    topology: Topology
+    left_out: tuple[str, ...] = ()
+    oddities: tuple[Finding, ...] = ()
+
+    @classmethod
+    def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Imported:
+        """Return the contents of a definitions file for a vhost.
+
+        The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
+        an import by RabbitMQ 4.3 gives them. It does not contain the order in which queues were bound: its rings are those of the bindings
+        as listed, with the provenance ``assumed``, and a plan keeps the order of the broker.
+
+        Args:
+            text: the JSON text.
+            vhost: the vhost, if the file has several.
+
+        Raises:
+            TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
+        """
+        from rabbit_chx.topology.file.definitions import definitions_content
+
+        content = definitions_content(text, vhost)
+        return cls(Topology(**content.lists, file=content.facts), content.left_out, content.oddities)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What is known about a broker beyond its objects and rings; each has a default that means that it is not known.
+
+    Attributes:
+        messages: the number of messages of each queue, by its name: the current number for a parking queue, else the last count of the
+            management API.
+        consumer_tags: the consumer tags of each queue, if they were requested.
+        operator_policies: the operator policies of the vhost. A topology file does not contain them.
+        applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
+        priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
+            that hash.
+        consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
+        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``.
+        unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
+        exchange_types: the types of exchanges that the broker has.
+        default_queue_type: the default queue type of the vhost.
+        records: the records of rings, by the names of the exchanges that contain them.
+        start: the last start of the broker, for the records.
+        left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
+        oddities: the objects that no client can name. They are left out.
+    """
+
+    messages: Mapping[str, int] = field(default_factory=dict, hash=False)
+    consumer_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    operator_policies: tuple[PolicyDefinition, ...] = ()
+    applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
+    priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    consumer_timeout_ms: int | None = None
+    denied_features: frozenset[str] = frozenset()
+    unclear_features: frozenset[str] = frozenset()
+    exchange_types: frozenset[str] = frozenset()
+    default_queue_type: str | None = None
+    records: Records = field(default_factory=dict, hash=False)
+    start: BrokerStart = field(default_factory=BrokerStart)
+    left_out: tuple[str, ...] = ()
+    sources_left_out: frozenset[str] = frozenset()
+    oddities: tuple[Finding, ...] = ()
+
+    def leaving_out(self, descriptions: Iterable[str]) -> BrokerFacts:
+        """Return the facts with more `descriptions` of what the topology does not have."""
+        return replace(self, left_out=(*self.left_out, *descriptions))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LiveTopology(AnyTopology):
+    """The live objects of a vhost, its rings, and what else is known about the broker. The lists are described at `AnyTopology`.
+
+    Attributes:
+        rings: the ring of each ``x-consistent-hash`` exchange, by its name.
+        release: the broker's release; None if it is not known.
+        facts: what else is known about the broker.
+    """
+
+    rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
+    release: Release | None = field(default=None, compare=False)
+    facts: BrokerFacts = field(default_factory=BrokerFacts, compare=False)
+
+    @classmethod
+    def of_file(cls, topology: Topology, release: Release | None = None) -> LiveTopology:
+        """Return a file as the live side of a plan or a check: a broker that has exactly its objects.
+
+        Args:
+            topology: what the file says. A plan assumes that its rings have the order of the members, because nobody has read them.
+            release: the broker's release; None: that of a definitions file, or else not known, so that the newest rules apply.
+        """
+        rings = {}
+        for name in topology.file.unordered:
+            with suppress(InputError):  # that release refuses a weight
+                rings[name] = topology.ring(name)
+        facts = BrokerFacts(
+            operator_policies=topology.file.operator_policies, sources_left_out=topology.sources_left_out
+        )
+        return cls(**_lists_of(topology), rings=rings, release=release or topology.release, facts=facts)
+
+    @property
+    def objects(self) -> Topology:
+        """The same objects as the topology of a file, to change and plan them. A ring that is assumed stays so."""
+        assumed = frozenset(name for name, ring in self.rings.items() if ring.provenance == "assumed")
+        file = FileFacts(self.release, unordered=assumed, sources_left_out=self.sources_left_out)
+        return Topology(**_lists_of(self), file=file)
+
+    @property
+    def sources_left_out(self) -> frozenset[str]:
+        """The exchanges whose bindings to server-named queues are left out."""
+        return self.facts.sources_left_out
+
+    def with_rings(self, rings: Mapping[str, HashRing]) -> LiveTopology:
         """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.
 
         Members without a bucket are last. `rings` has the name of the exchange as its key.
@@ -313,6 +429,13 @@ class Topology(ObjectSet):
             exchanges=tuple(_in_order(exchange, rings.get(exchange.name)) for exchange in self.exchanges),
             rings={**self.rings, **rings},
         )
+
+    def _known_ring(self, exchange: str) -> HashRing | None:
+        return self.rings.get(exchange)
+
+
+def _lists_of(topology: AnyTopology) -> dict[str, Any]:
+    return {each.name: getattr(topology, each.name) for each in fields(ObjectSet)}
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Binding, Destination, ExchangeRef
+from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import binding_key, check_destination
 from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, as_table
 
@@ -305,7 +305,7 @@ _KINDS_OF_OBJECTS: Mapping[str, type] = dict(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
-    """The attributes of a `Topology` that a file contains. The bindings of an exchange with `queues` are exactly those of these queues."""
+    """The objects and the limits of a topology. The bindings of an exchange with `queues` are exactly those of these queues."""
 
     exchanges: tuple[ExchangeDefinition, ...] = ()
     queues: tuple[QueueDefinition, ...] = ()
@@ -367,6 +367,28 @@ class ObjectSet:
             )
         ]
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a file says beyond the objects, or leaves open.
+
+    Attributes:
+        release: the release that wrote a definitions file, if it names one.
+        is_import: True for a definitions file: what it leaves out is what an import makes of it.
+        untyped_queues: the queues that do not have a type. In a definitions file they get the default type of the vhost, in a topology file
+            they are classic.
+        unordered: the exchanges whose rings have no known order, as all of a definitions file.
+        operator_policies: of a definitions file. A topology file does not contain them, and no plan sets them.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
+    """
+
+    release: Release | None = None
+    is_import: bool = False
+    untyped_queues: frozenset[str] = frozenset()
+    unordered: frozenset[str] = frozenset()
+    operator_policies: tuple[PolicyDefinition, ...] = ()
+    sources_left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     FEDERATION_PURPOSE,
     LINK_NAME,
@@ -128,7 +128,7 @@ def _row_of(made: ExchangeDefinition | QueueDefinition) -> _MadeByPlugin | None:
     return next((row for row in _TABLE if row.includes(made)), None)
 
 
-def _made(topology: Topology) -> dict[Destination, _MadeByPlugin]:
+def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
     """Return the objects of plugins, with the rows of the table.
 
     A definitions file of 4.3 has the bindings of a link without its exchange, which counts by its name.
@@ -148,18 +148,18 @@ def _made(topology: Topology) -> dict[Destination, _MadeByPlugin]:
     return found
 
 
-def plugin_objects(topology: Topology) -> frozenset[Destination]:
+def plugin_objects(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues that plugins make and own, except shards."""
     return frozenset(_made(topology))
 
 
-def federation_links(topology: Topology) -> frozenset[Destination]:
+def federation_links(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues of federation links."""
     return frozenset(place for place, row in _made(topology).items() if row.plugin == _FEDERATION)
 
 
-def without_plugin_objects(topology: Topology) -> Topology:
-    """Return a topology without the objects that plugins make, and without their bindings. `left_out` lists them."""
+def without_plugin_objects(topology: LiveTopology) -> LiveTopology:
+    """Return a topology without the objects that plugins make, and without their bindings. `left_out` of its facts lists them."""
     made = _made(topology)
     if not made:
         return topology
@@ -181,12 +181,9 @@ def without_plugin_objects(topology: Topology) -> Topology:
         queues=tuple(queue for queue in topology.queues if queue.name not in made),
         bindings=tuple(binding for binding in topology.bindings if not is_of(binding, made)),
         rings={name: _ring_without(ring, made) for name, ring in topology.rings.items()},
-        left_out=(
-            *topology.left_out,
-            *(
-                f"{what}: {listed(of_plugin, FEW, ';')}: the plugin {plugin} makes them"
-                for (what, plugin), of_plugin in names.items()
-            ),
+        facts=topology.facts.leaving_out(
+            f"{what}: {listed(of_plugin, FEW, ';')}: the plugin {plugin} makes them"
+            for (what, plugin), of_plugin in names.items()
         ),
     )
 
@@ -207,7 +204,7 @@ def is_of(binding: BindingDefinition, made: Mapping[Destination, object] | froze
     return binding.destination in made or ExchangeRef(binding.source) in made
 
 
-def with_links(wanted: Topology, live: Topology) -> Topology:
+def with_links(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology whose rings also have the live members of plugins, each behind the member that precedes it.
 
     So a link stays where it is, as long as the members before it stay.

@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
@@ -76,7 +76,7 @@ class Filter:
 class Reach:
     """The queues and exchanges that messages of a live topology, with its rings, can reach."""
 
-    def __init__(self, live: Topology) -> None:
+    def __init__(self, live: LiveTopology) -> None:
         self._live = live
         self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
         self._bound: dict[str, list[Destination]] = {}
@@ -237,7 +237,7 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
     return result
 
 
-def transient_destinations(live: Topology) -> dict[Destination, str]:
+def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
     """Return the queues and exchanges that the broker deletes automatically, with the reason."""
     reasons: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
@@ -260,7 +260,7 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
     return reasons
 
 
-def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
+def reached_from(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
     """Return these exchanges, the objects that their messages reach, and the policies that match one of those.
 
     Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
@@ -305,7 +305,7 @@ def _not_listed(name: str, exchanges: Iterable[str]) -> str:
     return f"there is no exchange {name}: {'correct the name' if meant is None else f'did you mean {meant}?'}"
 
 
-def _links(topology: Topology) -> dict[Destination, list[Destination]]:
+def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
     links: dict[Destination, list[Destination]] = {}
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])

@@ -19,7 +19,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 from rabbit_chx.words import FEW, listed, plural
@@ -65,12 +65,12 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
     return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))
 
 
-def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
+def is_sharded(exchange: ExchangeDefinition, topology: AnyTopology) -> bool:
     """Return True if a policy of the topology shards an exchange, also with 0 shards."""
     return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
 
 
-def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str]:
+def kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset[str]:
     """Return the names of the shards that belong to an exchange which is sharded.
 
     A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
@@ -82,7 +82,7 @@ def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str
     }
     if not named:
         return frozenset()
-    after = live if wanted is None else _after(live, wanted)
+    after: AnyTopology = live if wanted is None else _after(live, wanted)
     exchanges = set(named.values())
     sharded = {
         exchange.name
@@ -100,8 +100,8 @@ def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
     return name is not None and name.exchange == binding.source
 
 
-def without_shards(topology: Topology) -> Topology:
-    """Return a topology without shards and their bindings, which the policy creates again. `left_out` lists them.
+def without_shards(topology: LiveTopology) -> LiveTopology:
+    """Return a topology without shards and their bindings, which the policy creates again. `left_out` of its facts lists them.
 
     An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
     """
@@ -124,17 +124,14 @@ def without_shards(topology: Topology) -> Topology:
         ),
         queues=tuple(queue for queue in topology.queues if queue.name not in shards),
         bindings=tuple(binding for binding in topology.bindings if not shard_binding(binding, shards)),
-        left_out=(
-            *topology.left_out,
-            *(
-                f"{plural(count, 'shard')} of {exchange}: the plugin rabbitmq_sharding makes them"
-                for exchange, count in counts.items()
-            ),
+        facts=topology.facts.leaving_out(
+            f"{plural(count, 'shard')} of {exchange}: the plugin rabbitmq_sharding makes them"
+            for exchange, count in counts.items()
         ),
     )
 
 
-def _after(live: Topology, wanted: Topology) -> Topology:
+def _after(live: LiveTopology, wanted: Topology) -> Topology:
     """Return the exchanges and policies after the wanted topology is applied."""
     exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
     policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}

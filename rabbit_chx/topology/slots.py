@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -32,7 +32,9 @@ from rabbit_chx.topology.policies import setting_of
 from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots, queues_of_slots
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
+
+_Side = TypeVar("_Side", bound="AnyTopology")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class SlotLayout:
         return tuple(BindingDefinition(slot, queue, owner=self.exchange.owner) for slot, queue in pairs)
 
 
-def expanded(wanted: Topology, live: Topology) -> Topology:
+def expanded(wanted: _Side, live: LiveTopology) -> _Side:
     """Return a topology with plain objects instead of exchanges with slots.
 
     A slot keeps its live queue as far as the weights permit.
@@ -106,11 +108,11 @@ class ExpandedTopologies(NamedTuple):
     """Both sides of a plan with plain objects instead of exchanges with slots; `layouts` has the wanted exchanges by their names."""
 
     wanted: Topology
-    live: Topology
+    live: LiveTopology
     layouts: Mapping[str, SlotLayout]
 
 
-def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
+def expand_slots(wanted: Topology, live: LiveTopology) -> ExpandedTopologies:
     """Return both sides of a plan with plain objects instead of exchanges with slots. Errors are those of `expanded`."""
     if all(exchange.slots is None for side in (wanted, live) for exchange in side.exchanges):
         return ExpandedTopologies(wanted, live, {})
@@ -119,7 +121,7 @@ def expand_slots(wanted: Topology, live: Topology) -> ExpandedTopologies:
     return ExpandedTopologies(expanded_by(wanted, layouts), live, layouts)
 
 
-def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
+def slot_layouts(wanted: AnyTopology, live: LiveTopology) -> dict[str, SlotLayout]:
     """Return the layout of each exchange with slots, by its name. Errors are those of `expanded`."""
     slotted = [exchange for exchange in wanted.exchanges if exchange.slots is not None]
     bound = queues_of_slots(live) if slotted else {}
@@ -133,7 +135,7 @@ def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
     return layouts
 
 
-def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
+def expanded_by(wanted: _Side, layouts: Mapping[str, SlotLayout]) -> _Side:
     """Return a topology with plain objects instead of exchanges with slots, by its `slot_layouts`."""
     if not layouts:
         return wanted
@@ -153,7 +155,7 @@ def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology
     )
 
 
-def collapsed(live: Topology) -> Topology:
+def collapsed(live: LiveTopology) -> LiveTopology:
     """Return a topology with `slots` and `members` instead of the plain objects of exchanges with slots.
 
     Each member lists the slots of its queue. An exchange is collapsed only if `expanded` restores exactly the same objects. So it stays
@@ -162,12 +164,12 @@ def collapsed(live: Topology) -> Topology:
     return _collapsed(live)[0]
 
 
-def not_collapsed(live: Topology) -> dict[str, str]:
+def not_collapsed(live: LiveTopology) -> dict[str, str]:
     """Return the exchanges whose slots stay plain objects, each with the reason."""
     return _collapsed(live)[1]
 
 
-def _collapsed(live: Topology) -> tuple[Topology, dict[str, str]]:
+def _collapsed(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
     of_source: dict[str, list[BindingDefinition]] = {}
     for binding in live.bindings:
         of_source.setdefault(binding.source, []).append(binding)
@@ -203,7 +205,7 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
 
 
 def _layout_of(
-    exchange: ExchangeDefinition, live: Topology, of_source: dict[str, list[BindingDefinition]]
+    exchange: ExchangeDefinition, live: LiveTopology, of_source: dict[str, list[BindingDefinition]]
 ) -> SlotLayout:
     """Return the slots of an exchange; raise _NotCollapsibleError if its objects differ from an exchange with slots."""
     members = exchange.ring or ()
@@ -262,7 +264,7 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
     return owners
 
 
-def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
+def _without(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology:
     slotted = {layout.exchange.name: layout.exchange for layout in layouts}
     parts = {name for layout in layouts for name in layout.names.exchanges}
     parks = {layout.parking_queue() for layout in layouts}
@@ -276,7 +278,7 @@ def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
     )
 
 
-def parking_queues(*sides: Topology) -> dict[str, str]:
+def parking_queues(*sides: AnyTopology) -> dict[str, str]:
     """Return the parking queues of `sides`, topologies of plain objects, by the name of their hash exchanges, sorted."""
     parks = {}
     for side in sides:
@@ -288,7 +290,7 @@ def parking_queues(*sides: Topology) -> dict[str, str]:
     return dict(sorted(parks.items()))
 
 
-def queues_behind_slots(live: Topology) -> list[str]:
+def queues_behind_slots(live: LiveTopology) -> list[str]:
     """Return the queues of the slots' alternate exchanges, by argument or policy."""
     alternates = {
         setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)

@@ -26,7 +26,7 @@ from rabbit_chx.routing.release import Rule
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
 from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.words import percent
 
@@ -91,7 +91,7 @@ def predict_upgrade(
     Raises:
         InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
     """
-    replayed, transient = replace(topology, rings={}), transient_destinations(topology)
+    replayed, transient = replace(topology, file=FileFacts()), transient_destinations(topology)
     return tuple(
         _modulus_upgrade(topology, exchange, before, after)
         if exchange.type == _MODULUS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
@@ -21,7 +21,23 @@ from rabbit_chx.topology.objects import (
 )
 
 
-def topology_content(
+class VhostObjects(NamedTuple):
+    """The objects of a vhost.
+
+    Attributes:
+        lists: the lists of a topology, by their names.
+        rings: the ring that the members make as listed, which is assumed, of each ``x-consistent-hash`` exchange.
+        left_out: descriptions of what a topology does not contain.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
+    """
+
+    lists: dict[str, Any]
+    rings: dict[str, HashRing]
+    left_out: tuple[str, ...]
+    sources_left_out: frozenset[str]
+
+
+def vhost_objects(
     exchanges: Iterable[ExchangeDefinition],
     queues: Iterable[QueueDefinition],
     bindings: Iterable[BindingDefinition],
@@ -29,8 +45,8 @@ def topology_content(
     *,
     release: Release | None,
     absence: str = "bindings or arguments name it, but it does not exist",
-) -> dict[str, Any]:
-    """Return the attributes of the Topology that consists of all objects of a vhost.
+) -> VhostObjects:
+    """Return what a topology has of all objects of a vhost.
 
     Args:
         exchanges: all exchanges.
@@ -73,7 +89,7 @@ def topology_content(
             rings[name] = replace(replayed, ground=UNORDERED)
         except InputError as error:
             left_out.append(f"the ring of {name}: {error}")
-    return {
+    lists = {
         "exchanges": tuple(
             replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
             for exchange in exchanges
@@ -81,11 +97,8 @@ def topology_content(
         "queues": tuple(queue for queue in queues if queue.name in named),
         "bindings": tuple(plain_bindings),
         "policies": tuple(policies),
-        "rings": rings,
-        "release": release,
-        "left_out": tuple(left_out),
-        "sources_left_out": frozenset(sources_left_out),
     }
+    return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
 
 
 def _missing_exchanges(

@@ -17,7 +17,7 @@ from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothin
 
 from rabbit_chx import Broker, ConsumerGroup, HandlerError, HashRing, Topology
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupHealth, GroupMessage
+from rabbit_chx.consuming import FailurePolicy, GroupHealth, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
@@ -179,7 +179,7 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
 async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
     stage.publish(5)
     async with ConsumerGroup(
-        stage.url, stage.queues, member="a", pace=QUICK, retries=1, backoff_s=0.01
+        stage.url, stage.queues, member="a", pace=QUICK, failures=FailurePolicy(retries=1, backoff_s=0.01)
     ) as group:
         await asyncio.wait_for(group.run(handle), 60)
 

@@ -62,7 +62,7 @@ def test_bindings_after_unknown_ones_delete_the_old_record(
     done = managed.declare("x", [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)])
     assert done.bound == (("e", "1"),)
     assert "it was not known before" in done.unrecorded[0]
-    assert managed.topology().records == {}
+    assert managed.topology().facts.records == {}
     assert live.ring("x").buckets == ("a", "b", "d", "c", "e")
 
 

@@ -219,7 +219,9 @@ def test_entries_that_no_broker_has(api: ScriptedApi, vhost: RunningBroker) -> N
         api.scripts["exchanges"] = page("200 OK", [{"name": "x", "type": "t", "arguments": {"n": 1 << 64}}])
         topology = broker.topology()
         assert not topology.exchanges
-        assert any("x" in line.split() or "'x'" in line for line in topology.left_out), topology.left_out
+        assert any("x" in line.split() or "'x'" in line for line in topology.facts.left_out), (
+            topology.facts.left_out
+        )
 
 
 def test_many_queues_come_in_one_answer(api: ScriptedApi, vhost: RunningBroker) -> None:

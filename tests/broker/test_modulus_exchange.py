@@ -104,7 +104,7 @@ def test_a_check_finds_policies_and_priorities_that_break_the_order(
     for priority in (0, None, 9):
         channel.basic_publish("", "bills.3", b"", BasicProperties(priority=priority))
     deadline = time.monotonic() + 60  # the broker counts priorities every few seconds
-    while (counted := broker.topology().priorities) != {"bills.3": (0, 4, 9)}:
+    while (counted := broker.topology().facts.priorities) != {"bills.3": (0, 4, 9)}:
         assert time.monotonic() < deadline, counted
         time.sleep(0.5)
 

@@ -21,6 +21,7 @@ from command_line import PROGRAM
 from exposition import parsed_exposition
 from programs import program
 from shop import Shop
+from sides import as_live
 
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.group import StreamGroupReport
@@ -55,7 +56,7 @@ def test_the_rules_are_right_and_fire_when_they_should() -> None:
 
 def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     empty = Topology()
-    checks = {"/": check(empty, empty)}
+    checks = {"/": check(as_live(empty), empty)}
     written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
     of_group = set(parsed_exposition(metrics_text(StreamGroupReport("b:5552", "g", "/", (), ()).metrics())))
     stream = ShownStream("s", None, RowPlace(0, datetime.now(UTC)), writers={})

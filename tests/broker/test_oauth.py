@@ -34,7 +34,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli import main
 from rabbit_chx.connection.tokens import with_credentials
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import WriteLimits
@@ -169,7 +169,11 @@ class Clients:
 
         async def run() -> None:
             async with ConsumerGroup(
-                self.url, ["q"], member="one", credentials=token, reconnect_timeout_s=0
+                self.url,
+                ["q"],
+                member="one",
+                credentials=token,
+                failures=FailurePolicy(reconnect_timeout_s=0),
             ) as group:
                 running = asyncio.create_task(group.run(handle))
                 await asyncio.to_thread(self.is_over.wait, 150)
@@ -190,7 +194,11 @@ class Clients:
 
         async def run() -> None:
             async with StreamGroup(
-                self.streams, streams=["s"], name="g", credentials=token, reconnect_timeout_s=0
+                self.streams,
+                streams=["s"],
+                name="g",
+                credentials=token,
+                failures=FailurePolicy(reconnect_timeout_s=0),
             ) as group:
                 running = asyncio.create_task(group.run(handle))
                 await asyncio.to_thread(self.is_over.wait, 150)

@@ -224,8 +224,7 @@ def test_a_group_writes_what_it_handles(
             pace=QUICK,
             journal=None,
             static=(0, 1),
-            observe=path,
-            observe_header=header,
+            observe=(path, header),
         )
         async with group:
             running = asyncio.create_task(group.run(handle))
@@ -264,5 +263,3 @@ def test_a_file_of_another_kind_is_not_overwritten(bound: Shop, tmp_path: Path) 
     with pytest.raises(InputError, match="a file that no group wrote"):
         asyncio.run(enter())
     assert path.read_text() == "mine"
-    with pytest.raises(InputError, match="observe_header is 'tenant'"):
-        ConsumerGroup(bound.broker.url, ["o.a"], observe_header="tenant")

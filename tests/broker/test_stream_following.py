@@ -200,7 +200,7 @@ def test_retention_that_overtakes_the_reader(vhost: RunningBroker) -> None:
         with follower(small, on_missing=on_missing, batch_rows=1, start="next") as reader:
             small.publish_singly(["x" * 1_000] * 20)
             next(reader)
-            reader._disconnect()
+            reader._reading.disconnect()
             small.publish_singly(["x" * 1_000] * 149 + ["last"])
             _wait_until_removed(small, reader.next_offset)
             timer = threading.Timer(60, reader.stop)

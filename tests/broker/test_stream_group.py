@@ -21,7 +21,7 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
 from rabbit_chx.cli import main
-from rabbit_chx.consuming import stream_channels, stream_connection, stream_status
+from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection, stream_status
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -165,7 +165,11 @@ def test_a_handler_that_fails_ends_the_group_and_the_next_member_begins_there(
             HandlerError, match=r"stream 's\.3': the handler raised ValueError for the off"
         ) as caught:
             async with StreamGroup(
-                stage.url, streams=stage.queues, name=stage.group, pace=QUICK, retries=2, backoff_s=0.01
+                stage.url,
+                streams=stage.queues,
+                name=stage.group,
+                pace=QUICK,
+                failures=FailurePolicy(retries=2, backoff_s=0.01),
             ) as group:
                 await asyncio.wait_for(group.run(handle), 60)
         assert isinstance(caught.value.__cause__, ValueError)

@@ -108,7 +108,7 @@ def test_a_reader_that_is_killed_soon_after_each_start_advances(stream: Streamed
         starts.append(reader.start_offset)
         reader.store_offset(next(reader))
         stored_in_time(stream)
-        reader._disconnect()  # without `close`, as after SIGKILL
+        reader._reading.disconnect()  # without `close`, as after SIGKILL
     assert starts == [0, 100]
 
 

@@ -12,7 +12,7 @@ from rabbit_chx import Broker, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import check, plan
+from rabbit_chx.topology import Imported, check, plan
 
 pytestmark = pytest.mark.broker
 
@@ -62,10 +62,10 @@ def management(broker: RunningBroker) -> Management:
     return Management(broker.management_url)
 
 
-def imported(management: Management, vhost: str, text: str) -> Topology:
+def imported(management: Management, vhost: str, text: str) -> Imported:
     """Return what the broker exports of a vhost after it has imported a file."""
     management.request("POST", "definitions", vhost, body=json.loads(text))
-    return Topology.from_definitions(json.dumps(management.request("GET", "definitions", vhost)), vhost)
+    return Imported.from_definitions(json.dumps(management.request("GET", "definitions", vhost)), vhost)
 
 
 def members(topology: Topology) -> set[tuple[Any, str]]:
@@ -77,7 +77,8 @@ def test_a_broker_has_the_objects_of_a_file_except_for_the_order_of_the_ring(
     management: Management, vhost_url: str
 ) -> None:
     vhost = ConnectionSettings.from_uri(vhost_url).vhost
-    there = imported(management, vhost, definitions_file(TOPOLOGY, None))
+    exported = imported(management, vhost, definitions_file(TOPOLOGY, None))
+    there = exported.topology
     assert members(there) == members(TOPOLOGY)
     assert there.queues == TOPOLOGY.queues
     assert there.bindings == TOPOLOGY.bindings
@@ -89,8 +90,8 @@ def test_a_broker_has_the_objects_of_a_file_except_for_the_order_of_the_ring(
         (exchange.name, exchange.type, exchange.arguments, exchange.auto_delete)
         for exchange in TOPOLOGY.exchanges
     ]
-    assert there.rings["orders"].provenance == "assumed"
-    assert there.left_out == ()
+    assert there.ring("orders").provenance == "assumed"
+    assert exported.left_out == ()
     assert Topology.from_toml(there.to_toml()) == there
 
 
@@ -135,7 +136,7 @@ def test_odd_objects_are_left_out_and_do_not_block_the_vhost(
     assert [queue.name for queue in live.queues] == ["float", "ok"]
     assert [binding.routing_key for binding in live.bindings] == ["k"]
     assert [policy.name for policy in live.policies] == ["p"]
-    assert len(live.oddities) == 12
+    assert len(live.facts.oddities) == 12
     assert live.rings.keys() == {"sound"}
     found = check(live)
     assert found.unroutable.keys() == {"sound"}

@@ -8,6 +8,7 @@ import shlex
 import pika
 import pytest
 from blocks import check_output, page, run_doctest
+from sides import as_live
 from slot_files import live_of
 
 from rabbit_chx import Broker, Topology
@@ -24,7 +25,7 @@ def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
     (text,) = re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
     assert '`exchange = "orders.next"`' in page(PAGE)
     after = text.replace('exchange = "orders"\n', 'exchange = "orders.next"\n')
-    changes = plan(Topology.from_toml(after), Topology.from_toml(text)).changes
+    changes = plan(Topology.from_toml(after), as_live(Topology.from_toml(text))).changes
     assert [(change.action, change.name) for change in changes] == [
         ("bind", "orders.in -> exchange orders.next"),
         ("unbind", "orders.in -> exchange orders"),

@@ -28,7 +28,7 @@ from rabbit_chx import (
 )
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.tokens import Credentials, token_command
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import GroupMessage, GroupReading
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import ReadLimits, WriteLimits
@@ -131,7 +131,9 @@ class Client:
         async def handle(_: str, __: pa.RecordBatch) -> None:
             self.step()
 
-        group = StreamGroup(self.streams, streams=["s"], name="g", start="next", **self.options)
+        group = StreamGroup(
+            self.streams, streams=["s"], name="g", reading=GroupReading(start="next"), **self.options
+        )
         asyncio.run(self._run(group, handle))
 
     async def _run(self, group: Any, handle: Callable[..., Any]) -> None:

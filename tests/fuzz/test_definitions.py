@@ -136,7 +136,7 @@ def test_a_changed_text(share: range) -> None:
 @pytest.mark.parametrize("text", EXPORTS)
 def test_what_brokers_write_is_read(text: str) -> None:
     topology = Topology.from_definitions(text)
-    assert "orders" in topology.rings
+    assert topology.ring("orders").provenance == "assumed"
 
 
 @pytest.mark.parametrize(

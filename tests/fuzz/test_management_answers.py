@@ -160,8 +160,8 @@ class OneBroker:
 
 def read_all(broker: Any) -> None:
     topology = read_topology(broker)
-    assert plan(topology, topology).checksum
-    check(topology, topology)
+    assert plan(topology.objects, topology).checksum
+    check(topology, topology.objects)
 
 
 def read_exchange(name: str) -> Callable[[Any], None]:

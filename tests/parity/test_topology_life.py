@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from topology_machine import OWNED, TopologyMachine, led
 
 from rabbit_chx import HashRing, Topology
-from rabbit_chx.topology import BindingDefinition, Plan
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan
 from rabbit_chx.topology.live.applying import Applied
 from tests.parity.conftest import Rabbit
 
@@ -33,7 +33,7 @@ class RealStage:
     def __init__(self, site: ChangedSite, applier: DyingApplier, seen: Counter[str]) -> None:
         self._site, self._applier, self._seen = site, applier, seen
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         return self._site.live()
 
     def apply(self, made: Plan) -> Applied:
@@ -65,7 +65,7 @@ class RealStage:
                 binding.destination.name, binding.source, binding.routing_key, arguments
             )
 
-    def check_routes(self, live: Topology) -> None:
+    def check_routes(self, live: LiveTopology) -> None:
         """A message for each of some keys is in the queue that the ring names; what is behind an exchange is looked at by others."""
         channel = self._site.channel
         queues = [queue.name for queue in live.queues]

@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker, temporary_vhost
-from rabbit_chx.topology import Plan, plan
+from rabbit_chx.topology import LiveTopology, Plan, plan
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.reading import APPLY_LOCK
 
@@ -66,7 +66,7 @@ class ChangedSite:
         """Return a broker that is not open yet."""
         return Broker(self.broker.url, self.broker.management_url, self.source)
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         """Return what is there, what is somebody else's too."""
         with self.connected() as broker:
             return broker.topology()
@@ -121,7 +121,7 @@ class ChangedSite:
         """Bring the ring of somebody else's back into order, which a restart on Mnesia has lost."""
         self.apply(_THEIRS)
 
-    def check_theirs(self, live: Topology | None = None) -> None:
+    def check_theirs(self, live: LiveTopology | None = None) -> None:
         """What is somebody else's is as it was."""
         again = plan(_THEIRS, self.live() if live is None else live)
         assert (again.changes, again.refusals) == ((), ())

@@ -35,7 +35,7 @@ from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
 from rabbit_chx import ConsumerGroup, Limits, Publisher, Retries, StreamGroup
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import GroupMessage, GroupReading
 from rabbit_chx.consuming.stream_channels import STORE_S
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
@@ -473,7 +473,12 @@ async def _be_stream_member(
             await store_effect(store, stream, int(body), name, -1 if generation is None else generation)
 
     async with StreamGroup(
-        url.split(","), streams=streams, name="fire", member=name, batch_rows=_BATCH_ROWS, addresses=addresses
+        url.split(","),
+        streams=streams,
+        name="fire",
+        member=name,
+        reading=GroupReading(batch_rows=_BATCH_ROWS),
+        addresses=addresses,
     ) as group:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
         await group.run(handle)

@@ -20,8 +20,15 @@ def locals_with(secret: str, error: BaseException) -> list[str]:
         for frame, line in traceback.walk_tb(each.__traceback__)
         if frame.f_code.co_filename.startswith(_PRODUCT)
         for name, value in frame.f_locals.items()
-        if secret in repr(value)
+        if secret in _text(value)
     ]
+
+
+def _text(value: object) -> str:
+    try:
+        return repr(value)
+    except AttributeError:  # the constructor has not made all of it
+        return repr(vars(value))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -13,6 +13,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Relea
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -39,7 +40,7 @@ class ModelBroker:
         self.rings: dict[str, HashRing] = {}
 
     @classmethod
-    def holding(cls, topology: Topology, release: Release) -> ModelBroker:
+    def holding(cls, topology: Topology | LiveTopology, release: Release) -> ModelBroker:
         """Return a broker on which a topology was declared, each ring in order."""
         broker = cls(release)
         objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
@@ -54,7 +55,7 @@ class ModelBroker:
                 )
         return broker
 
-    def topology(self) -> Topology:
+    def topology(self) -> LiveTopology:
         """Return what is there, with rings that were read."""
         exchanges = [
             replace(exchange, ring=self._members(exchange.name)) if exchange.type == _CHX else exchange
@@ -65,7 +66,7 @@ class ModelBroker:
             name: HashRing.from_buckets(ring.buckets, self.release, next_bucket=len(ring.buckets))
             for name, ring in self.rings.items()
         }
-        live = Topology(
+        live = LiveTopology(
             tuple(exchanges), tuple(self.queues.values()), tuple(plain), tuple(self.policies.values()),
             release=self.release,
         )  # fmt: skip

@@ -10,7 +10,13 @@ from model_broker import ModelBroker
 
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology import BindingDefinition, Plan, PolicyDefinition, QueueDefinition, Topology
+from rabbit_chx.topology import (
+    BindingDefinition,
+    LiveTopology,
+    Plan,
+    PolicyDefinition,
+    QueueDefinition,
+)
 from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
@@ -56,7 +62,7 @@ class ModelClient:
         self.file_records: Mapping[str, Any] = {}
         self.amqp = self.api = self.carrier = self
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         """Return what is there."""
         return read_topology(self)
 

@@ -18,7 +18,7 @@ from slot_files import NEWEST
 from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
 from rabbit_chx.connection.owner import Owner
-from rabbit_chx.topology import QueueDefinition
+from rabbit_chx.topology import LiveTopology, QueueDefinition
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
@@ -46,7 +46,7 @@ class ModelledCommands:
         self._path, self._monkeypatch = path, monkeypatch
         monkeypatch.setattr("rabbit_chx.broker.Broker", self._broker)
 
-    def holds(self, topology: Topology) -> None:
+    def holds(self, topology: Topology | LiveTopology) -> None:
         """Let the broker have what a topology says, and nothing else."""
         self.model = ModelBroker.holding(topology, NEWEST)
 

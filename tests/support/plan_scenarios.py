@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from sides import as_live
 from slot_files import live_of
 
 from rabbit_chx.cli.plan import PlanReport
@@ -19,6 +20,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     ExchangeDefinition,
+    LiveTopology,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -87,7 +89,9 @@ def _entries(ring: str) -> str:
     return ", ".join(entries)
 
 
-def _live(topology: Topology, buckets: list[Place] | None = None, release: Release = _RELEASE) -> Topology:
+def _live(
+    topology: Topology, buckets: list[Place] | None = None, release: Release = _RELEASE
+) -> LiveTopology:
     """Return a topology as it is read from a broker; without buckets, each ring is as its members are listed."""
     rings = {
         exchange.name: HashRing.from_bindings([member.binding for member in exchange.ring], release).buckets
@@ -97,16 +101,16 @@ def _live(topology: Topology, buckets: list[Place] | None = None, release: Relea
     if buckets is not None:
         rings["orders"] = tuple(buckets)
     read = {name: HashRing.from_buckets(held, release, next_bucket=len(held)) for name, held in rings.items()}
-    return replace(topology, release=release, cluster="rabbit@prod").with_rings(read)
+    return as_live(replace(topology, cluster="rabbit@prod"), release=release).with_rings(read)
 
 
-def _unread(topology: Topology) -> Topology:
+def _unread(topology: Topology) -> LiveTopology:
     """Return a topology whose rings are assumed from its bindings."""
-    return replace(topology, rings={}, release=_RELEASE)
+    return as_live(topology, rings={}, release=_RELEASE)
 
 
 _TEN = "q1 q2 q3 q4 q5 q6 q7 q8 q9 q10"
-_NOTHING = Topology(release=_RELEASE, cluster="rabbit@prod")
+_NOTHING = LiveTopology(release=_RELEASE, cluster="rabbit@prod")
 _AUDIT = '[[exchanges]]\nname = "audit"\ntype = "topic"\n[[queues]]\nname = "audit.all"\n'
 _BOUND = '[[bindings]]\nsource = "audit"\nqueue = "audit.all"\nrouting_key = "{}"\n'
 _POLICY = '[[policies]]\nname = "shards"\npattern = "^images$"\napply_to = "exchanges"\ndefinition = {{ shards-per-node = {} }}\n'
@@ -147,11 +151,11 @@ def _slots(count: int, members: str, queues: str = "q{1..4}") -> Topology:
     return Topology.from_toml(f"{_EVENTS}slots = {count}\nmembers = {members}\n{declared}")
 
 
-def _without(live: Topology, source: str) -> Topology:
+def _without(live: LiveTopology, source: str) -> LiveTopology:
     return replace(live, bindings=tuple(binding for binding in live.bindings if binding.source != source))
 
 
-SCENARIOS: dict[str, tuple[Topology, Topology]] = {
+SCENARIOS: dict[str, tuple[Topology, LiveTopology]] = {
     "01-nothing-to-change": (_file("q1 q2"), _live(_file("q1 q2"))),
     "02-everything-is-new": (_file("q1 q2:2 (audit)", rest=_AUDIT + _BOUND.format("#")), _NOTHING),
     "03-a-queue-is-added": (_file("q1 q2 q3 q4"), _live(_file("q1 q2 q3"))),

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from rabbit_chx import ConsumerGroup
-from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import FailurePolicy, GroupMessage
 
 
 async def consume(task: list[Any]) -> None:
     """Consume until the last message."""
     url, queue, poison, ending, last, path = task
     with Path(path).open("a", encoding="utf-8", buffering=1) as handled:  # noqa: ASYNC230  # a line at a time
-        async with ConsumerGroup(url, [queue], member=f"m{os.getpid()}", retries=0) as group:
+        async with ConsumerGroup(
+            url, [queue], member=f"m{os.getpid()}", failures=FailurePolicy(retries=0)
+        ) as group:
 
             async def handle(message: GroupMessage) -> None:
                 number = int(message.body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from model_broker import ModelBroker
 
 from rabbit_chx import Release, Topology
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import LiveTopology, plan
 
 NEWEST = Release("4.3.6")
 
@@ -25,12 +25,12 @@ def slotted(slots: int, members: str, queues: str = "events.{1..4}", more: str =
     )
 
 
-def live_of(wanted: Topology) -> Topology:
+def live_of(wanted: Topology) -> LiveTopology:
     """Return what a broker has on which a topology was applied for the first time."""
-    return applied(wanted, Topology())
+    return applied(wanted, LiveTopology())
 
 
-def applied(wanted: Topology, live: Topology) -> Topology:
+def applied(wanted: Topology, live: LiveTopology) -> LiveTopology:
     """Return what a broker has after the plan from a live topology to a wanted one."""
     model = ModelBroker.holding(live, NEWEST)
     model.apply(plan(wanted, model.topology()).changes)

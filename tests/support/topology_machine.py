@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from declared_topologies import declared_topologies
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, Plan, check, plan, repair_target
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, plan, repair_target
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.slots import collapsed
 
@@ -28,7 +29,7 @@ _WRONG = {*_WRONG_RING, "missing", "different"}
 class Stage(Protocol):
     """A broker."""
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         """Return what is there."""
 
     def apply(self, made: Plan) -> Applied:
@@ -43,7 +44,7 @@ class Stage(Protocol):
     def unbind(self, binding: BindingDefinition) -> None:
         """Unbind, as somebody else does."""
 
-    def check_routes(self, live: Topology) -> None:
+    def check_routes(self, live: LiveTopology) -> None:
         """Messages go where the rings that were read say."""
 
     def check(self) -> None:
@@ -120,7 +121,7 @@ class TopologyMachine(RuleBasedStateMachine):
         if bound_before:
             self.bind_by_hand(data, bound_before)
         live = self.stage.live()
-        by_file = by_file and self.wanted == collapsed(self.wanted)
+        by_file = by_file and self.wanted == collapsed(as_live(self.wanted)).objects
         rings = [
             name for name in sorted(live.rings) if not _lacks_queues(live, name)
         ]  # which only an application cures
@@ -173,7 +174,7 @@ def ours(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith("theirs"))
 
 
-def _all_bindings(live: Topology) -> list[BindingDefinition]:
+def _all_bindings(live: LiveTopology) -> list[BindingDefinition]:
     """Return all bindings that are not somebody else's, those of rings too."""
     of_rings = [
         BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
@@ -183,20 +184,20 @@ def _all_bindings(live: Topology) -> list[BindingDefinition]:
     return [binding for binding in (*live.bindings, *of_rings) if not binding.source.startswith("theirs")]
 
 
-def _bound_to(live: Topology, name: str) -> set[Place]:
+def _bound_to(live: LiveTopology, name: str) -> set[Place]:
     """Return what is bound to a hash exchange."""
     exchange = live.exchange(name)
     return {member.destination for member in (exchange and exchange.ring) or ()}
 
 
-def _lacks_queues(live: Topology, name: str) -> bool:
+def _lacks_queues(live: LiveTopology, name: str) -> bool:
     """Return whether a slot of an exchange has no queue: its messages are parked, again and again."""
     return any(
         isinstance(place, ExchangeRef) and place.name.startswith(f"{name}.") for place in led(live, name)
     )
 
 
-def led(live: Topology, name: str) -> list[Place]:
+def led(live: LiveTopology, name: str) -> list[Place]:
     """Return where the buckets of an exchange lead to: for a slot of one queue to that queue, without one to its parking exchange."""
     behind: dict[str, list[str]] = {}
     for binding in live.bindings:

@@ -21,7 +21,7 @@ from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import jump
 from rabbit_chx.streams import StreamReport
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import LiveTopology, plan
 from spark_connector.dry_runs import DryRun, PartitionRows
 from spark_connector.reports import StreamCounts, TaskReport, WriteReport
 
@@ -195,7 +195,7 @@ def test_the_axes_may_be_the_callers() -> None:
 def test_a_plot_without_data_has_a_note() -> None:
     nothing = HashRing.from_buckets([])
     assert texts(drawn(plot.shares(nothing))) == ["the ring has no buckets"]
-    assert texts(drawn(plot.movement(plan(Topology(), Topology())))) == ["no key moves"]
+    assert texts(drawn(plot.movement(plan(Topology(), LiveTopology())))) == ["no key moves"]
     assert texts(drawn(plot.slots(SlotTable(RING, {})))) == ["the ring has no slots"]
     assert texts(drawn(plot.rows(StreamReport()))) == ["no rows"]
     assert names(drawn(plot.movement(nothing, nothing))) == ["(nowhere)"]
@@ -221,7 +221,7 @@ def test_a_name_is_shown_as_it_is() -> None:
         (lambda: plot.shares(NOTHING), "None is not a ring"),
         (lambda: plot.movement(RING), "give the ring after the change"),
         (lambda: plot.movement(NOTHING, RING), "None is not a ring"),
-        (lambda: plot.movement(plan(Topology(), Topology()), RING), "leave the second argument out"),
+        (lambda: plot.movement(plan(Topology(), LiveTopology()), RING), "leave the second argument out"),
         (lambda: plot.slots(NOTHING), "None is not a slot table"),
         (lambda: plot.rows(NOTHING), "None has no rows by queue"),
         (lambda: plot.rows(DryRun("x", "amqp://h", {}, ())), "given a ring"),

@@ -40,7 +40,7 @@ from rabbit_chx.topology.checking.check_rings import (
 )
 from rabbit_chx.topology.checking.check_slots import slot_findings
 from rabbit_chx.topology.live_rings import live_hash_exchange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -123,7 +123,7 @@ class TopologyCheck:
 
 
 def check(
-    live: Topology,
+    live: LiveTopology,
     wanted: Topology | None = None,
     *,
     exchange: str | Sequence[str] | None = None,
@@ -143,7 +143,7 @@ def check(
         observed: keys and the queues that received them, by exchange, which are compared with its key map. A key is the hashed value.
 
     Raises:
-        InputError: the ring of an exchange was neither read nor recorded, or an argument is not a topology.
+        InputError: the ring of an exchange was neither read nor recorded, or an argument is of another type.
         NotDeterminedError: none of the observed keys of an exchange can be compared.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
@@ -239,7 +239,7 @@ def _why_unordered(checked: CheckedExchange) -> str:
 
 
 def _hash_exchanges(
-    live: Topology, wanted: Topology | None, exchange: str | Sequence[str] | None
+    live: LiveTopology, wanted: Topology | None, exchange: str | Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
     """Return the names of the ``x-consistent-hash`` and of the ``x-modulus-hash`` exchanges to check. Errors are those of `check`."""
     if exchange is None:
@@ -252,7 +252,7 @@ def _hash_exchanges(
 
 def _checked_exchange(
     name: str,
-    live: Topology,
+    live: LiveTopology,
     compared: Comparison | None,
     *,
     file: str | None,
@@ -268,7 +268,7 @@ def _checked_exchange(
     return CheckedExchange(exchange, ring, live, reach, transient, links, listed, layout, file, is_assumed)
 
 
-def _transience(name: str, live: Topology, wanted: Topology | None) -> Iterator[Finding]:
+def _transience(name: str, live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
     """Yield a finding if the broker deletes an exchange that hashes by itself. A topology that contains it compares that."""
     exchange = live.exchange(name)
     if exchange is None or (wanted is not None and wanted.exchange(name) is not None):
@@ -289,7 +289,7 @@ def _transience(name: str, live: Topology, wanted: Topology | None) -> Iterator[
         yield Finding("transient-exchange", message, fix, exchange=name, share=1.0)
 
 
-def _copies_in_shards(live: Topology, wanted: Topology | None) -> Iterator[Finding]:
+def _copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
     """Yield the exchanges that a policy shards although they do not hash: each of their shards gets a copy of a message.
 
     The plugin binds all shards with the routing key of the policy (``rabbit_sharding_shard.erl``, ``bind_queues/1``, v4.3.6).
@@ -349,7 +349,7 @@ def _listed_ring_findings(checked: CheckedExchange, listed: ExchangeDefinition) 
         yield checked.finding("different", message, "write its members as `ring` in the topology")
 
 
-def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
+def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[str]:
     """Return the live exchanges of a type. Those that `wanted` does not have with this type are omitted."""
     names = [
         {exchange.name: None for exchange in side.exchanges if exchange.type == type_}
@@ -358,7 +358,7 @@ def _of_type(type_: str, live: Topology, wanted: Topology | None) -> list[str]:
     return [name for name in names[0] if name in names[1]]
 
 
-def certain_ring(live: Topology, name: str) -> HashRing:
+def certain_ring(live: LiveTopology, name: str) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:
@@ -374,7 +374,7 @@ def certain_ring(live: Topology, name: str) -> HashRing:
     return ring
 
 
-def _wrong_place(wanted: Topology, live: Topology) -> Iterator[Finding]:
+def _wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
@@ -414,7 +414,7 @@ def _misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
 
 
 def _modulus_findings(
-    name: str, live: Topology, transient: Mapping[Destination, str], links: Collection[Destination]
+    name: str, live: LiveTopology, transient: Mapping[Destination, str], links: Collection[Destination]
 ) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
     release = live.release or NEWEST_COMPARED
@@ -552,7 +552,7 @@ def _allow_delete(file: str | None) -> str:
     return Fix("add it to the topology, or ", apply_fix(file, ALLOW_DELETE))
 
 
-def _past_policy(wanted: NamedObject, live: Topology, fix: str) -> str:
+def _past_policy(wanted: NamedObject, live: LiveTopology, fix: str) -> str:
     """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
     if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return fix

@@ -14,7 +14,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import differing_fields
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.words import FEW, listed, percent, plural
@@ -61,20 +61,22 @@ class CheckedQueues:
     """
 
     exchange: str
-    live: Topology
+    live: LiveTopology
     release: Release
     shares: Mapping[str, float]
     moved_without: Callable[[Iterable[str]], Mapping[Destination, float]]
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
-        policies, applied = self.live.policies, self.live.applied_policies
+        policies, applied = self.live.policies, self.live.facts.applied_policies
         if queue.name in applied:
             # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
             policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
         else:
             policy = applying_policy(queue, policies)
-        found = queue_setting(queue, argument, policy, applying_policy(queue, self.live.operator_policies))
+        found = queue_setting(
+            queue, argument, policy, applying_policy(queue, self.live.facts.operator_policies)
+        )
         # The broker refuses other values of these, so the effect of one is not known.
         return None if found and argument in _WHOLE and not is_whole(found.value) else found
 
@@ -104,7 +106,9 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
     yield from _odd_members(checked, queues)
 
 
-def ignored_argument_findings(exchange: str, queues: Collection[str], live: Topology) -> Iterator[Finding]:
+def ignored_argument_findings(
+    exchange: str, queues: Collection[str], live: LiveTopology
+) -> Iterator[Finding]:
     """Yield the arguments of an exchange that hashes, and of its queues, that the broker ignores; equal ones of queues together."""
     own = live.exchange(exchange)
     objects = [*(() if own is None else (own,)), *(queue for queue in live.queues if queue.name in queues)]
@@ -168,7 +172,7 @@ def _order_breaking(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[
 
     A setting of a quorum queue does not show that its messages have priorities. Waiting messages show it.
     """
-    if len(priorities := checked.live.priorities.get(queue.name, ())) > 1:
+    if len(priorities := checked.live.facts.priorities.get(queue.name, ())) > 1:
         message = f"{queue.name} has waiting messages of the priorities {', '.join(map(str, priorities))}, and delivers those of a higher priority first"
         fix = f"publish without a priority to {checked.exchange}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
@@ -184,8 +188,12 @@ def _order_breaking(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[
         found.append((_CONSUMER_TIMEOUT, effect))
     for argument, effect in found:
         setting = checked.setting(queue, argument)
-        if setting is None and argument == _CONSUMER_TIMEOUT and checked.live.consumer_timeout_ms is not None:
-            setting = QueueSetting(checked.live.consumer_timeout_ms, _DEFAULT_OF_BROKER)
+        if (
+            setting is None
+            and argument == _CONSUMER_TIMEOUT
+            and checked.live.facts.consumer_timeout_ms is not None
+        ):
+            setting = QueueSetting(checked.live.facts.consumer_timeout_ms, _DEFAULT_OF_BROKER)
         if setting is None or setting.value in (0, "disabled"):
             continue
         if argument == _CONSUMER_TIMEOUT and not (

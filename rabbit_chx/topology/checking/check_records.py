@@ -11,7 +11,7 @@ from rabbit_chx.routing.bindings import Binding, Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
 from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
 from rabbit_chx.topology.slot_owners import numbered_slots
 from rabbit_chx.words import percent
@@ -27,7 +27,7 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if _only(checked.ring, bound) == _only(before, bound):
         return
     share = share_elsewhere(checked, before)
-    start = checked.live.start
+    start = checked.live.facts.start
     keeps = checked.ring.release.follows(RESTART_KEEPS)
     if not keeps and record.start.has_restarted(start, marks=True):
         time = _time_of(start)
@@ -44,21 +44,21 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield checked.finding("order", message, checked.repair_command, share=share)
 
 
-def why_order_unknown(live: Topology, name: str) -> str:
+def why_order_unknown(live: LiveTopology, name: str) -> str:
     """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     ring = live_ring.ring
     found = recorded_ring(live, name)
-    adopted = found is not None and found[0].adopted and found[0].start.mark == live.start.mark
+    adopted = found is not None and found[0].adopted and found[0].start.mark == live.facts.start.mark
     if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""
-    if found is None and records_of(name, live.records) and ring.ground.is_certain:
+    if found is None and records_of(name, live.facts.records) and ring.ground.is_certain:
         return "its record does not fit its bindings, so it is compared with nothing; the command ring record replaces it"
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
         return "no file and no record to compare it with"
     bindings: list[Binding] = [member.binding for member in live_ring.bound]
     is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
-    time = _time_of(live.start)
+    time = _time_of(live.facts.start)
     when = f" ({time})" if time else ""
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
     remedy = "the command ring record keeps it from now on"

@@ -21,7 +21,7 @@ from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.live_rings import LiveRing, recorded_ring
 from rabbit_chx.topology.live_slots import LiveSlots, live_slots
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.refusals import READ_RINGS
@@ -96,7 +96,7 @@ class CheckedExchange:
 
     exchange: ExchangeDefinition
     ring: HashRing
-    live: Topology
+    live: LiveTopology
     reach: Reach
     transient: Mapping[Destination, str]
     links: Collection[Destination]
@@ -163,7 +163,7 @@ class CheckedExchange:
             for binding in self.live.bindings
             if binding.source in self.parks and isinstance(binding.destination, str)
         )
-        return {queue: self.live.messages.get(queue, 0) for queue in queues}
+        return {queue: self.live.facts.messages.get(queue, 0) for queue in queues}
 
     @property
     def apply_command(self) -> str:

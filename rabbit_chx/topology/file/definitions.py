@@ -19,9 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
@@ -45,10 +46,11 @@ from rabbit_chx.topology.objects import (
     QUEUE_TYPES,
     BindingDefinition,
     ExchangeDefinition,
+    FileFacts,
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.vhost_objects import topology_content
+from rabbit_chx.topology.vhost_objects import vhost_objects
 from rabbit_chx.words import plural
 
 _WHAT = "the definitions file"
@@ -71,8 +73,17 @@ _LIMITS = ("max-connections", "max-queues")
 _NEED_KEY = ("topic", "x-local-random")
 
 
-def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
-    """Return the attributes of the Topology in a definitions file. `vhost` selects one vhost of several.
+class DefinitionsContent(NamedTuple):
+    """The lists and the facts of the topology in a definitions file; the rest is that of `Imported`."""
+
+    lists: dict[str, Any]
+    facts: FileFacts
+    left_out: tuple[str, ...]
+    oddities: tuple[Finding, ...]
+
+
+def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
+    """Return the contents of a definitions file. `vhost` selects one vhost of several.
 
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
@@ -249,24 +260,24 @@ class _File:
         self.problems = Problems()
         self.oddities = Problems()
 
-    def content(self, release: Release | None) -> dict[str, Any]:
-        """Return the attributes of the Topology."""
+    def content(self, release: Release | None) -> DefinitionsContent:
+        """Return what the file has for the vhost."""
         exchanges, types = self._exchanges()
         queues, untyped = self._queues()
         policies = self._policies()
         operators, parameters = self._parameters()
         bindings = self._bindings(types, {queue.name for queue in queues})
-        content = topology_content(
-            exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED
+        found = vhost_objects(exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED)
+        facts = FileFacts(
+            release,
+            is_import=True,
+            untyped_queues=untyped,
+            unordered=frozenset(exchange.name for exchange in exchanges if exchange.type == HASH_EXCHANGE),
+            operator_policies=operators,
+            sources_left_out=found.sources_left_out,
         )
-        return {
-            **content,
-            "operator_policies": operators,
-            "untyped_queues": untyped,
-            "is_import": True,
-            "oddities": tuple(self.oddities.values()),
-            "left_out": (*self.left_out, *parameters, *self._other_objects(), *content["left_out"]),
-        }
+        left_out = (*self.left_out, *parameters, *self._other_objects(), *found.left_out)
+        return DefinitionsContent(found.lists, facts, left_out, tuple(self.oddities.values()))
 
     def _exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""

@@ -94,8 +94,8 @@ def parse(text: str, file: str | None = None) -> dict[str, Any]:
 
 def toml_content(
     text: str, file: str | None, release: Release | None, variables: Mapping[str, Value]
-) -> dict[str, Any]:
-    """Return the attributes of the Topology in the text of a file; the arguments and errors are those of `Topology.from_toml`."""
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the lists and limits in the text of a file, and its queues without a type. Arguments and errors: `Topology.from_toml`."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     written, problems = parse(text, file), Problems()
     document = resolve(written, variables, problems)
@@ -108,7 +108,7 @@ def toml_content(
         raise TopologyError(_with_lines(found, text, document), file=file)
     lists = {name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS}
     untyped = {entry.value.name for entry in objects.queues if not _has_type(entry.written)}
-    return {**lists, **objects.settings, "untyped_queues": frozenset(untyped)}
+    return {**lists, **objects.settings}, frozenset(untyped)
 
 
 def _has_type(queue: Mapping[str, Any]) -> bool:

@@ -52,7 +52,7 @@ from rabbit_chx.topology.live.live_broker import (
 )
 from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -189,7 +189,9 @@ def _unlock(plan: Plan, broker: LiveBroker) -> None:
     unlock(broker)
 
 
-def _check_plan(plan: Plan, broker: LiveBroker, permission: Permission) -> tuple[Topology, frozenset[str]]:
+def _check_plan(
+    plan: Plan, broker: LiveBroker, permission: Permission
+) -> tuple[LiveTopology, frozenset[str]]:
     """Refuse a plan that is outdated or exceeds the permissions.
 
     Return the live topology, and the queues that are drained before the plan deletes them.
@@ -236,7 +238,7 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
+def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
     """Return a refusal for each queue whose messages a plan would lose, and the deleted and replaced queues that are drained first.
 
     A queue is not drained before its replacement if it has no consumers, or if new messages would be unroutable until it is bound again.
@@ -262,7 +264,7 @@ def _find_losses(plan: Plan, live: Topology, broker: LiveBroker) -> tuple[list[F
             if error.reply_code != _NOT_FOUND:
                 raise
             continue
-        messages = max(counts.messages, live.messages.get(subject.name) or 0)
+        messages = max(counts.messages, live.facts.messages.get(subject.name) or 0)
         is_drained = change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name))
         if is_drained and (messages or counts.consumers):
             drained.append(subject.name)

@@ -183,7 +183,7 @@ def _apply_recorded(
             raise error.__cause__ from None
         raise
     except AccessRefusedError as error:
-        if error.queue != APPLY_LOCK or records_of(name, live.records):
+        if error.queue != APPLY_LOCK or records_of(name, live.facts.records):
             raise
         return None
 

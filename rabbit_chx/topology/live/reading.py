@@ -47,7 +47,7 @@ from rabbit_chx.topology.live.live_broker import (
     try_count,
 )
 from rabbit_chx.topology.live_slots import LiveSlots, live_slots
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import BrokerFacts, LiveTopology
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
@@ -76,7 +76,7 @@ from rabbit_chx.topology.ring_records import (
 )
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.vhost_objects import topology_content
+from rabbit_chx.topology.vhost_objects import vhost_objects
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -120,7 +120,7 @@ _CHANGING = Ground("assumed", "an apply changes its record at this moment")
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
-def read_topology(broker: LiveBroker) -> Topology:
+def read_topology(broker: LiveBroker) -> LiveTopology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
     Rings are read by the ring source, or recorded. Without one they are assumed from the bindings as listed.
@@ -145,7 +145,7 @@ def read_topology(broker: LiveBroker) -> Topology:
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
-    content = topology_content(
+    found = vhost_objects(
         exchanges,
         objects.read("queue", _queue, queues),
         objects.read("binding", _binding, bindings),
@@ -156,48 +156,52 @@ def read_topology(broker: LiveBroker) -> Topology:
     operators = objects.read(
         "operator policy", _policy, api.get_list("operator-policies", vhost, fields=_POLICY)
     )
-    sound = {queue.name for queue in content["queues"]}
+    sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
-    content["left_out"] = (*(finding.message for finding in objects.oddities), *content["left_out"])
-    content["sources_left_out"] |= objects.sources_left_out
-    topology = Topology(
-        **content,
-        vhost=vhost,
+    cluster = overview.get("cluster_name")
+    facts = BrokerFacts(
         operator_policies=tuple(operators),
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
         denied_features=denied,
         unclear_features=unclear,
-        oddities=tuple(objects.oddities),
         default_queue_type=_read_default_queue_type(api, vhost),
-        cluster=overview.get("cluster_name"),
         records=records_in(own),
-        start=_start_by(own, overview.get("cluster_name"), _read_node_starts(api)),
+        start=_start_by(own, cluster, _read_node_starts(api)),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
             if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
+        left_out=(*(finding.message for finding in objects.oddities), *found.left_out),
+        sources_left_out=found.sources_left_out | objects.sources_left_out,
+        oddities=tuple(objects.oddities),
     )
-    topology = replace(
-        topology,
-        messages={**topology.messages, **_count_parked(topology, broker)},
+    topology = LiveTopology(
+        **found.lists, cluster=cluster, vhost=vhost, rings=found.rings, release=release, facts=facts
+    )
+    facts = replace(
+        facts,
+        messages={**facts.messages, **_count_parked(topology, broker)},
         priorities=_read_priorities(topology, api, vhost),
     )
-    topology = _without_rings(topology, objects.sources_left_out)
+    topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not broker.has_source:
         return topology.with_rings(_rings_by_records(topology, hashing, broker))
     if not (hashing or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
-    return replace(topology.with_rings(rings), consumer_timeout_ms=broker.consumer_timeout_ms)
+    facts = replace(facts, consumer_timeout_ms=broker.consumer_timeout_ms)
+    return replace(topology.with_rings(rings), facts=facts)
 
 
-def _rings_by_records(topology: Topology, names: Iterable[str], broker: LiveBroker) -> dict[str, HashRing]:
+def _rings_by_records(
+    topology: LiveTopology, names: Iterable[str], broker: LiveBroker
+) -> dict[str, HashRing]:
     """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
-    rings, records = {}, {**topology.records}
+    rings, records = {}, {**topology.facts.records}
     names = [name for name in names if name in topology.rings]  # a member may have a key that is no weight
     if any(name in records for exchange in names for name in record_names(exchange)):
         # An apply may have replaced records between the lists of exchanges and of bindings.
@@ -211,7 +215,7 @@ def _rings_by_records(topology: Topology, names: Iterable[str], broker: LiveBrok
         assumed = topology.rings[name]
         of_file = [broker.file_records[name]] if name in broker.file_records else []
         found = [*records_of(name, records), *of_file]
-        rings[name] = ring_by_records(found, assumed, assumed.bindings or (), topology.start)
+        rings[name] = ring_by_records(found, assumed, assumed.bindings or (), topology.facts.start)
     return rings
 
 
@@ -302,7 +306,7 @@ def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
     return default_type
 
 
-def _without_rings(topology: Topology, names: Collection[str]) -> Topology:
+def _without_rings(topology: LiveTopology, names: Collection[str]) -> LiveTopology:
     """Return the topology without the rings of some exchanges: those that have members that no client can name."""
     exchanges = (
         replace(exchange, ring=None) if exchange.name in names else exchange
@@ -354,13 +358,13 @@ def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return entry.get(name) or {}  # older releases write an empty table as a list
 
 
-def _count_parked(topology: Topology, broker: LiveBroker) -> Mapping[str, int]:
+def _count_parked(topology: LiveTopology, broker: LiveBroker) -> Mapping[str, int]:
     """Count the messages of each parking queue over AMQP, because the management API's counts are some seconds old."""
     counted = {queue: try_count(broker.amqp, queue) for queue in queues_behind_slots(topology)}
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
-def _read_priorities(topology: Topology, api: ManagementApi, vhost: str) -> Mapping[str, tuple[int, ...]]:
+def _read_priorities(topology: LiveTopology, api: ManagementApi, vhost: str) -> Mapping[str, tuple[int, ...]]:
     """Read the priorities of the waiting messages of quorum queues, which only the statistics contain."""
     hashes = any(exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) for exchange in topology.exchanges)
     if not hashes or (topology.release or NEWEST_COMPARED).numbers < QUORUM_V8_SINCE:

@@ -33,7 +33,7 @@ from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.ring_records import (
@@ -92,16 +92,18 @@ class _Store:
         start: the broker now, with the mark if records need it.
     """
 
-    def __init__(self, live: Topology, broker: LiveBroker) -> None:
-        self.start = live.start
+    def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
+        self.start = live.facts.start
         self._broker, self._release = broker, live.release
         self._transient = [queue.name for queue in live.queues if not queue.durable or queue.exclusive]
         self._names: dict[str, list[str]] = {}
-        self._live_names = {*live.records}
+        self._live_names = {*live.facts.records}
         self._adopted = {
             record.exchange
-            for record in live.records.values()
-            if isinstance(record, RingRecord) and record.adopted and record.start.mark == live.start.mark
+            for record in live.facts.records.values()
+            if isinstance(record, RingRecord)
+            and record.adopted
+            and record.start.mark == live.facts.start.mark
         }
 
     def names(self, exchange: str) -> list[str]:
@@ -192,7 +194,7 @@ def record_of(exchange: LiveExchange) -> RingRecord:
     return _signed(settled_record(exchange.name, ring, ordered), exchange.start)
 
 
-def settled_of(live: Topology, name: str) -> RingRecord:
+def settled_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of a live topology, without time and writer."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     return settled_record(name, live_ring.ring, live_ring.state.bindings or ())
@@ -237,7 +239,7 @@ class RingKeeper:
         notes: why rings have no record, as sentences.
     """
 
-    def __init__(self, plan: Plan, live: Topology, broker: LiveBroker, *, records: bool = True) -> None:
+    def __init__(self, plan: Plan, live: LiveTopology, broker: LiveBroker, *, records: bool = True) -> None:
         self.completed = 0
         self.notes: list[str] = []
         self._plan, self._live, self._broker, self._records = plan, live, broker, records
@@ -452,7 +454,7 @@ def _is_gone(plan: Plan, name: str) -> bool:
     )
 
 
-def _record_after(plan: Plan, live: Topology, name: str) -> RingRecord | None:
+def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | None:
     """Return the settled record of a ring after a plan; None if the ring is not certain."""
     exchange = live.exchange(name)
     live_ring = find_live_ring(live, exchange, name)
@@ -472,48 +474,48 @@ def _record_after(plan: Plan, live: Topology, name: str) -> RingRecord | None:
     return replace(record, origin=live_ring.ring.provenance)
 
 
-def _recordable(plan: Plan, live: Topology) -> list[str]:
+def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges of a plan that have rings, and the other ones with a record that their live ring confirms.
 
     A record of another order stays: it is what shows that a restart, or another program, has changed the ring.
     """
     planned = [name for name, change in plan.rings.items() if change.is_ring]
-    others = {record.exchange for record in live.records.values() if isinstance(record, RingRecord)}
+    others = {record.exchange for record in live.facts.records.values() if isinstance(record, RingRecord)}
     return [
         *planned,
         *(name for name in sorted(others & live.rings.keys() - {*planned}) if _is_confirmed(live, name)),
     ]
 
 
-def _is_confirmed(live: Topology, name: str) -> bool:
+def _is_confirmed(live: LiveTopology, name: str) -> bool:
     found = recorded_ring(live, name)
     return found is not None and found[1].buckets == live.rings[name].buckets
 
 
-def _orphans(plan: Plan, live: Topology) -> list[str]:
+def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges that have records, and neither exist nor are made by the plan: records that an ended apply has left."""
-    exchanges = {record.exchange for record in live.records.values() if isinstance(record, RingRecord)}
+    exchanges = {record.exchange for record in live.facts.records.values() if isinstance(record, RingRecord)}
     existing = {exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE}
     return sorted(exchanges - existing - plan.rings.keys())
 
 
-def has_record(live: Topology, record: RingRecord, start: BrokerStart) -> bool:
+def has_record(live: LiveTopology, record: RingRecord, start: BrokerStart) -> bool:
     """Return True if the broker has this record, under its first name only."""
-    names = [name for name in record_names(record.exchange) if name in live.records]
+    names = [name for name in record_names(record.exchange) if name in live.facts.records]
     if names != [record_names(record.exchange)[0]]:
         return False
-    stored = live.records[names[0]]
+    stored = live.facts.records[names[0]]
     if not isinstance(stored, RingRecord):
         return False
     return stored.has_same_ring(replace(record, start=start, transient=stored.transient))
 
 
-def find_unrecorded(plan: Plan, live: Topology) -> list[str]:
+def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
     found = _orphans(plan, live)
     for name in _recordable(plan, live):
         record = _record_after(plan, live, name)
-        if record is not None and not has_record(live, record, live.start):
+        if record is not None and not has_record(live, record, live.facts.start):
             found.append(name)
     return found
 
@@ -537,7 +539,9 @@ def record_rings(
     try:
         live = read_topology(broker)
         if keep:
-            expected = {name: ring for name, ring in expected.items() if not records_of(name, live.records)}
+            expected = {
+                name: ring for name, ring in expected.items() if not records_of(name, live.facts.records)
+            }
         sorts = live.release is not None and not live.release.follows(RESTART_KEEPS)
         return _record(expected, live, broker, adopted=keep and sorts)
     finally:
@@ -552,7 +556,7 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         AccessRefusedError: the user may not delete them.
     """
     live = read_topology(broker)
-    if not records_of(exchange, live.records):
+    if not records_of(exchange, live.facts.records):
         return
     lock(broker)
     try:
@@ -563,7 +567,7 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
 
 
 def _record(
-    expected: Mapping[str, HashRing], live: Topology, broker: LiveBroker, *, adopted: bool
+    expected: Mapping[str, HashRing], live: LiveTopology, broker: LiveBroker, *, adopted: bool
 ) -> dict[str, RingRecord]:
     store, records = _Store(live, broker), {}
     for name, ring in expected.items():
@@ -588,7 +592,7 @@ def _record(
     return records
 
 
-def _has_bindings_of(live: Topology, name: str, ring: HashRing) -> bool:
+def _has_bindings_of(live: LiveTopology, name: str, ring: HashRing) -> bool:
     """Return True if the exchange of a live topology has the bindings of a ring."""
     if ring.bindings is None:
         raise InputError(

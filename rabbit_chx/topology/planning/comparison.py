@@ -16,7 +16,7 @@ from rabbit_chx.topology.changes import (
     NamedObject,
     fields_between,
 )
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -34,6 +34,13 @@ from rabbit_chx.topology.slots import SlotLayout, expand_slots
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
 #: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
 Unwanted: TypeAlias = Literal["ring", "plugin", "unlisted", "owned", "unmanaged"]
+
+
+#: The type of each side of a plan or a check, and where to get it.
+_SIDES: Mapping[str, tuple[type, str]] = {
+    "wanted": (Topology, "Topology.from_toml(text), or the objects of a LiveTopology"),
+    "live": (LiveTopology, "broker.topology(), or LiveTopology.of_file(topology)"),
+}
 
 
 class ObjectPair(NamedTuple):
@@ -75,7 +82,7 @@ class Comparison:
     """
 
     wanted: Topology
-    live: Topology
+    live: LiveTopology
     layouts: Mapping[str, SlotLayout]
     redeclared: frozenset[str] = frozenset()
 
@@ -244,37 +251,38 @@ class Comparison:
 
 
 def check_topologies(**sides: object) -> None:
-    """Raise an InputError for an argument that is not a topology."""
+    """Raise an InputError for an argument `wanted` or `live` that is not of the type of its side."""
     for name, side in sides.items():
-        if not isinstance(side, Topology):
-            raise InputError(
-                f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
-            )
+        kind, source = _SIDES[name]
+        if not isinstance(side, kind):
+            raise InputError(f"{name} is a {type(side).__name__}: give a {kind.__name__}, of {source}")
 
 
-def compare(wanted: Topology, live: Topology) -> Comparison:
+def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     """Return the comparison of two topologies.
 
     Raises:
-        InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once.
+        InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
     """
     plain, live, layouts = expand_slots(completed(wanted, live), live)
     return Comparison(with_links(plain, live), live, layouts)
 
 
-def completed(wanted: Topology, live: Topology) -> Topology:
+def completed(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with what a definitions file leaves to the broker.
 
     A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
 
     Raises:
-        InputError: an argument is not a topology.
+        InputError: an argument is of another type.
     """
     check_topologies(wanted=wanted, live=live)
     queues = wanted.queues
-    if wanted.is_import and live.default_queue_type is not None:
+    if wanted.file.is_import and live.facts.default_queue_type is not None:
         queues = tuple(
-            queue.with_default_type(live.default_queue_type) if queue.name in wanted.untyped_queues else queue
+            queue.with_default_type(live.facts.default_queue_type)
+            if queue.name in wanted.file.untyped_queues
+            else queue
             for queue in queues
         )
     bound = {
@@ -299,7 +307,7 @@ def _in_live_order(wanted: Sequence[RingMember], live: Sequence[RingMember]) -> 
     return (*kept, *remaining.elements())
 
 
-def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
+def by_name(topology: AnyTopology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
     """Return the exchanges, queues and policies by kind and name."""
     objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
     return {(named.kind, named.name): named for named in objects}

@@ -14,7 +14,7 @@ from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
@@ -53,7 +53,7 @@ def modulus_plans(compared: Comparison, changes: Sequence[PlannedChange]) -> dic
 
 
 def _moments(
-    name: str, live: Topology, changes: Iterable[PlannedChange]
+    name: str, live: LiveTopology, changes: Iterable[PlannedChange]
 ) -> Iterator[tuple[BindingDefinition, ...]]:
     """Yield the bindings of an exchange before the changes, and after each change that adds or removes some."""
     bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
@@ -80,7 +80,7 @@ def _moments(
 def _counted(
     name: str,
     moments: Sequence[Sequence[BindingDefinition]],
-    live: Topology,
+    live: LiveTopology,
     *,
     is_hashing: tuple[bool, bool],
 ) -> RingPlan:
@@ -122,7 +122,7 @@ def _counted(
 
 
 def _unknown_order(
-    name: str, states: Sequence[Sequence[Destination]], live: Topology, release: Release
+    name: str, states: Sequence[Sequence[Destination]], live: LiveTopology, release: Release
 ) -> str:
     if name in live.sources_left_out:
         return f"{name} has bindings to queues with names of the broker, which are not read"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.model import LiveTopology, Topology
 
 _NO_ALIASES: Mapping[Place, Place] = {}
 #: The size of the table that marks, by a remainder, the pairs of bucket and destination that may have seeds. Most pairs have none, and need
@@ -224,7 +224,7 @@ def find_slot_ownership(
     ring: KeyMap,
     members: Collection[Place],
     wanted: Topology,
-    live: Topology,
+    live: LiveTopology,
     changes: Sequence[PlannedChange],
 ) -> SlotOwnership | None:
     """Return the owners of the slots of an exchange before and after changes; None if it has no slots.
@@ -258,7 +258,7 @@ class OwnersDuringPlan:
         dead_ends: the slots with neither a queue nor a parking exchange.
     """
 
-    def __init__(self, slots: Iterable[Place], live: Topology) -> None:
+    def __init__(self, slots: Iterable[Place], live: LiveTopology) -> None:
         self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
         self._queues: dict[str, dict[BindingDefinition, None]] = {
             slot.name: {} for slot in slots if isinstance(slot, ExchangeRef)
@@ -273,7 +273,7 @@ class OwnersDuringPlan:
             self._update(slot)
 
     @classmethod
-    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: Topology) -> OwnersDuringPlan:
+    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: LiveTopology) -> OwnersDuringPlan:
         """Return the live owners of those exchanges among `refs` that are slots."""
         refs = dict.fromkeys(refs)
         bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}

@@ -22,7 +22,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -43,16 +43,16 @@ from rabbit_chx.words import listed, percent
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
 
-def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
+def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     """Return the operations that turn the live topology into the wanted one.
 
     Args:
         wanted: the wanted topology.
-        live: the live topology, with the rings that were read. It may be a file too.
+        live: the live topology, with the rings that were read. A file is one as `LiveTopology.of_file`.
         propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
 
     Raises:
-        InputError: an argument is not a topology; or a member would get no slot, or lists of slots do not contain each slot once, which a
+        InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once, which a
             topology file does not permit.
     """
     compared, bindings, rings = _plan_parts(compare(wanted, live), propose=propose)
@@ -79,11 +79,11 @@ def plan(wanted: Topology, live: Topology, *, propose: bool = True) -> Plan:
         wanted,
         (*_warnings(compared, rings), *unclear),
         parks,
-        {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
+        {queue: live.facts.messages[queue] for queue in parks.values() if live.facts.messages.get(queue)},
     )
 
 
-def arrange(wanted: Topology, live: Topology) -> Topology:
+def arrange(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
 
     A ring that is new, or whose exchange is declared again, keeps its order. Of a definitions file, the live order is kept.
@@ -201,7 +201,7 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
 
 
-def _own_exchanges(topology: Topology) -> set[str]:
+def _own_exchanges(topology: AnyTopology) -> set[str]:
     return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
 
@@ -366,7 +366,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
     ]
     yield from (f"{message}: {fix}" for _, message, fix in ignored_by(declared, compared.release))
     for queue in compared.deleted:
-        if isinstance(queue, QueueDefinition) and (tags := live.consumers.get(queue.name)):
+        if isinstance(queue, QueueDefinition) and (tags := live.facts.consumer_tags.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags)}"
 
@@ -374,22 +374,22 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
 def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
     wanted, live = compared.wanted, compared.live
-    if not wanted.is_import:
+    if not wanted.file.is_import:
         declared = (*compared.created, *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared
-            if isinstance(queue, QueueDefinition) and queue.name in wanted.untyped_queues
+            if isinstance(queue, QueueDefinition) and queue.name in wanted.file.untyped_queues
         ]
-        default = live.default_queue_type
+        default = live.facts.default_queue_type
         if untyped and default not in (None, "classic", "undefined"):
             yield (
                 f"no type is written for {listed(untyped)}, so that they are classic, and the default queue type of the vhost "
                 f'is {default}: write type = "{default}" or type = "classic"'
             )
         return
-    there = {policy.name: policy for policy in live.operator_policies}
-    for policy in wanted.operator_policies:
+    there = {policy.name: policy for policy in live.facts.operator_policies}
+    for policy in wanted.file.operator_policies:
         if there.get(policy.name) != policy:
             state = "differs on the broker" if policy.name in there else "is not on the broker"
             yield f"operator policy {policy.name} of the file {state}: no plan sets it, rabbitmqctl set_operator_policy does"
@@ -421,7 +421,7 @@ def _transient_share(ring: KeyMap, owners: Mapping[Destination, Destination]) ->
 
 
 def _checksum_of(
-    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 

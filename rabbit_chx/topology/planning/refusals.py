@@ -24,7 +24,7 @@ from rabbit_chx.topology.changes import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -316,7 +316,7 @@ def _other_cluster(compared: Comparison, changes: Sequence[PlannedChange]) -> It
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
-def vhost_refusals(wanted: Topology, live: Topology) -> Iterator[Finding]:
+def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     """Yield the refusal of a vhost other than that of the topology."""
     if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
         message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
@@ -435,7 +435,11 @@ _PLUGIN_SETTINGS = (
 
 def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
-    wanted, types, release = change.subject, moment.compared.live.exchange_types, moment.compared.release
+    wanted, types, release = (
+        change.subject,
+        moment.compared.live.facts.exchange_types,
+        moment.compared.release,
+    )
     if not types:
         return
     if isinstance(wanted, ExchangeDefinition):
@@ -464,7 +468,7 @@ def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
     tested on 4.3.6).
     """
     use = _deprecated_use(change.subject)
-    if use is not None and use[0] in moment.compared.live.denied_features:
+    if use is not None and use[0] in moment.compared.live.facts.denied_features:
         feature, usage, fix = use
         message = (
             f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
@@ -472,11 +476,11 @@ def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
         yield Finding("denied-feature", message, fix)
 
 
-def possibly_denied_features(live: Topology, changes: Sequence[PlannedChange]) -> Iterator[str]:
+def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[str]:
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
         use = None if change.wanted is None else _deprecated_use(change.wanted)
-        if use is not None and use[0] in live.unclear_features:
+        if use is not None and use[0] in live.facts.unclear_features:
             feature, usage, fix = use
             yield (
                 f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.live_rings import live_hash_exchange, recorded_ring
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.planning.comparison import check_topologies
 from rabbit_chx.topology.slot_owners import repaired_members
 from rabbit_chx.topology.slots import expanded
 
 
-def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:
+def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = None) -> Topology:
     """Return the wanted topology of a repair, for `plan`.
 
     It contains one exchange, with the live attributes and another ring; all other objects stay unchanged:
@@ -27,8 +28,12 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     Raises:
         NotFoundError: the exchange does not exist.
         MismatchError: the exchange is of another type.
-        InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; or the exchange is external.
+        InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; the exchange is external; or an argument is of
+            another type.
     """
+    check_topologies(live=live)
+    if wanted is not None:
+        check_topologies(wanted=wanted)
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
         ring = live.rings.get(exchange)

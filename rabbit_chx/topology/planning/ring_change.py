@@ -16,7 +16,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.movement import (
@@ -98,7 +98,7 @@ def _moments_by_queue(
     live_ring: LiveRing,
     ownership: SlotOwnership,
     changes: Sequence[PlannedChange],
-    live: Topology,
+    live: LiveTopology,
 ) -> tuple[Moment, ...]:
     """Return the shares by queue before the changes, and after each one that concerns the ring or its slots."""
     counter = MovementCounter(ring.before.buckets, ownership.before)

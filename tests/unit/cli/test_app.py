@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,13 +112,43 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Exit codes: 0 done" in capsys.readouterr().out
     for name in COMMANDS:
         assert main([name, "-h"]) == 0
-        assert f"Example: rabbit-chx {name}" in capsys.readouterr().out
+        assert f"Example:\n  rabbit-chx {name}" in capsys.readouterr().out or name == "completion"
     assert set(app.list_commands(click.Context(app))) == set(COMMANDS)
 
 
-@pytest.mark.parametrize(
+_COMMANDS = pytest.mark.parametrize(
     "command", [name for commands in LISTED.values() for name in commands if name != "completion"]
 )
+
+
+@_COMMANDS
+def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
+    short = capsys.readouterr().out
+    assert main([*command.split(), "--help-all"]) == 0
+    whole = capsys.readouterr().out
+    assert len(short.splitlines()) <= 40
+    assert max(map(len, short.splitlines())) <= 80
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", whole, re.MULTILINE))
+    assert {"--help", "--help-all", "--output"} <= options
+    shown = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short, re.MULTILINE))
+    assert shown < options
+    # The example is one command, whose lines a shell joins.
+    example = short.partition("Example:\n")[2].partition("\n\n")[0].removesuffix("\n")
+    printed = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {example.partition(' > ')[0].strip()}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stderr == ""
+    assert printed.stdout.splitlines()[: 1 + len(command.split())] == ["rabbit-chx", *command.split()]
+
+
+@_COMMANDS
 def test_each_command_writes_tables_json_and_markdown(command: str) -> None:
     found: click.Command | None = app
     for name in command.split():
@@ -155,7 +186,7 @@ def test_a_format_in_the_table_of_formats_is_a_choice_of_each_command(
     monkeypatch.setattr(app, "get_command", lambda *_: made)
     assert main(["route", "--output", "csv"]) == 0
     assert capsys.readouterr().out == "key,a\nqueue,q1\n"
-    assert main(["route", "--help"]) == 0
+    assert main(["route", "--help-all"]) == 0
     assert "markdown is for a pull request, csv for a sheet" in " ".join(capsys.readouterr().out.split())
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from exposition import Family, parsed_exposition
+from sides import as_live
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
@@ -95,7 +96,7 @@ def test_a_thousand_queues_with_the_same_faults_are_a_line_for_each_fault() -> N
         ring = [{{ queue = "orders.{{1..1000}}", weight = 1 }}]"""
     )
     checked = check_topology(
-        replace(topology, rings={"orders": replace(ring, ground=Ground("read"))}), exchange="orders"
+        as_live(topology, rings={"orders": replace(ring, ground=Ground("read"))}), exchange="orders"
     )
     found = CheckReport("rabbit:5672", {"/": checked}, (), TIME_S)
     lines = [line for line in text(found).splitlines() if "destination  " in line]

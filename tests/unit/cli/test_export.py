@@ -16,7 +16,7 @@ from slot_files import live_of, slotted
 from rabbit_chx import Topology
 from rabbit_chx.cli.export import _expressible
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import PolicyDefinition, QueueDefinition
+from rabbit_chx.topology import LiveTopology, PolicyDefinition, QueueDefinition
 
 FILE = """
 [[exchanges]]
@@ -128,8 +128,8 @@ def test_the_release_of_the_broker_decides_what_a_file_expresses(release: str, f
     theirs = QueueDefinition("theirs", "delayed")  # a plugin's type, which no file expresses
     old = QueueDefinition("old", arguments={"x-queue-version": 1})
     mirrored = PolicyDefinition("mirrored", "^old$", definition={"ha-mode": "all"})
-    live = Topology(queues=(theirs, old), policies=(mirrored,), release=Release(release))
-    written, faults = _expressible(live)
+    live = LiveTopology(queues=(theirs, old), policies=(mirrored,), release=Release(release))
+    written, faults = _expressible(live.objects)
     assert {fault.partition(":")[0].split()[1] for fault in faults} == set(faulty)
     assert written.problems == ()
     names = [queue.name for queue in written.queues] + [policy.name for policy in written.policies]

@@ -15,7 +15,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import PlanReport, permitting_options
 from rabbit_chx.fixes import Argument
 from rabbit_chx.rendering import Facts, Section
-from rabbit_chx.topology import Topology, plan
+from rabbit_chx.topology import LiveTopology, Topology, plan
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
@@ -44,12 +44,12 @@ def test_the_options_that_permit_all_refusals(
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:
     refusals = [Finding("deletion", f"reason {chr(97 + n)}", override=ALLOW_DELETE) for n in range(26)]
-    blocks = list(PlanReport(plan(Topology(), Topology()), refusals=refusals).blocks())
+    blocks = list(PlanReport(plan(Topology(), LiveTopology()), refusals=refusals).blocks())
     section = next(block for block in blocks if isinstance(block, Section))
     facts = section.blocks[0]
     assert isinstance(facts, Facts)
     assert facts.pairs[-1] == ("...", "6 more; --all shows them")
-    whole = list(PlanReport(plan(Topology(), Topology()), refusals=refusals, whole=True).blocks())
+    whole = list(PlanReport(plan(Topology(), LiveTopology()), refusals=refusals, whole=True).blocks())
     assert isinstance(whole[-1], Section)
     assert len(whole[-1].blocks[0].pairs) == 26  # type: ignore[union-attr]
 

@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx import Topology
 from rabbit_chx.cli.plan import changes_table, ranged
-from rabbit_chx.topology import BindingDefinition, QueueDefinition, plan
+from rabbit_chx.topology import BindingDefinition, LiveTopology, QueueDefinition, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import counted_changes
 
@@ -31,7 +31,7 @@ def created(*names: str) -> list[PlannedChange]:
 
 
 def test_a_thousand_queues_are_four_rows() -> None:
-    changes = plan(Topology.from_toml(FILE), Topology()).changes
+    changes = plan(Topology.from_toml(FILE), LiveTopology()).changes
     assert counted_changes(changes) == "1 exchange created, 1,000 queues created, 1,000 bindings made"
     assert changes_table(changes, whole=False).rows == [
         ("1", "create exchange", "orders", "type: x-consistent-hash"),

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.cli.broker_options import why_nothing_hashes
 from rabbit_chx.cli.ring import RingList, _listed_rings
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import Topology
+from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.slots import expanded
 
 FILE = """
@@ -33,8 +34,8 @@ name = "q{1..2}"
 """
 
 
-def there() -> Topology:
-    topology = expanded(Topology.from_toml(FILE), Topology())
+def there() -> LiveTopology:
+    topology = expanded(Topology.from_toml(FILE), LiveTopology())
     rings = {
         exchange.name: HashRing.from_buckets(
             [member.destination for member in exchange.ring for _ in range(int(member.key))], Release("4.3.6")
@@ -42,7 +43,7 @@ def there() -> Topology:
         for exchange in topology.exchanges
         if exchange.ring is not None
     }
-    return replace(topology, release=Release("4.3.6")).with_rings(rings)
+    return as_live(topology, release=Release("4.3.6")).with_rings(rings)
 
 
 def shown(rings: RingList) -> str:

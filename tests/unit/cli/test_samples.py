@@ -56,5 +56,5 @@ def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
 def test_the_help_reports_how_many_keys_a_pattern_makes(
     ran: Callable[..., tuple[int, str, str]], command: str, shown: str
 ) -> None:
-    words = " ".join(ran(command, "--help")[1].split())
+    words = " ".join(ran(command, "--help-all")[1].split())
     assert f"The number of keys of the pattern. [default: {shown}]" in words

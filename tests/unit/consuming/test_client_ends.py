@@ -14,7 +14,7 @@ from group_stage import eventually
 from scripted_client import JOURNAL, ScriptedClient
 
 from rabbit_chx import ConsumerGroup
-from rabbit_chx.consuming import GroupMessage, GroupPace, channels
+from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupPace, channels
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.5, stop_s=1.0, journal_s=2.0)
 #: The calls of a member that runs: of one that connects (after the loss of all connections), then of one that consumes.
@@ -33,7 +33,12 @@ class Member:
         monkeypatch.setattr(aio_pika, "connect", self.client.connect)
         monkeypatch.setattr(channels, "_REPUBLISH_S", 0.001)
         self.group = ConsumerGroup(
-            "amqp://scripted", ["q"], member="a", journal=JOURNAL, pace=BRISK, reconnect_backoff_s=0.001
+            "amqp://scripted",
+            ["q"],
+            member="a",
+            journal=JOURNAL,
+            pace=BRISK,
+            failures=FailurePolicy(reconnect_backoff_s=0.001),
         )
 
     async def handle(self, _message: GroupMessage) -> None:

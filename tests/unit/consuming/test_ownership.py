@@ -25,7 +25,7 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
     TimerReason,
 )
-from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
@@ -87,9 +87,9 @@ def test_messages_of_a_key_that_wait_together_are_started_in_their_order() -> No
 
 @pytest.mark.parametrize("on_failure", ["dead-letter", "stop"])
 def test_a_handler_that_fails_while_its_member_steps_back_leaves_the_message_to_the_next_member(
-    on_failure: str,
+    on_failure: Any,
 ) -> None:
-    ownership = active(retries=0, on_failure=on_failure)
+    ownership = active(failures=FailurePolicy(retries=0, on_failure=on_failure))
     ownership.on_delivered(1, message(2))
     assert ownership.step_back() == []
     assert ownership.on_handled(1, 2, failed=True) == [RunHook("lost", 40)]
@@ -107,7 +107,7 @@ def test_a_member_that_leaves_waits_for_the_end_of_its_claim() -> None:
 
 
 def test_a_message_is_repeated_in_its_place() -> None:
-    ownership = active(retries=1, backoff_s=2.0)
+    ownership = active(failures=FailurePolicy(retries=1, backoff_s=2.0))
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, message(3))
     assert ownership.on_handled(1, 2, failed=True) == [StartTimer(1, TimerReason("retry", 0), 2.0)]
@@ -117,7 +117,7 @@ def test_a_message_is_repeated_in_its_place() -> None:
 
 def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() -> None:
     """A store that refuses the old generation makes the handler raise, and the next attempt is accepted."""
-    ownership = active(retries=2, backoff_s=2.0)
+    ownership = active(failures=FailurePolicy(retries=2, backoff_s=2.0))
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert ownership.on_superseded() == []
@@ -137,15 +137,15 @@ def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() ->
         ("stop", [FailGroup(1, message(2))]),
     ],
 )
-def test_after_the_last_attempt(on_failure: str, expected: list[Any]) -> None:
-    ownership = active(retries=0, on_failure=on_failure)
+def test_after_the_last_attempt(on_failure: Any, expected: list[Any]) -> None:
+    ownership = active(failures=FailurePolicy(retries=0, on_failure=on_failure))
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, message(3))
     assert ownership.on_handled(1, 2, failed=True) == expected
 
 
 def test_nothing_is_handled_after_a_message_that_stopped_the_group() -> None:
-    ownership = active(retries=0)
+    ownership = active(failures=FailurePolicy(retries=0))
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert ownership.on_delivered(1, message(3)) == []
@@ -191,7 +191,7 @@ def test_an_end_while_the_broker_is_asked_to_consume(end: str, follows: list[Any
 
 @pytest.mark.parametrize("end", ["stop", "step_back"])
 def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member(end: str) -> None:
-    ownership = active(retries=3)
+    ownership = active(failures=FailurePolicy(retries=3))
     ownership.on_delivered(1, message(2))
     ownership.on_handled(1, 2, failed=True)
     assert getattr(ownership, end)() == [RunHook("lost", 40)]

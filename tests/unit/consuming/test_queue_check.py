@@ -9,7 +9,7 @@ import pytest
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.consuming.channels import REQUIRED_ARGUMENTS, learn_argument
 from rabbit_chx.consuming.group import _check_delivery_limits, _queue_warnings
-from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
 from rabbit_chx.errors import MismatchError
 
 
@@ -97,7 +97,9 @@ def test_lanes_that_a_timeout_of_the_queue_makes_useless_are_reported() -> None:
 
 def test_a_queue_that_loses_what_cannot_be_handled() -> None:
     queues = {"a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "b": None}
-    missing, unknown = _queue_warnings(queues, (4, 3, 6), GroupMember("a", on_failure="dead-letter"))
+    missing, unknown = _queue_warnings(
+        queues, (4, 3, 6), GroupMember("a", failures=FailurePolicy(on_failure="dead-letter"))
+    )
     assert missing.startswith("queue a has no argument x-dead-letter-exchange")
     assert unknown.startswith("queue b: whether it is a quorum queue")
 

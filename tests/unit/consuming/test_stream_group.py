@@ -24,7 +24,7 @@ from stream_node import HOST, ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupPace, GroupReading
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
@@ -80,7 +80,7 @@ def test_the_hooks_of_a_consumer_group_are_async() -> None:
 
 def test_missing_rows_are_those_of_the_streams() -> None:
     """Not those of the journal, which retention removes while a member is not connected."""
-    group = StreamGroup(URL, streams=["a", "b"], name="billing", on_missing="count")
+    group = StreamGroup(URL, streams=["a", "b"], name="billing", reading=GroupReading(on_missing="count"))
     group._reading.missing.update({"a": 2, "b": 3, JOURNAL: 40})
     assert group.missing == 5
 
@@ -101,7 +101,7 @@ async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limi
         streams=["a"],
         name="billing",
         pace=GroupPace(journal_s=journal_s),
-        reconnect_timeout_s=reconnect_s,
+        failures=FailurePolicy(reconnect_timeout_s=reconnect_s),
     )
     await group._open()
     assert given == [7.0]
@@ -327,7 +327,7 @@ MORE_STARTS = (np.int64(40), 1 << 64, datetime(2026, 11, 1), b"first", ["first"]
 
 def refusal_of(start: Any) -> str | None:
     try:
-        StreamGroup(URL, streams=["a"], name="billing", start=start)
+        StreamGroup(URL, streams=["a"], name="billing", reading=GroupReading(start=start))
     except InputError as error:
         return f"{error}"
     return None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from dataclasses import MISSING
 from typing import Any
 
 import pytest
@@ -13,58 +10,17 @@ from frame_secrets import locals_with
 from scripted_peer import Peer
 
 from rabbit_chx.errors import InputError, NackedError
-from rabbit_chx.options import check_options, options_of
+from rabbit_chx.options import check_options
 from rabbit_chx.publishing import Publisher, SharedPublisher
 from rabbit_chx.publishing.options import (
     NACK_RETRIES,
     Limits,
     PublishOptions,
     Retries,
-    SharedOptions,
 )
 from rabbit_chx.publishing.shared import shared_publisher
 
-VALUES = [Limits, Retries, PublishOptions, SharedOptions]
 SECRET = "canary-4711"  # noqa: S105
-
-
-@pytest.mark.parametrize("values", VALUES)
-def test_each_option_says_what_it_is(values: Any) -> None:
-    for option in options_of(values).values():
-        assert option.kind.label
-        assert option.meaning == option.meaning.rstrip(".")
-        assert option.default is not None or option.otherwise or "`None`" in option.type_text
-        assert option.name.endswith("_s") == ("seconds" in option.kind.label), "units are in names"
-        if option.default not in (MISSING, None):
-            option.kind.check(option.name, option.default)
-
-
-@pytest.mark.parametrize(
-    ("documented", "section", "values"),
-    [
-        (Publisher, "Args", PublishOptions),
-        (SharedPublisher, "Args", SharedOptions),
-        (Limits, "Attributes", Limits),
-        (Retries, "Attributes", Retries),
-    ],
-)
-def test_arguments_and_docstring_are_those_of_the_declaration(
-    documented: Any, section: str, values: Any
-) -> None:
-    declared = options_of(values)
-    arguments = inspect.signature(documented).parameters
-    assert sorted(arguments) == sorted(declared)
-    for name, argument in arguments.items():
-        default = inspect.Parameter.empty if declared[name].default is MISSING else declared[name].default
-        assert argument.default is default
-    text = (inspect.getdoc(documented) or "").split(f"\n{section}:\n")[1].split("\n\n")[0]
-    assert re.findall(r"^    (\w+) \(", text, re.MULTILINE) == list(declared)
-    assert "](" not in text, "a link of a page"
-
-
-def test_no_constructor_has_more_than_14_arguments() -> None:
-    for publisher in (Publisher, SharedPublisher):
-        assert len(inspect.signature(publisher).parameters) <= 14
 
 
 # -- options of limits and retries by their own names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from stream_logs import ChunkLog, chunks_of
@@ -11,9 +11,10 @@ from stream_node import Session, StreamNode, in_memory
 
 from rabbit_chx import retry
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
-from rabbit_chx.streams import StreamReader
-from rabbit_chx.streams.following import Following
+from rabbit_chx.streams import ReadLimits, StreamReader
 from rabbit_chx.streams.frames import Key
+from rabbit_chx.streams.options import ReaderOptions
+from rabbit_chx.streams.reading import FollowingReading
 
 
 def cluster(chunks: int) -> tuple[StreamNode, StreamNode]:
@@ -96,26 +97,39 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(
                     next(reader)
 
 
-def waits(clock: Any, *found: bool) -> Following:
-    """The waits of a reader that receives so; the leader has nothing else."""
+def waits(clock: Any, *found: bool) -> FollowingReading:
+    """A reading that receives so; the leader has nothing else."""
     left = list(found)
+    limits = ReadLimits(max_wait_s=1.0)
+    made: Any = FollowingReading(ReaderOptions("rabbitmq-stream://host", "s", end="never", limits=limits))
 
     def receive(_: Any, wait_s: float) -> bool:
         clock.sleep(wait_s)
-        return bool(left) and left.pop(0)
+        if not left or not left.pop(0):
+            return False
+        made.subscription.waiting.append(memoryview(b""))
+        return True
 
-    return Following("s", 1.0, 60.0, receive, lambda _: False)
+    made.receive, made.is_behind = receive, lambda _: False
+    return cast("FollowingReading", made)
 
 
-def test_the_waits_of_a_batch() -> None:
+@pytest.mark.parametrize(
+    ("found", "has_more"),
+    [
+        ((), False),
+        ((False, True), False),
+        ((True, False, False, True), False),  # the program was slow: the first chunk has waited
+        ((False, True, False, False, True), True),  # a gap does not end a batch
+    ],
+)
+def test_the_waits_of_a_batch(found: tuple[bool, ...], has_more: bool) -> None:  # noqa: FBT001
     connection: Any = None
     with in_memory(StreamNode()) as clock:
-        assert not waits(clock).wait(connection, clock.now + 1), "the stream is idle"
-        assert waits(clock, False, True).wait(connection, clock.now + 10)
-        assert waits(clock, True, False, False, True).wait(connection, clock.now + 10)
-        more = waits(clock, False, True, False, False, True)
-        assert more.wait(connection, clock.now + 10)
-        assert more.wait_for_more(connection), "a gap does not end a batch"
+        reading = waits(clock, *found)
+        reading.wait(connection, clock.now + 10)
+        assert len(reading.subscription.waiting) == any(found), "no chunk if the stream is idle"
+        assert reading._wait_for_more(connection) == has_more
 
 
 def test_rows_that_arrived_long_ago_are_returned_at_once() -> None:

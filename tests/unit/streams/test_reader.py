@@ -49,11 +49,11 @@ def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
     with RangeReader("rabbitmq-stream://host", "s", start=0, end=80) as reader:
         chunks = [memoryview(chunk_bytes([entry(b"")] * 10, offset=offset)) for offset in (0, 10)]
-        reader._progress.advance(read_chunk(chunks[0]))
-        reader._subscription.waiting.append(chunks[0])
-        assert reader._take_chunk(5.0) == 5.0
-        reader._subscription.waiting.append(chunks[1])
-        assert reader._take_chunk(5.0) > 5.0
+        reader._reading.progress.advance(read_chunk(chunks[0]))
+        reader._reading.subscription.waiting.append(chunks[0])
+        assert reader._reading.take_chunk(5.0) == 5.0
+        reader._reading.subscription.waiting.append(chunks[1])
+        assert reader._reading.take_chunk(5.0) > 5.0
 
 
 def test_an_empty_range_is_done():

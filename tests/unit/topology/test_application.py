@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from sides import as_live
 
 from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import (
@@ -20,6 +21,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     Plan,
     QueueDefinition,
     RingMember,
@@ -144,9 +146,9 @@ class Script:
         """Apply a plan."""
         return apply_plan(made, self, permission, lambda _done, _all: None)
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         """Return what is there."""
-        return Topology(
+        return LiveTopology(
             queues=tuple(QueueDefinition(name, self.type) for name in self.queues),
             cluster="rabbit@one",
             vhost="/",
@@ -190,13 +192,13 @@ def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
     assert script.steps[-1] == Operation("delete", LOCK)
 
 
-def shown(*bindings: tuple[str, str], **about: Any) -> Topology:
+def shown(*bindings: tuple[str, str], **about: Any) -> LiveTopology:
     """Return a broker with this ring, from which a plan was made."""
     release = about.pop("release", Release("4.3.6"))
     exchange = ExchangeDefinition(
         "h", "x-consistent-hash", ring=tuple(RingMember(queue, key) for queue, key in bindings)
     )
-    live = Topology(
+    live = LiveTopology(
         (exchange,), tuple(map(QueueDefinition, "abcd")), cluster="rabbit@one", vhost="/", release=release
     )
     return replace(live, **about).with_rings({"h": HashRing.from_bindings(bindings, release)})
@@ -215,7 +217,7 @@ SHOWN = (("a", "1"), ("b", "2"), ("c", "1"))
     ],
     ids=["cluster", "vhost", "release", "ring"],
 )
-def test_a_plan_is_bound_to_what_it_was_shown_for(now: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_bound_to_what_it_was_shown_for(now: LiveTopology, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these alone makes it outdated, although the changes are the same."""
     wanted = Topology(
         (ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("a"), RingMember("d"))),),
@@ -326,7 +328,7 @@ class Drained(Script):
             return [{**ends, "routing_key": "", "arguments": {}, "properties_key": "~"}] if is_bound else []
         return super().get_list(*path, **about)
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         bound = BindingDefinition("news", "old", "")
         return replace(super().live(), exchanges=(ExchangeDefinition("news", "fanout"),), bindings=(bound,))
 
@@ -423,7 +425,7 @@ def test_a_replaced_queue_whose_new_messages_would_be_unroutable_is_refused() ->
         "is bound again; let its consumers empty it and stop them, or allow it"
     )
     with pytest.raises(PlanRefusedError, match=says):
-        script.apply(plan(wanted, script.live()), Permission(delete=True))
+        script.apply(plan(wanted.objects, script.live()), Permission(delete=True))
     assert script.operations() == ["old"]
 
 
@@ -438,7 +440,7 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, monkeypatch: p
     assert sum(pauses) == 7.0, "until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
-    named = replace(script.live(), consumers={"old": ("billing-1", "billing-2")})
+    named = as_live(script.live(), consumer_tags={"old": ("billing-1", "billing-2")})
     assert plan(Topology(owns=("old",)), named).warnings == (
         "queue old is deleted with its consumers billing-1, billing-2",
     )
@@ -519,11 +521,11 @@ def test_what_goes_together_and_ends_with_a_queue_is_done_once() -> None:
 def test_a_plan_for_another_vhost_needs_a_permission() -> None:
     wanted = Topology.from_toml('vhost = "${env}"\n[variables]\nenv = "staging"\n[[queues]]\nname = "q"\n')
     live = Topology(vhost="/")
-    made = plan(wanted, live)
+    made = plan(wanted, as_live(live))
     assert [refusal.kind for refusal in made.refused(allow_moved=1, allow_delete=True)] == ["vhost"]
     assert str(made.refusals[0].override) == "allow_vhost=True"
     assert made.refused(allow_vhost=True) == ()
-    assert plan(wanted, replace(live, vhost="staging")).refusals == ()
-    assert plan(wanted, Topology()).refusals == ()  # that of a file
-    assert [finding.kind for finding in check(live, wanted).findings][:1] == ["different"]
+    assert plan(wanted, as_live(replace(live, vhost="staging"))).refusals == ()
+    assert plan(wanted, LiveTopology()).refusals == ()  # that of a file
+    assert [finding.kind for finding in check(as_live(live), wanted).findings][:1] == ["different"]
     assert 'vhost = "/"' in live.to_toml()

@@ -12,6 +12,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     QueueDefinition,
     RingMember,
     Topology,
@@ -65,7 +66,7 @@ def rings(draw: st.DrawFn, release: Release) -> tuple[HashRing, tuple[RingMember
     return HashRing.from_buckets(buckets, release, next_bucket=len(buckets)), bound
 
 
-def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> Topology:
+def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> LiveTopology:
     """The exchange with its ring, beside its queues, slots and exchanges."""
     exchanges = [
         ExchangeDefinition(NAME, TYPE, ring=bound),
@@ -77,7 +78,7 @@ def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> Topology:
         QueueDefinition("exclusive", exclusive=True, durable=False),
     ]
     bindings = [BindingDefinition(name, "a") for name in ("audit", *(slot.name for slot in SLOTS))]
-    return Topology(
+    return LiveTopology(
         tuple(exchanges), tuple(queues), tuple(bindings), release=ring.release, rings={NAME: ring}
     )
 

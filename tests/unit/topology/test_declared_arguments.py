@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
+from sides import as_live
 from topologies import problems_in
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import PolicyDefinition, QueueDefinition, Topology, plan
+from rabbit_chx.topology import LiveTopology, PolicyDefinition, QueueDefinition, Topology, plan
 from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 from rabbit_chx.topology.policies import policy_matches
 
@@ -36,9 +36,9 @@ def test_a_rule_of_some_releases(type_: str, argument: str, accepting: str, refu
     assert Topology.from_toml(text, release=Release(accepting)) == wanted
     with pytest.raises(TopologyError):
         Topology.from_toml(text, release=Release(refusing))
-    assert plan(wanted, Topology(release=Release(accepting))).refusals == ()
+    assert plan(wanted, LiveTopology(release=Release(accepting))).refusals == ()
     if "master-locator" not in argument:  # there the broker says whether it permits it
-        (refusal,) = plan(wanted, Topology(release=Release(refusing))).refusals
+        (refusal,) = plan(wanted, LiveTopology(release=Release(refusing))).refusals
         assert (refusal.kind, refusal.allow_with) == ("declaration", None)
         assert refusal.message.count(f"RabbitMQ {refusing}") == 1
 
@@ -51,7 +51,7 @@ def test_a_file_has_a_mistake_if_every_release_refuses_it(name: str) -> None:
         refused = {release for release in MEASURED if problems_in(text, release)}
         assert bool(problems_in(text)) is (refused == set(MEASURED)), (text, refused)
         for release in MEASURED if refused < set(MEASURED) else ():
-            refusals = plan(Topology.from_toml(text), Topology(release=release)).refusals
+            refusals = plan(Topology.from_toml(text), LiveTopology(release=release)).refusals
             assert bool(refusals) is (release in refused) or "master-locator" in name
 
 
@@ -62,7 +62,7 @@ def test_a_file_for_an_older_broker_has_no_mistake() -> None:
     )
     assert wanted.problems == ()
     assert Topology.from_toml(wanted.to_toml()) == wanted
-    assert len(replace(wanted, release=Release("4.3.6")).problems) == 2
+    assert len(as_live(wanted, release=Release("4.3.6")).problems) == 2
 
 
 def test_a_type_of_a_plugin_has_its_own_rules() -> None:
@@ -116,6 +116,6 @@ def test_patterns_that_python_may_read_otherwise_do_not_warn(pattern: str, *, ma
 def test_a_queue_is_replaced_only_if_the_broker_refuses_its_declaration(
     release: str, type_: str, old: dict[str, object], new: dict[str, object], *, equal: bool
 ) -> None:
-    live = Topology(queues=(QueueDefinition("q", type_, arguments=old),), release=Release(release))
+    live = LiveTopology(queues=(QueueDefinition("q", type_, arguments=old),), release=Release(release))
     wanted = Topology(queues=(QueueDefinition("q", type_, arguments=new),))
     assert [str(change) for change in plan(wanted, live).changes] == ([] if equal else ["replace queue q"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from definitions_file import definitions_file
 from hypothesis import given
+from sides import as_live
 from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
@@ -18,6 +19,8 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    Imported,
+    LiveTopology,
     PolicyDefinition,
     QueueDefinition,
     arrange,
@@ -90,16 +93,16 @@ def test_the_ring_of_an_export_is_assumed(name: str) -> None:
     assert {member.binding for member in orders.ring} == {
         ("orders.1", "1"), ("orders.2", "1"), ("orders.3", "1"), ("orders.5", "007"), (ExchangeRef("audit"), "2"),
     }  # fmt: skip
-    assert topology.rings["orders"].provenance == "assumed"
-    assert topology.rings["orders"].bindings == tuple(member.binding for member in orders.ring)
+    assert topology.ring("orders").provenance == "assumed"
+    assert topology.ring("orders").bindings == tuple(member.binding for member in orders.ring)
     assert orders.arguments == {"hash-header": "tenant"}
     assert (topology.exchange("images") or orders).ring is None
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_omitted_values_are_reported_without_secrets(name: str) -> None:
-    topology = Topology.from_definitions(exported(name))
-    text = "\n".join(topology.left_out)
+    imported = Imported.from_definitions(exported(name))
+    text = "\n".join(imported.left_out)
     assert "s3cret" in exported(name)
     assert "s3cret" not in text
     assert "parameter shovel away" in text
@@ -112,7 +115,7 @@ def test_omitted_values_are_reported_without_secrets(name: str) -> None:
         is (name[:5] == "whole")
     )
     assert ("exchange unroutable: the file names it without a definition" in text) is ("4.3.6" in name)
-    assert (topology.exchange("unroutable") is None) is ("4.3.6" in name)
+    assert (imported.topology.exchange("unroutable") is None) is ("4.3.6" in name)
     assert ("binding of audit to mine: that queue is exclusive" in text) is ("4.3.6" in name)
 
 
@@ -147,8 +150,8 @@ def test_a_topology_is_what_its_definitions_say(topology: Topology) -> None:
 
 
 def test_another_vhost_is_read_by_its_name() -> None:
-    other = Topology.from_definitions(exported("whole-4.3.6.json"), vhost="other")
-    assert other == Topology(queues=(QueueDefinition("elsewhere"),))
+    other = Imported.from_definitions(exported("whole-4.3.6.json"), vhost="other")
+    assert other.topology == Topology(queues=(QueueDefinition("elsewhere"),))
     assert "31 objects of vhost /" in other.left_out
     with pytest.raises(
         TopologyError, match="the file does not contain the vhost 'prod'; give one of '/', 'other'"
@@ -160,9 +163,9 @@ def test_another_vhost_is_read_by_its_name() -> None:
 def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
     document = json.loads(exported("vhost-4.3.6.json"))
     document["queues"] = [queue for queue in document["queues"] if queue["name"] != "orders.5"]
-    topology = Topology.from_definitions(json.dumps(document))
-    assert "orders.5" in topology.rings["orders"].destinations
-    assert "queue orders.5: a member of orders that is not among the queues" in topology.left_out
+    imported = Imported.from_definitions(json.dumps(document))
+    assert "orders.5" in imported.topology.ring("orders").destinations
+    assert "queue orders.5: a member of orders that is not among the queues" in imported.left_out
 
 
 def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
@@ -171,10 +174,10 @@ def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
         "exchanges": [exchange_entry("", "direct"), exchange_entry("x", "topic")],
         "bindings": [binding_entry("", "q"), binding_entry("x", "q")],
     }
-    topology = Topology.from_definitions(json.dumps(document))
-    assert [exchange.name for exchange in topology.exchanges] == ["x"]
-    assert topology.bindings == (BindingDefinition("x", "q", "q"),)
-    assert (topology.left_out, topology.oddities) == ((), ())
+    imported = Imported.from_definitions(json.dumps(document))
+    assert [exchange.name for exchange in imported.topology.exchanges] == ["x"]
+    assert imported.topology.bindings == (BindingDefinition("x", "q", "q"),)
+    assert (imported.left_out, imported.oddities) == ((), ())
 
 
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
@@ -214,15 +217,18 @@ def binding_entry(source: str, queue: str) -> dict[str, Any]:
 
 def test_a_ring_that_cannot_be_computed_is_reported() -> None:
     text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
-    topology = Topology.from_definitions(text)
-    assert topology.rings == {}
-    assert any(line.startswith("the ring of orders: ") for line in topology.left_out)
+    imported = Imported.from_definitions(text)
+    with pytest.raises(InputError, match="none"):
+        imported.topology.ring("orders")
+    assert LiveTopology.of_file(imported.topology).rings == {}
+    assert any(line.startswith("the ring of orders: ") for line in imported.left_out)
 
 
 def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
     queue = {"name": "q", "durable": True, "auto_delete": False, "arguments": []}
-    topology = Topology.from_definitions(json.dumps({"queues": [queue], "rabbit_version": "unknown"}))
-    assert (topology.queues, topology.release, topology.left_out) == ((QueueDefinition("q"),), None, ())
+    imported = Imported.from_definitions(json.dumps({"queues": [queue], "rabbit_version": "unknown"}))
+    assert imported == Imported(Topology(queues=(QueueDefinition("q"),)))
+    assert imported.topology.release is None
 
 
 @pytest.mark.parametrize(
@@ -263,23 +269,28 @@ MEMBERS = ("q3", "q1", "q2")
 
 
 def ring_file(*queues: str, **others: Any) -> Topology:
+    """Return the topology of `ring_text`."""
+    return Topology.from_definitions(ring_text(*queues, **others))
+
+
+def ring_text(*queues: str, **others: Any) -> str:
     """Return a definitions file of a ring, in this order of bindings."""
     bindings = [
         {"source": "x", "destination": queue, "destination_type": "queue", "routing_key": "1"}
         for queue in queues
     ]
     lists = {"exchanges": [HASH], "queues": [{"name": queue} for queue in queues], "bindings": bindings}
-    return Topology.from_definitions(json.dumps({**lists, **others}))
+    return json.dumps({**lists, **others})
 
 
 @pytest.fixture(scope="module")
-def live() -> Topology:
+def live() -> LiveTopology:
     """A broker with the ring of MEMBERS, which was read."""
     return ring_file(*MEMBERS).with_rings({"x": HashRing.from_buckets(MEMBERS, Release("4.3.6"))})
 
 
 @pytest.mark.parametrize("order", list(permutations(MEMBERS)))
-def test_a_file_with_the_same_members_changes_nothing(live: Topology, order: tuple[str, ...]) -> None:
+def test_a_file_with_the_same_members_changes_nothing(live: LiveTopology, order: tuple[str, ...]) -> None:
     file = ring_file(*order)
     planned = plan(file, live)
     assert not planned.changes
@@ -292,7 +303,7 @@ def test_a_file_with_the_same_members_changes_nothing(live: Topology, order: tup
         repair_target(live, "x", file)
 
 
-def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: Topology) -> None:
+def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTopology) -> None:
     more = plan(ring_file("q1", "q2", "q3", "q4"), live)
     assert [str(change) for change in more.changes] == ["create queue q4", "bind x -> q4 (key 1)"]
     assert not more.refusals
@@ -306,7 +317,7 @@ def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: Topolog
     assert not any("repair" in fix for fix in fixes)
 
 
-def test_an_assumed_limit_is_that_of_the_file_if_it_has_one(live: Topology) -> None:
+def test_an_assumed_limit_is_that_of_the_file_if_it_has_one(live: LiveTopology) -> None:
     assert not plan(replace(ring_file("q2", "q1"), max_share_moved=0.9), live).refusals
 
 
@@ -326,7 +337,7 @@ def test_a_queue_without_a_type_has_the_default_of_the_vhost(
     of_broker: str | None, entry: dict[str, Any], type_: str
 ) -> None:
     file = Topology.from_definitions(json.dumps({"queues": [{"name": "q", **entry}]}))
-    (change,) = plan(file, Topology(default_queue_type=of_broker)).changes
+    (change,) = plan(file, as_live(Topology(), default_queue_type=of_broker)).changes
     assert isinstance(change.wanted, QueueDefinition)
     assert (change.wanted.type, change.wanted.exclusive) == (type_, False)
     whole = {
@@ -334,17 +345,17 @@ def test_a_queue_without_a_type_has_the_default_of_the_vhost(
         "queues": [{"name": "q", **entry}],
     }
     of_file = Topology.from_definitions(json.dumps(whole))
-    (change,) = plan(of_file, Topology(default_queue_type=of_broker)).changes
+    (change,) = plan(of_file, as_live(Topology(), default_queue_type=of_broker)).changes
     assert isinstance(change.wanted, QueueDefinition)
     assert change.wanted.type == ("stream" if type_ == "quorum" or entry == {} else type_)
 
 
 def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
-    vhost = Topology(default_queue_type="quorum")
+    vhost = as_live(Topology(), default_queue_type="quorum")
     (warning,) = plan(Topology.from_toml('[[queues]]\nname = "q"'), vhost).warnings
     assert "the default queue type of the vhost is quorum" in warning
     assert not plan(Topology.from_toml('[[queues]]\nname = "q"\ntype = "classic"'), vhost).warnings
-    assert not plan(Topology.from_toml('[[queues]]\nname = "q"'), Topology()).warnings
+    assert not plan(Topology.from_toml('[[queues]]\nname = "q"'), LiveTopology()).warnings
 
 
 @pytest.mark.parametrize(
@@ -361,17 +372,16 @@ def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
     ],
 )  # fmt: skip
 def test_what_an_import_makes_otherwise_is_named(content: dict[str, Any], subject: str) -> None:
-    file = Topology.from_definitions(json.dumps({"queues": [], **content}))
+    file = Imported.from_definitions(json.dumps({"queues": [], **content}))
     assert [oddity.subject for oddity in file.oddities] == [subject]
 
 
 def test_bindings_of_a_ring_with_mistakes_are_named() -> None:
-    file = ring_file("q1", "q2")
-    assert not file.oddities
+    assert not Imported.from_definitions(ring_text("q1", "q2")).oddities
     for key, twice in (("0", False), ("", False), ("1.5", False), ("2", True)):
         entry = {"source": "x", "destination": "q1", "destination_type": "queue", "routing_key": key}
         twins = [{**entry, "routing_key": "1"}, entry] if twice else [entry]
-        assert len(ring_file("q1", bindings=twins).oddities) == 1
+        assert len(Imported.from_definitions(ring_text("q1", bindings=twins)).oddities) == 1
 
 
 FIRST, LAST = {"max-length": 1}, {"max-length": 2}
@@ -382,8 +392,8 @@ HUGE = {"max-length": 1 << 70}
 def test_of_a_field_that_is_there_twice_the_first_counts() -> None:
     for first, last in (("true", "false"), ("false", "true")):
         text = f'{{"queues": [{{"name": "q", "auto_delete": {first}, "auto_delete": {last}}}]}}'
-        file = Topology.from_definitions(text)
-        assert file.queues == (QueueDefinition("q", auto_delete=first == "true"),)
+        file = Imported.from_definitions(text)
+        assert file.topology.queues == (QueueDefinition("q", auto_delete=first == "true"),)
         assert ["auto_delete" in oddity.message for oddity in file.oddities] == [True]
 
 
@@ -415,10 +425,10 @@ def test_operator_policies_of_a_file_are_compared() -> None:
     value = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
     entries = [{"component": "operator_policy", "name": "caps", "value": value}]
     file = Topology.from_definitions(json.dumps({"queues": [], "parameters": entries}))
-    (policy,) = file.operator_policies
-    (warning,) = plan(file, Topology()).warnings
+    (policy,) = file.file.operator_policies
+    (warning,) = plan(file, LiveTopology()).warnings
     assert "operator policy caps of the file is not on the broker" in warning
-    assert not plan(file, Topology(operator_policies=(policy,))).warnings
+    assert not plan(file, as_live(Topology(), operator_policies=(policy,))).warnings
 
 
 def test_half_a_character_is_refused() -> None:
@@ -428,10 +438,10 @@ def test_half_a_character_is_refused() -> None:
 
 def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:
     wanted = Topology(queues=(QueueDefinition("q", arguments={"x-f": [1.5]}),))
-    (refusal,) = plan(wanted, Topology()).refusals
+    (refusal,) = plan(wanted, LiveTopology()).refusals
     assert (refusal.kind, "queue q" in refusal.message) == ("argument", True)
     assert wanted.problems
-    assert not plan(wanted, wanted).refusals
+    assert not plan(wanted, as_live(wanted)).refusals
 
 
 def test_a_text_may_begin_with_a_byte_order_mark() -> None:
@@ -454,5 +464,5 @@ def test_each_mistake_is_one_line_whatever_the_names() -> None:
     with pytest.raises(TopologyError) as caught:
         Topology.from_definitions(json.dumps({"bindings": [binding, binding]}))
     assert len(str(caught.value).splitlines()) == 3
-    (odd,) = Topology.from_definitions(json.dumps({"queues": [{"name": "a\nb"}]})).oddities
+    (odd,) = Imported.from_definitions(json.dumps({"queues": [{"name": "a\nb"}]})).oddities
     assert "(queue a\\nb)" in str(odd)

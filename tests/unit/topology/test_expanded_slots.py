@@ -6,7 +6,7 @@ import pytest
 from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, InputError, Topology
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember
 from rabbit_chx.topology.slots import expanded
 
 _EVENTS = "x-consistent-hash"
@@ -22,12 +22,12 @@ def _owners(topology: Topology) -> dict[str, str]:
 
 def test_what_has_no_slots_stays_the_same_object() -> None:
     wanted = Topology.from_toml('[[queues]]\nname = "q"')
-    assert expanded(wanted, Topology()) is wanted
+    assert expanded(wanted, LiveTopology()) is wanted
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])
 def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
-    plain = expanded(slotted(count, '[{ queue = "events.1" }]'), Topology())
+    plain = expanded(slotted(count, '[{ queue = "events.1" }]'), LiveTopology())
     ring = next(exchange.ring for exchange in plain.exchanges if exchange.name == "events")
     assert ring is not None
     assert len(ring) == count
@@ -37,7 +37,7 @@ def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
 
 def test_a_parking_queue_of_the_file_is_the_one() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    plain = expanded(slotted(4, '[{ queue = "events.1" }]', more=more), Topology())
+    plain = expanded(slotted(4, '[{ queue = "events.1" }]', more=more), LiveTopology())
     assert [queue for queue in plain.queues if queue.name == "events.park"] == [
         QueueDefinition("events.park", "quorum")
     ]
@@ -45,7 +45,7 @@ def test_a_parking_queue_of_the_file_is_the_one() -> None:
 
 def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
-    plain = expanded(theirs, Topology())
+    plain = expanded(theirs, LiveTopology())
     assert {exchange.owner for exchange in plain.exchanges} == {"external"}
     assert {binding.owner for binding in plain.bindings} == {"external"}
     assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
@@ -55,7 +55,7 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
     """Moving in from a plain ring: no other even share of the slots keeps a thousandth of the keys more."""
     bindings = [("events.1", 1), ("events.2", 1)]
     ring = HashRing.from_buckets([queue for queue, _ in bindings])
-    live = Topology(
+    live = LiveTopology(
         (ExchangeDefinition("events", _EVENTS, ring=tuple(RingMember(q) for q, _ in bindings)),),
         rings={"events": ring},
     )
@@ -77,7 +77,7 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
 
 def test_more_slots_with_other_names_keep_what_they_can() -> None:
     """64 slots become 128: all names are new, and half of the keys are in a bucket of the same number."""
-    before = expanded(slotted(64, '[{ queue = "events.{1..4}" }]'), Topology())
+    before = expanded(slotted(64, '[{ queue = "events.{1..4}" }]'), LiveTopology())
     slots = [ExchangeRef(f"events.slot.{n:02d}") for n in range(64)]
     live = before.with_rings({"events": HashRing.from_buckets(slots)})
     after = _owners(expanded(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
@@ -102,4 +102,4 @@ def test_more_slots_with_other_names_keep_what_they_can() -> None:
 def test_a_topology_from_python_may_be_impossible(members: tuple[RingMember, ...], says: str) -> None:
     wanted = Topology((ExchangeDefinition("events", _EVENTS, slots=4, members=members),))
     with pytest.raises(InputError, match=says):
-        expanded(wanted, Topology())
+        expanded(wanted, LiveTopology())

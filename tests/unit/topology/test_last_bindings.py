@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sides import as_live
 
 from rabbit_chx import Release
-from rabbit_chx.topology import QueueDefinition, Topology, plan
+from rabbit_chx.topology import LiveTopology, QueueDefinition, Topology, plan
 
 BOUND = Topology.from_toml(
     """
@@ -23,10 +24,10 @@ BOUND = Topology.from_toml(
     routing_key = "old"
     """
 )
-LIVE = replace(BOUND, owns=(), release=Release("4.3.6"))
+LIVE = as_live(replace(BOUND, owns=()), release=Release("4.3.6"))
 
 
-def said(wanted: Topology, live: Topology = LIVE) -> list[str]:
+def said(wanted: Topology, live: LiveTopology = LIVE) -> list[str]:
     """What the plan says of exchanges that go by themselves."""
     return [
         refusal.text for refusal in plan(wanted, live).refusals if "with its last binding" in refusal.text
@@ -51,11 +52,11 @@ def test_a_binding_that_gives_way_to_another_takes_nothing_with_it() -> None:
     "live",
     [
         replace(LIVE, exchanges=(replace(LIVE.exchanges[0], auto_delete=False),)),
-        replace(LIVE, sources_left_out=frozenset({"x"})),
+        as_live(LIVE, sources_left_out=frozenset({"x"})),
     ],
     ids=["it stays without bindings", "a binding of it is to a queue of a connection"],
 )
-def test_another_exchange_stays(live: Topology) -> None:
+def test_another_exchange_stays(live: LiveTopology) -> None:
     assert not said(Topology(owns=("q",)), live)
 
 

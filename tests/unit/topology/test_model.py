@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,17 @@ from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, arrange, check, plan
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+    arrange,
+    check,
+    plan,
+    repair_target,
+)
 from rabbit_chx.topology.objects import OBJECT_LISTS
 
 TYPE = "x-consistent-hash"
@@ -72,8 +84,8 @@ def test_a_ring_that_was_read_orders_the_members() -> None:
     assert [member.destination for member in first.ring or ()] == ["c", "b", "a", "silent"]
     assert second == listed.exchange("y")
     assert live.rings["x"].provenance == "read"
-    assert Topology.from_toml(live.to_toml()) == live
-    assert live != listed
+    assert Topology.from_toml(live.to_toml()) == live.objects
+    assert live.objects != listed
 
 
 def test_the_error_has_lines_in_the_order_of_the_file() -> None:
@@ -128,14 +140,74 @@ def test_a_release_is_not_its_name() -> None:
         Topology.from_toml("", release="4.3")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("function", [plan, arrange, check])
-def test_only_topologies_are_compared(function: Any) -> None:
-    for sides in ((None, Topology()), (Topology(), "x")):
-        with pytest.raises(InputError, match=r"(wanted|live) is a (NoneType|str): give a Topology"):
-            function(*sides)
+WANTED, LIVE = Topology(), LiveTopology()
+
+
+@pytest.mark.parametrize("wrong", [None, "orders.toml", LIVE], ids=str)
+def test_only_what_a_file_says_is_wanted(wrong: Any) -> None:
+    """The reverse of a plan would undo what is wanted."""
+    error = f"wanted is a {type(wrong).__name__}: give a Topology, of Topology\\.from_toml"
+    calls: list[Callable[[], object]] = [partial(plan, wrong, LIVE), partial(arrange, wrong, LIVE)]
+    if wrong is not None:
+        calls += [partial(check, LIVE, wrong), partial(repair_target, LIVE, "x", wrong)]
+    for call in calls:
+        with pytest.raises(InputError, match=error):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [None, "orders.toml", WANTED], ids=str)
+def test_only_what_a_broker_has_is_live(wrong: Any) -> None:
+    error = f"live is a {type(wrong).__name__}: give a LiveTopology, of broker\\.topology"
+    for call in (
+        partial(plan, WANTED, wrong),
+        partial(arrange, WANTED, wrong),
+        partial(check, wrong),
+        partial(check, wrong, WANTED),
+        partial(repair_target, wrong, "x"),
+    ):
+        with pytest.raises(InputError, match=error):
+            call()
+
+
+def test_a_type_checker_refuses_exchanged_sides() -> None:
+    """An ignored error that is none is an error of mypy (``warn_unused_ignores``)."""
+    for call in (
+        lambda: plan(LIVE, WANTED),  # type: ignore[arg-type]
+        lambda: arrange(LIVE, WANTED),  # type: ignore[arg-type]
+        lambda: check(WANTED, LIVE),  # type: ignore[arg-type]
+        lambda: repair_target(WANTED, "x"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+def test_a_file_is_the_live_side_of_another_file() -> None:
+    file = listed_ring("a", "b")
+    live = LiveTopology.of_file(file)
+    assert live.objects == file
+    assert plan(file, live).changes == ()
+    assert plan(file, live).rings["x"].before.provenance == "assumed"
+    assert [change.name for change in plan(listed_ring("a"), live).changes] == ["x -> b (key 1)"]
+    assert LiveTopology.of_file(file, Release("4.0.5")).ring("x").release == Release("4.0.5")
+
+
+def listed_ring(*names: str) -> Topology:
+    """Return a hash exchange with these members."""
+    return Topology((ExchangeDefinition("x", TYPE, ring=tuple(map(RingMember, names))),))
+
+
+def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
+    """What nobody has read is nothing that a plan restores."""
+    live = listed_ring("a", "b").with_rings({"x": HashRing.from_buckets(["b", "a"])})
+    assert not live.objects.is_assumed("x")
+    assert live.objects.ring("x").provenance == "replayed"
+    guessed = replace(live, rings={"x": replace(live.rings["x"], ground=Ground("assumed"))})
+    assert guessed.objects.is_assumed("x")
+    assert guessed.objects.ring("x").provenance == "assumed"
+    assert plan(guessed.objects, live).changes == ()
 
 
 @pytest.mark.parametrize("share", [20, -1, float("nan"), "0.3", True])
 def test_what_is_not_a_share_permits_nothing(share: Any) -> None:
     with pytest.raises(InputError, match=r"allow_moved is .*: give a share from 0 to 1"):
-        plan(Topology(), Topology()).refused(allow_moved=share)
+        plan(Topology(), LiveTopology()).refused(allow_moved=share)

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from sides import as_live
 
 from rabbit_chx import Release
 from rabbit_chx.cli.check import CheckReport
@@ -14,25 +15,25 @@ from rabbit_chx.cli.ring import RingList, _listed_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
-from rabbit_chx.topology import Plan, Topology, check, plan
+from rabbit_chx.topology import LiveTopology, Plan, Topology, check, plan
 from rabbit_chx.topology.modulus import numbered, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
 
 
-def bills(count: int, head: str = HEAD, release: Release = NEWEST, *, owns: bool = False) -> Topology:
+def bills(count: int, head: str = HEAD, release: Release = NEWEST, *, owns: bool = False) -> LiveTopology:
     """Return a topology whose exchange has so many queues."""
     entries = "".join(
         f'[[queues]]\nname = "b.{n}"\n[[bindings]]\nsource = "bills"\nqueue = "b.{n}"\nrouting_key = "{n}"\n'
         for n in range(count)
     )
     owned = 'owns = ["b.*", "bills"]\n' if owns else ""
-    return replace(Topology.from_toml(f"{owned}{head}{entries}"), release=release)
+    return as_live(Topology.from_toml(f"{owned}{head}{entries}"), release=release)
 
 
 def one_more(limit: str = "", release: Release = NEWEST) -> Plan:
-    return plan(bills(9, f"{HEAD}{limit}"), bills(8, release=release))
+    return plan(bills(9, f"{HEAD}{limit}").objects, bills(8, release=release))
 
 
 def test_one_queue_more_next_to_eight_moves_eight_ninths() -> None:
@@ -51,9 +52,10 @@ def test_a_plan_has_the_exchange_before_and_after_among_its_rings() -> None:
     ring = 'ring = [{ queue = "a" }, { queue = "b" }]\n'
     both = Topology.from_toml(f'[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\n{ring}')
     made = plan(
-        replace(bills(9), exchanges=(*bills(9).exchanges, *both.exchanges)),
-        replace(
-            bills(8), exchanges=(*bills(8).exchanges, *both.exchanges), rings={"o": both.ring("o", NEWEST)}
+        replace(bills(9), exchanges=(*bills(9).exchanges, *both.exchanges)).objects,
+        as_live(
+            replace(bills(8), exchanges=(*bills(8).exchanges, *both.exchanges)),
+            rings={"o": both.ring("o", NEWEST)},
         ),
     )
 
@@ -81,7 +83,7 @@ def test_the_worst_moment_of_a_replaced_queue_is_between_its_bind_and_its_unbind
         ),
         queues=(*bills(1).queues, *bills(3).queues[2:]),
     )
-    modulus = plan(wanted, bills(2)).rings["bills"]
+    modulus = plan(wanted.objects, bills(2)).rings["bills"]
 
     # Two queues, three for a moment, and two again: q0 q1 -> q0 q1 q2 -> q0 q2.
     assert (modulus.moved, modulus.moved_at_worst) == pytest.approx((1 / 2, 2 / 3), abs=1e-6)
@@ -91,7 +93,7 @@ def test_a_limit_holds_at_the_worst_moment_too() -> None:
     live = bills(2)
     quorum = tuple(replace(queue, type="quorum") for queue in live.queues[1:])
     wanted = replace(live, queues=(*live.queues[:1], *quorum), max_share_moved=0.1)
-    made = plan(wanted, live)
+    made = plan(wanted.objects, live)
 
     modulus = made.rings["bills"]
     assert (modulus.moved, modulus.moved_at_worst) == (0.0, 0.5)  # b.1 is unbound, deleted, and bound again
@@ -104,7 +106,10 @@ def test_bindings_are_numbered_by_their_keys_before_they_were_by_destinations(re
     """Also in a plan: the queue that gets the first number moves all keys before 4.3."""
     keys = {"b.0": "2", "b.1": "10", "b.2": "1"}
     bindings = tuple(replace(bound, routing_key=keys[str(bound.destination)]) for bound in bills(3).bindings)
-    made = plan(replace(bills(3), bindings=bindings), replace(bills(3), bindings=bindings, release=release))
+    made = plan(
+        replace(bills(3), bindings=bindings).objects,
+        as_live(replace(bills(3), bindings=bindings), release=release),
+    )
 
     by_key = ("b.2", "b.1", "b.0") if release.follows(MODULUS_BY_BINDING_KEY) else ("b.0", "b.1", "b.2")
     assert made.rings["bills"].before.destinations == by_key
@@ -118,13 +123,13 @@ def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
 
 def test_another_type_moves_all_keys() -> None:
     wanted = replace(bills(4, owns=True), exchanges=(replace(bills(4).exchanges[0], type="fanout"),))
-    modulus = plan(wanted, bills(4)).rings["bills"]
+    modulus = plan(wanted.objects, bills(4)).rings["bills"]
 
     assert (modulus.moved, modulus.moved_at_worst) == (1.0, 1.0)
 
 
 def test_a_plan_of_two_files_has_read_no_bindings() -> None:
-    made = plan(bills(9), replace(bills(8), release=None)).rings["bills"]
+    made = plan(bills(9).objects, as_live(bills(8), release=None)).rings["bills"]
     assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
 
 
@@ -149,31 +154,31 @@ def test_an_order_that_no_rule_determines_is_a_finding_for_two_queues_and_more(c
     ("queues", "share"), [('"b.{0..2}"', 0.0), ('"b.0", "b.1", "b.3"', 1 / 3), ('"b.{0..3}"', 3 / 4)]
 )
 def test_a_check_counts_the_keys_that_other_queues_have_than_in_the_file(queues: str, share: float) -> None:
-    misplaced = check(listing('"b.{0..2}"'), listing(queues)).misplaced
+    misplaced = check(listing('"b.{0..2}"'), listing(queues).objects).misplaced
     assert misplaced["bills"] == pytest.approx(share, abs=1e-6)
 
 
 def test_an_unknown_order_counts_as_possible() -> None:
-    known = plan(bills(3), bills(2, release=KHEPRI)).rings["bills"]
-    unknown = plan(bills(4, f"{HEAD}max_share_moved = 0.9\n"), bills(2, release=KHEPRI))
+    known = plan(bills(3).objects, bills(2, release=KHEPRI)).rings["bills"]
+    unknown = plan(bills(4, f"{HEAD}max_share_moved = 0.9\n").objects, bills(2, release=KHEPRI))
 
     assert known.moved == pytest.approx(2 / 3, abs=1e-6)  # with any order
     assert unknown.rings["bills"].moved == 1.0
-    assert plan(bills(4), bills(2)).rings["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
+    assert plan(bills(4).objects, bills(2)).rings["bills"].moved == pytest.approx(1 / 2, abs=1e-6)
     (refusal,) = unknown.refusals
     assert "up to 100.000% of the keys: on RabbitMQ 4.0.5 (khepri) bindings are in an order" in refusal.text
     assert json.loads(unknown.to_json())["rings"][0]["matrix"] is None
 
 
 def test_bindings_that_are_not_read_may_be_anywhere() -> None:
-    live = replace(bills(8), sources_left_out=frozenset({"bills"}))
+    live = as_live(bills(8), sources_left_out=frozenset({"bills"}))
 
-    assert plan(bills(9), live).rings["bills"].moved == 1.0
+    assert plan(bills(9).objects, live).rings["bills"].moved == 1.0
 
 
 def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
     wanted = replace(bills(8, owns=True), exchanges=(), bindings=(), max_share_moved=0.1)
-    made = plan(wanted, bills(8))
+    made = plan(wanted.objects, bills(8))
 
     assert made.rings["bills"].lost_at_worst == 1.0
     assert (made.rings["bills"].after.destinations, made.rings["bills"].moved) == ((), 1.0)
@@ -182,7 +187,7 @@ def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
 
 
 def test_nothing_moves_where_nothing_changes() -> None:
-    made = plan(bills(8), bills(8))
+    made = plan(bills(8).objects, bills(8))
 
     assert (made.rings["bills"].moved_at_worst, "keys" in str(made)) == (0.0, False)
 
@@ -207,13 +212,14 @@ def test_a_new_exchange_whose_queues_are_there_warns_of_keys_that_go_elsewhere_m
     made = plan(replace(ring, queues=bills(4).queues), gone)
 
     assert [
-        entry["message"].partition(":")[0] for entry in json.loads(plan(bills(4), gone).to_json())["warnings"]
+        entry["message"].partition(":")[0]
+        for entry in json.loads(plan(bills(4).objects, gone).to_json())["warnings"]
     ] == [
         "while the bindings of bills are made, up to 75.000% of its keys go to another queue than afterwards"
     ]
     assert "of o are made" in made.warnings[0]
     assert made.warnings[0] in str(made)
-    assert not plan(bills(4), replace(gone, queues=())).warnings
+    assert not plan(bills(4).objects, replace(gone, queues=())).warnings
 
 
 def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> None:
@@ -226,7 +232,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
-    deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2))
+    deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2).objects)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
@@ -261,10 +267,10 @@ def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
     assert "not checked: 3 members, 3 bindings, each with 1/3 of the keys" in str(line)
 
 
-def listing(queues: str, head: str = HEAD) -> Topology:
+def listing(queues: str, head: str = HEAD) -> LiveTopology:
     """Return a topology whose exchange lists its queues, as `queues = ["b.{1..8}"]`, of a new broker."""
     text = f'{head}queues = [{queues}]\n[[queues]]\nname = "b.{{0..20}}"\n'
-    return replace(Topology.from_toml(text), release=NEWEST)
+    return as_live(Topology.from_toml(text), release=NEWEST)
 
 
 @pytest.mark.parametrize("name", ["bills", "bills.{1..2}"])
@@ -291,13 +297,13 @@ def test_the_bindings_follow_the_list_of_queues() -> None:
 
 
 def test_a_queue_that_leaves_the_list_is_unbound_although_nothing_is_owned() -> None:
-    made = plan(listing('"b.{1..7}"'), listing('"b.{1..8}"'))
+    made = plan(listing('"b.{1..7}"').objects, listing('"b.{1..8}"'))
 
     assert [str(change) for change in made.changes] == ["unbind bills -> b.8"]
     assert made.refusals == ()
     assert made.rings["bills"].moved == pytest.approx(7 / 8, abs=1e-6)
-    assert plan(listing('"b.{1..7}"', HEAD), made.wanted).changes == ()
-    external = plan(listing('"b.{1..7}"', f'{HEAD}owner = "external"\n'), listing('"b.{1..8}"'))
+    assert plan(listing('"b.{1..7}"', HEAD).objects, as_live(made.wanted)).changes == ()
+    external = plan(listing('"b.{1..7}"', f'{HEAD}owner = "external"\n').objects, listing('"b.{1..8}"'))
     assert external.changes == ()
 
 
@@ -313,8 +319,8 @@ def test_a_queue_that_leaves_the_list_is_unbound_although_nothing_is_owned() -> 
 def test_proposals_move_less_now_or_later(
     now: int, then: int, moved: float, at_worst: float, strategies: list[str]
 ) -> None:
-    sides = [listing(f'"b.{{0..{count - 1}}}"') for count in (then, now)]
-    modulus = plan(*sides).rings["bills"]
+    wanted, live = (listing(f'"b.{{0..{count - 1}}}"') for count in (then, now))
+    modulus = plan(wanted.objects, live).rings["bills"]
 
     order = [sorted(f"b.{n}" for n in range(count)) for count in (now, then)]
     period = math.lcm(now, then)
@@ -332,14 +338,14 @@ def test_proposals_move_less_now_or_later(
     )  # of the keys, those that have a queue that stays; their slot is an independent one
     assert proposals["slots"].moved == pytest.approx(1 - kept / then)
     assert proposals["slots"].slots == max(64, 10 * then)
-    written = json.loads(plan(*sides).to_json())["rings"][0]["proposals"]
+    written = json.loads(plan(wanted.objects, live).to_json())["rings"][0]["proposals"]
     assert [proposal["strategy"] for proposal in written] == strategies
     assert written[0]["ring"][0] == {"queue": "b.0", "weight": "1"}
 
 
 def test_a_refusal_names_the_proposal_that_moves_least() -> None:
     limited = listing('"b.{0..8}"', f"{HEAD}max_share_moved = 0.1\n")
-    (refusal,) = plan(limited, listing('"b.{0..7}"')).refusals
+    (refusal,) = plan(limited.objects, listing('"b.{0..7}"')).refusals
 
     assert refusal.fix == (
         "follow the proposal more-queues (50.000% at the worst moment), raise max_share_moved, or allow it once with "
@@ -349,14 +355,14 @@ def test_a_refusal_names_the_proposal_that_moves_least() -> None:
 
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
     live = listing('"b.{1..10}"')
-    of_file = replace(live, release=None)
+    of_file = as_live(live, release=None)
 
     assert live.modulus("bills").destinations == tuple(sorted(live.exchanges[0].queues or ()))
     assert live.modulus("bills").destinations[1] == "b.10"
     assert (live.modulus("bills").provenance, of_file.modulus("bills").provenance) == ("read", "replayed")
     assert of_file.modulus("bills") == live.modulus("bills", NEWEST)
     assert live.modulus("bills", Release("4.0.5", "mnesia")).provenance == "assumed"
-    hidden = replace(live, sources_left_out=frozenset({"bills"}))
+    hidden = as_live(live, sources_left_out=frozenset({"bills"}))
     assert hidden.modulus("bills").provenance == "assumed"
     assert bills(2, release=KHEPRI).modulus("bills").provenance == "assumed"
     with pytest.raises(InputError, match="those of type x-modulus-hash are bills"):

@@ -10,9 +10,9 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     QueueDefinition,
     RingMember,
-    Topology,
     check,
 )
 
@@ -21,7 +21,7 @@ _RELEASE = Release("4.3.6")
 
 def _live(
     type_: str, *bindings: BindingDefinition, hashes: dict[str, str] | None = None, **about: Any
-) -> Topology:
+) -> LiveTopology:
     """Return a vhost whose ring has a queue, and an exchange of a type."""
     places: tuple[str | ExchangeRef, ...] = ("direct-queue", ExchangeRef("behind"))
     members = tuple(RingMember(place) for place in places)
@@ -32,7 +32,7 @@ def _live(
     )
     queues = tuple(map(QueueDefinition, ("direct-queue", "q", "others")))
     bound = (BindingDefinition("rest", "others"), *bindings)
-    return Topology(exchanges, queues, bound, release=_RELEASE).with_rings(
+    return LiveTopology(exchanges, queues, bound, release=_RELEASE).with_rings(
         {"h": HashRing.from_buckets(places, _RELEASE)}
     )
 
@@ -41,7 +41,7 @@ def _to_q(key: str, **arguments: Any) -> BindingDefinition:
     return BindingDefinition("behind", "q", key, arguments)
 
 
-def _found(live: Topology) -> list[tuple[float | None, str]]:
+def _found(live: LiveTopology) -> list[tuple[float | None, str]]:
     return [
         (finding.share, finding.message)
         for finding in check(live).findings
@@ -81,7 +81,7 @@ def test_an_alternate_exchange_gets_the_other_keys() -> None:
     ],
 )  # fmt: skip
 def test_other_exchanges_are_a_warning_unless_a_binding_gets_all_messages(
-    live: Topology, *, is_found: bool
+    live: LiveTopology, *, is_found: bool
 ) -> None:
     assert [share for share, _ in _found(live)] == ([None] if is_found else [])
 
@@ -91,4 +91,4 @@ def test_a_binding_beside_the_filter_saves_its_messages() -> None:
     inner = ExchangeDefinition("inner", "topic")
     live = _live("fanout", _to_q(""), BindingDefinition("behind", ExchangeRef("inner"), ""))
     bound = (*live.bindings, BindingDefinition("inner", "q", "a"))
-    assert _found(Topology(exchanges=(*live.exchanges, inner), queues=live.queues, bindings=bound, rings=live.rings)) == []  # fmt: skip
+    assert _found(LiveTopology(exchanges=(*live.exchanges, inner), queues=live.queues, bindings=bound, rings=live.rings)) == []  # fmt: skip

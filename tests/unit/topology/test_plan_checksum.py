@@ -8,9 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
 
 _RELEASE = Release("4.3.6")
 _RING = (RingMember("a"), RingMember("b", "2"))
@@ -21,9 +22,9 @@ def _topology(ring: tuple[RingMember, ...] = _RING, **about: object) -> Topology
     return Topology((exchange,), tuple(QueueDefinition(name) for name in "abc"))
 
 
-def _live(*buckets: str, release: Release = _RELEASE) -> Topology:
+def _live(*buckets: str, release: Release = _RELEASE) -> LiveTopology:
     ring = HashRing.from_buckets(buckets, release)
-    return replace(_topology(), release=release).with_rings({"h": ring})
+    return as_live(_topology(), release=release).with_rings({"h": ring})
 
 
 _WANTED = _topology((*_RING, RingMember("c")))
@@ -58,7 +59,7 @@ def test_another_wanted_side_is_another_checksum(wanted: Topology) -> None:
         replace(_live("a", "b", "b"), queues=(QueueDefinition("a"), QueueDefinition("b"))),
     ],
 )
-def test_another_live_side_is_another_checksum(live: Topology) -> None:
+def test_another_live_side_is_another_checksum(live: LiveTopology) -> None:
     assert plan(_WANTED, live).checksum != _CHECKSUM
 
 
@@ -82,7 +83,7 @@ def test_another_python_process_finds_the_same() -> None:
     code = (
         "from rabbit_chx.topology import *\nfrom rabbit_chx.topology import plan\n"
         "t = Topology((ExchangeDefinition('h', 'x-consistent-hash', arguments={'b': 1, 'a': {'d': 2, 'c': 3}}, "
-        "ring=(RingMember('q'),)),), (QueueDefinition('q'),))\nprint(plan(t, Topology()).checksum)\n"
+        "ring=(RingMember('q'),)),), (QueueDefinition('q'),))\nprint(plan(t, LiveTopology()).checksum)\n"
     )
     found = {
         subprocess.run(
@@ -100,7 +101,7 @@ def test_another_python_process_finds_the_same() -> None:
 @pytest.mark.parametrize("place", ["", '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = []\n'])
 def test_a_share_is_one_value_however_it_is_written(place: str) -> None:
     checksums = {
-        plan(Topology.from_toml(f"{place}max_share_moved = {share}\n"), Topology()).checksum
+        plan(Topology.from_toml(f"{place}max_share_moved = {share}\n"), LiveTopology()).checksum
         for share in ("1", "1.0")
     }
     assert len(checksums) == 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
 
 RELEASE = Release("4.3.6")
 
@@ -75,16 +75,16 @@ def test_the_format() -> None:
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "x-consistent-hash"])
 @pytest.mark.parametrize("count", [7, 60, 110, 400])
 def test_a_matrix_lists_at_most_a_hundred_flows_and_the_number_of_the_others(kind: str, count: int) -> None:
-    def bound(names: tuple[str, ...]) -> Topology:
+    def bound(names: tuple[str, ...]) -> LiveTopology:
         if kind == "x-modulus-hash":
             exchange = ExchangeDefinition("h", kind, queues=names)
-            return replace(Topology((exchange,), tuple(map(QueueDefinition, names))), release=RELEASE)
+            return as_live(Topology((exchange,), tuple(map(QueueDefinition, names))), release=RELEASE)
         exchange = ExchangeDefinition("h", kind, ring=tuple(map(RingMember, names)))
         topology = Topology((exchange,), tuple(map(QueueDefinition, names)))
         return topology.with_rings({"h": HashRing.from_buckets(names, RELEASE)})
 
     names = tuple(f"q{number:03}" for number in range(count + 1))
-    made = plan(bound(names), bound(names[:-1]))
+    made = plan(bound(names).objects, bound(names[:-1]))
     (ring,) = json.loads(made.to_json())["rings"]
     matrix = made.rings["h"].matrix()
     assert matrix is not None

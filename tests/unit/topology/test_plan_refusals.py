@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition, Topology, plan
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    LiveTopology,
+    PolicyDefinition,
+    QueueDefinition,
+    Topology,
+    plan,
+)
 from rabbit_chx.topology.planning.refusals import is_allowed, movement_refusal, replacement
 from rabbit_chx.topology.planning.ring_plan import Moment, RingPlan
 
@@ -98,7 +105,7 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
     features = {"queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring"}
 
     def refused(denied: set[str]) -> set[str]:
-        live = Topology(denied_features=frozenset(denied), release=release)
+        live = as_live(Topology(), denied_features=frozenset(denied), release=release)
         return {refusal.message.partition(" and the broker")[0] for refusal in plan(wanted, live).refusals}
 
     assert refused(features) == {
@@ -109,18 +116,20 @@ def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
     }
     assert refused({"transient_nonexcl_queues"}) == {"queue short is not durable,"}
     assert refused(set()) == set()
-    assert plan(wanted, replace(wanted, denied_features=frozenset(features))).refusals == ()
-    unclear = plan(wanted, Topology(unclear_features=frozenset(features), release=release))
+    assert plan(wanted, as_live(wanted, denied_features=frozenset(features))).refusals == ()
+    unclear = plan(wanted, as_live(Topology(), unclear_features=frozenset(features), release=release))
     assert (unclear.refusals, len(unclear.warnings)) == ((), 4)
     assert any(
         warning.startswith("queue short is not durable, and whether the broker denies")
         for warning in unclear.warnings
     )
-    assert plan(wanted, Topology()).warnings == ()
+    assert plan(wanted, LiveTopology()).warnings == ()
 
 
-def on_broker(release: str, *types: str) -> Topology:
-    return Topology(release=Release(release), exchange_types=frozenset(("direct", "fanout", *types)))
+def on_broker(release: str, *types: str) -> LiveTopology:
+    return as_live(
+        Topology(), release=Release(release), exchange_types=frozenset(("direct", "fanout", *types))
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +160,7 @@ def test_a_type_that_the_broker_does_not_have(type_: str, release: str, remedy: 
     assert plan(wanted, on_broker("4.3.6", type_)).refusals == ()
     # An exchange that is there is not declared.
     assert (
-        plan(wanted, replace(wanted, release=Release("4.3.6"), exchange_types=frozenset(("direct",)))).changes
+        plan(wanted, as_live(wanted, release=Release("4.3.6"), exchange_types=frozenset(("direct",)))).changes
         == ()
     )
 
@@ -185,4 +194,4 @@ def test_a_plan_names_the_arguments_that_the_broker_ignores() -> None:
     wanted = Topology((ExchangeDefinition("x", arguments={"x-hash-on": "k"}),))
     (warning,) = plan(wanted, on_broker("4.3.6")).warnings
     assert warning.startswith("exchange x has the argument x-hash-on, which RabbitMQ 4.3.6 ignores")
-    assert plan(wanted, wanted).warnings == (warning,)
+    assert plan(wanted, as_live(wanted)).warnings == (warning,)

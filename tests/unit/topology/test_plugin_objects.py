@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
+from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     QueueDefinition,
     RingMember,
     Topology,
@@ -71,7 +73,7 @@ class Federated(ModelClient):
         return [*listed, *of_link[kind]] if kind in of_link else listed
 
 
-def linked(ring: HashRing | None = None) -> Topology:
+def linked(ring: HashRing | None = None) -> LiveTopology:
     """Return the live topology of FILE with a link, whose ring was read."""
     live = Federated(ModelBroker.holding(FILE, RELEASE)).live()
     made = HashRing.from_bindings([("u.1", 10), ("u.2", 10), ("u.3", 10), (LINK, 10)], RELEASE)
@@ -84,12 +86,12 @@ def test_the_objects_of_a_link_are_left_out_of_a_file_and_named() -> None:
     assert plugin_objects(live) == {LINK, UP}
     written = without_plugin_objects(live)
     assert "federation" not in written.to_toml()
-    assert replace(written, cluster=None) == FILE
-    assert written.left_out[-2:] == (
+    assert replace(written.objects, cluster=None) == FILE
+    assert written.facts.left_out[-2:] == (
         f"exchanges of federation links: {LINK.name}: the plugin rabbitmq_federation makes them",
         f"queues of federation links: {UP}: the plugin rabbitmq_federation makes them",
     )
-    assert plan(written, live).changes == ()
+    assert plan(written.objects, live).changes == ()
 
 
 @pytest.mark.parametrize("wanted", [FILE, OWNING], ids=["unowned", "owned"])
@@ -148,7 +150,7 @@ def test_a_link_of_another_exchange_and_of_a_modulus_exchange_stays() -> None:
     link = ExchangeDefinition(
         LINK.name, "fanout", internal=True, auto_delete=True, arguments={"x-internal-purpose": "federation"}
     )
-    live = replace(Topology.from_toml(text), release=RELEASE)
+    live = as_live(Topology.from_toml(text), release=RELEASE)
     live = replace(
         live,
         exchanges=(*(replace(exchange, queues=None) for exchange in live.exchanges), link),
@@ -171,7 +173,7 @@ members = [{ queue = "u.{1..2}", weight = 1 }]
 name = "u.{1..2}"
 """
     wanted = Topology.from_toml(text)
-    live = Federated(ModelBroker.holding(expanded(wanted, Topology()), RELEASE)).live()
+    live = Federated(ModelBroker.holding(expanded(wanted, LiveTopology()), RELEASE)).live()
     members = next(exchange.ring for exchange in live.exchanges if exchange.name == "h") or ()
     ring = HashRing.from_bindings([member.binding for member in members], RELEASE)
     live = live.with_rings({"h": HashRing.from_buckets(ring.buckets, RELEASE)})
@@ -203,13 +205,17 @@ name = "u.{1..2}"
 def test_queues_of_plugins_are_recognised_and_kept(queue: QueueDefinition, *, is_of_plugin: bool) -> None:
     live = Topology(queues=(queue,), bindings=(BindingDefinition("amq.topic", queue.name, "a"),))
     deleted = {
-        change.name for change in plan(Topology(owns=("*",)), live).changes if change.action == "delete"
+        change.name
+        for change in plan(Topology(owns=("*",)), as_live(live)).changes
+        if change.action == "delete"
     }
     assert (queue.name not in deleted) is is_of_plugin
-    assert (without_plugin_objects(live).queues == ()) is is_of_plugin
+    assert (without_plugin_objects(as_live(live)).queues == ()) is is_of_plugin
 
 
 def test_the_link_of_a_definitions_file_of_4_3_counts_by_its_name() -> None:
     ring = (RingMember("u.1"), RingMember(LINK))
     read = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=ring),))
-    assert [member.destination for member in without_plugin_objects(read).exchanges[0].ring or ()] == ["u.1"]
+    assert [
+        member.destination for member in without_plugin_objects(as_live(read)).exchanges[0].ring or ()
+    ] == ["u.1"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
@@ -15,7 +15,7 @@ def _planned(there: str, wanted: str) -> RingPlan:
         Topology((ExchangeDefinition("x", "x-consistent-hash", ring=tuple(map(RingMember, ring))),), queues)
         for ring in (wanted, there)
     )
-    live = replace(theirs, rings={"x": HashRing.from_buckets([*there])})
+    live = as_live(theirs, rings={"x": HashRing.from_buckets([*there])})
     return plan(ours, live).rings["x"]
 
 
@@ -25,7 +25,7 @@ def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() ->
     assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
 
 
-def _weighted(there: dict[str, int], wanted: dict[str, int]) -> tuple[Topology, Topology]:
+def _weighted(there: dict[str, int], wanted: dict[str, int]) -> tuple[Topology, LiveTopology]:
     """Return a ring with other weights than it has, and the ring."""
     queues = tuple(map(QueueDefinition, "abcdefgh"))
     ours, theirs = (
@@ -42,7 +42,7 @@ def _weighted(there: dict[str, int], wanted: dict[str, int]) -> tuple[Topology, 
         for members in (wanted, there)
     )
     buckets = [name for name, weight in there.items() for _ in range(weight)]
-    return ours, replace(theirs, rings={"x": HashRing.from_buckets(buckets)})
+    return ours, as_live(theirs, rings={"x": HashRing.from_buckets(buckets)})
 
 
 def test_slots_move_what_their_plan_moves() -> None:
@@ -69,7 +69,7 @@ def test_slots_move_what_their_plan_moves() -> None:
     )
 
 
-def _into_slots(live: Topology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
+def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
     slotted = ExchangeDefinition("x", "x-consistent-hash", slots=count, members=members)
     return plan(Topology((slotted,), live.queues), live).rings["x"]
 
@@ -120,7 +120,7 @@ def test_slots_are_proposed_where_each_queue_has_ten() -> None:
             (RingMember("a", "10"), RingMember(x, "10")),
         )
     )
-    live = replace(theirs, rings={"x": HashRing.from_buckets([*["a"] * 10, *[x] * 10])})
+    live = as_live(theirs, rings={"x": HashRing.from_buckets([*["a"] * 10, *[x] * 10])})
     made = plan(ours, live).rings["x"]
     assert [proposal.strategy for proposal in made.proposals][:2] == ["as-written", "least-moving-order"]
     assert "slots" not in [proposal.strategy for proposal in made.proposals]

@@ -1,4 +1,4 @@
-"""A rule that the mirror alone forgets is noticed: by a plan, a check or a comparison, which know it too, or by what a broker did."""
+"""A rule that changes in the mirror alone is noticed: by a check or a comparison, which know it too, or by what a broker did."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from rabbit_chx.errors import (
     TopologyError,
 )
 from rabbit_chx.routing import rules
-from rabbit_chx.routing.release import NEWEST_COMPARED, Rule
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, RingMember, check
+from rabbit_chx.routing.release import NEWEST_COMPARED, Rule, Spans
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, RingMember, check
 from rabbit_chx.topology.modulus import numbered
 from rabbit_chx.topology.upgrade import predict_upgrade
 
@@ -108,7 +108,7 @@ def a_file_knows_which_weights_are_refused(release: Release) -> None:
 def a_check_knows_the_order_of_modulus_bindings(release: Release) -> None:
     bindings = [BindingDefinition("m", queue, key) for queue, key in BOUND]
     exchange = ModulusHashExchange("m", BOUND, release)
-    live = Topology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
+    live = LiveTopology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
     is_unknown = any(finding.kind == "order" for finding in check(live).findings)
     assert is_unknown == _raises(NotDeterminedError, exchange.route, "k")
     assert is_unknown or numbered(bindings, release) == exchange.destinations
@@ -122,8 +122,12 @@ def amqp_1_0_is_mirrored_where_brokers_have_it(release: Release) -> None:
 
 def brokers_route_as_predicted(release: Release) -> None:
     for answer in _recorded().get(release, ()):
-        if answer.scenario.type == CHX and (ring := replay(answer.scenario, release)) is not None:
-            assert without_trailing_holes(ring) == without_trailing_holes(answer.ring)
+        if answer.scenario.type == CHX:
+            ring = replay(answer.scenario, release)
+            assert ring is not None or release < Release(
+                "3.9.9"
+            )  # from it on each history determines its ring
+            assert ring is None or without_trailing_holes(ring) == without_trailing_holes(answer.ring)
         assert predict(answer.scenario, answer.ring, release) == answer.found
 
 
@@ -186,15 +190,34 @@ def test_the_law_holds(law: Callable[[Release], None]) -> None:
         law(release)
 
 
-@pytest.mark.parametrize("name", _rules_that_decide())
-def test_a_rule_that_the_mirror_forgets_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+_ALWAYS: Spans = (((0, 0, 0), None),)
+#: Rules of which nothing shows that they apply to further releases.
+_UNSEEN_ELSEWHERE = {
+    "FIRST_HEADER_COUNTS": "no client whose messages were recorded sends a name twice",
+    "LAST_HEADER_COUNTS": "the mirror asks for FIRST_HEADER_COUNTS before it",
+    "MODULUS_BY_NAME": "the mirror asks for MODULUS_BY_BINDING_KEY before it, and routes nothing by MODULUS_UNORDERED",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        (name, versions)
+        for name in _rules_that_decide()
+        for versions in ((), _ALWAYS)
+        if not (versions and name in _UNSEEN_ELSEWHERE)
+    ],
+)
+def test_a_rule_that_changes_in_the_mirror_alone_is_noticed(
+    name: str, versions: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rule: Rule = getattr(rules, name)
-    forgotten = replace(rule, versions=())
+    changed = replace(rule, versions=versions, store=None)
     for module in _mirror():
         if getattr(module, name, None) is rule:
-            monkeypatch.setattr(module, name, forgotten)
+            monkeypatch.setattr(module, name, changed)
         if getattr(module, "rules", None) is rules:
-            monkeypatch.setattr(module, "rules", SimpleNamespace(**{**vars(rules), name: forgotten}))
+            monkeypatch.setattr(module, "rules", SimpleNamespace(**{**vars(rules), name: changed}))
     noticed = (
         _raises((AssertionError, RabbitChxError), law, release) for law in LAWS for release in RELEASES
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -23,7 +25,7 @@ SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")
 POLICY = PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 2})
 FILE = Topology((IMAGES,), policies=(POLICY,), owns=("*",))
-LIVE = Topology(
+LIVE = LiveTopology(
     (IMAGES,),
     tuple(map(QueueDefinition, SHARDS)),
     tuple(BindingDefinition("images", shard) for shard in SHARDS),
@@ -45,11 +47,11 @@ def test_another_queue_that_is_owned_is_still_deleted() -> None:
         bindings=(*LIVE.bindings, BindingDefinition("images", "old"), BindingDefinition("other", SHARDS[0])),
         exchanges=(*LIVE.exchanges, ExchangeDefinition("other")),
     )
-    gone = {(change.action, change.name) for change in plan(FILE, live).changes}
+    gone = {(change.action, change.name) for change in plan(FILE, as_live(live)).changes}
     assert ("delete", "old") in gone
     assert not any(name in SHARDS for _, name in gone)
     assert {
-        finding.destination for finding in check(live, FILE).findings if finding.kind == "unexpected"
+        finding.destination for finding in check(as_live(live), FILE).findings if finding.kind == "unexpected"
     } >= {"old"}
 
 
@@ -78,16 +80,16 @@ def test_shards_of_what_others_declared_are_left() -> None:
 
 def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
     other = PolicyDefinition("other", "^im", definition={"alternate-exchange": "x"}, priority=1)
-    assert kept_shards(replace(LIVE, policies=(POLICY, other))) == frozenset()
+    assert kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
     assert kept_shards(LIVE) == frozenset(SHARDS)
 
 
 def test_a_file_reports_the_policy_and_not_the_shards() -> None:
     written = without_shards(LIVE)
-    assert written == Topology((IMAGES,), policies=(POLICY,))
-    assert written.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
-    assert plan(written, LIVE).changes == ()
-    assert without_shards(FILE) is FILE
+    assert written.objects == Topology((IMAGES,), policies=(POLICY,))
+    assert written.facts.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
+    assert plan(written.objects, LIVE).changes == ()
+    assert without_shards(written) is written
 
 
 def test_a_ring_of_shards_is_the_plugins() -> None:
@@ -99,7 +101,7 @@ def test_a_ring_of_shards_is_the_plugins() -> None:
     ).with_rings({})
     written = without_shards(live)
     assert written.exchanges == (hashing,)
-    assert plan(written, live).changes == ()
+    assert plan(written.objects, live).changes == ()
 
 
 @pytest.mark.parametrize("type_", ["x-modulus-hash", "x-consistent-hash"])
@@ -107,7 +109,7 @@ def test_a_policy_that_shards_is_created_after_the_exchange(type_: str) -> None:
     """Under it 4.3.6 cannot declare an exchange of type x-consistent-hash."""
     other = PolicyDefinition("other", "^x", definition={"alternate-exchange": "y"})
     wanted = Topology((ExchangeDefinition("images", type_),), policies=(POLICY, other))
-    assert [change.name for change in plan(wanted, Topology()).changes] == ["other", "images", "shards"]
+    assert [change.name for change in plan(wanted, LiveTopology()).changes] == ["other", "images", "shards"]
 
 
 def test_an_exchange_that_is_declared_again_keeps_the_bindings_of_its_shards() -> None:
@@ -123,7 +125,7 @@ WEIGHED = replace(POLICY, definition={"shards-per-node": 2, "routing-key": "1"})
 
 
 def test_a_hash_exchange_is_not_declared_under_the_policy_that_shards_it() -> None:
-    live = Topology(policies=(WEIGHED,), release=Release("4.3.6"))
+    live = LiveTopology(policies=(WEIGHED,), release=Release("4.3.6"))
     (refusal,) = plan(Topology((HASHED,), policies=(WEIGHED,)), live).refusals
     assert refusal.text == (
         "exchange images cannot be declared while the policy shards shards it: the broker would close the connection (541) and "
@@ -157,18 +159,18 @@ def _other_policy(**definition: object) -> PolicyDefinition:
 def test_other_exchanges_and_policies_are_not_in_the_way(
     policies: tuple[PolicyDefinition, ...], release: Release, exchange: ExchangeDefinition
 ) -> None:
-    live = Topology(policies=policies, release=release)
+    live = LiveTopology(policies=policies, release=release)
     assert plan(Topology((exchange,), policies=(WEIGHED,)), live).refusals == ()
 
 
 def test_what_counts_is_the_policy_at_the_moment_of_the_declaration() -> None:
     """A policy that shards is made after new exchanges and before replaced ones. One that no longer shards comes before both."""
     release = Release("4.3.6")
-    there = Topology(policies=(WEIGHED,), release=release)
+    there = LiveTopology(policies=(WEIGHED,), release=release)
     plain = PolicyDefinition("shards", "^images$", "exchanges", {"alternate-exchange": "x"})
     assert plan(Topology((HASHED,), policies=(plain,)), there).refusals == ()
     transient = replace(HASHED, durable=False)
-    live = Topology((transient,), release=release)
+    live = LiveTopology((transient,), release=release)
     made = plan(Topology((HASHED,), policies=(WEIGHED,)), live)
     assert [(change.action, change.name) for change in made.changes] == [
         ("create", "shards"),

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
+from sides import as_live
 from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import OwnersDuringPlan
 from rabbit_chx.topology.slot_owners import SlotNames, _kept_seeds
@@ -52,7 +53,7 @@ def _queue_ring(model: ModelBroker) -> tuple[Place, ...]:
     return () if ring is None else tuple(map(place, ring.buckets))
 
 
-def _moments(made: Plan, live: Topology) -> list[HashRing]:
+def _moments(made: Plan, live: LiveTopology) -> list[HashRing]:
     """Return the ring of queues before the first change, and after each."""
     model = ModelBroker.holding(live, NEWEST)
     rings = [HashRing.from_buckets(_queue_ring(model))]
@@ -68,7 +69,7 @@ def _lost(ring: HashRing) -> float:
     )  # fmt: skip
 
 
-def _check_figures(made: Plan, live: Topology) -> None:
+def _check_figures(made: Plan, live: LiveTopology) -> None:
     """The figures of the plan are those of the rings of queues, at every moment."""
     first, *later = _moments(made, live)
     ring = made.rings["events"]
@@ -85,7 +86,7 @@ def _check_figures(made: Plan, live: Topology) -> None:
 
 def test_a_member_that_is_not_declared_is_reported_once() -> None:
     members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
-    made = plan(slotted(8, members, "events.{1..2}"), Topology())
+    made = plan(slotted(8, members, "events.{1..2}"), LiveTopology())
     says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events; declare it, or correct the name"
     assert [(refusal.text, refusal.allow_with) for refusal in made.refusals] == [(says, None)]
 
@@ -93,7 +94,7 @@ def test_a_member_that_is_not_declared_is_reported_once() -> None:
 @pytest.mark.parametrize("owns", [(), ("events.*",)])
 def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
     """It is not wanted any more, and messages may be in it."""
-    live = replace(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
+    live = as_live(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
     made = plan(replace(Topology.from_toml(_PLAIN), owns=owns), live)
     assert ("delete queue events.park" in _told(made)) == bool(owns)
     assert (made.parking_queues, made.parked_messages) == ({"events": "events.park"}, {"events.park": 3})
@@ -109,7 +110,7 @@ def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
     assert made.rings["events"].moved_at_worst > 0.37
 
 
-def _mended(live: Topology) -> list[str]:
+def _mended(live: LiveTopology) -> list[str]:
     made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), live)
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)

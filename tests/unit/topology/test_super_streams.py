@@ -41,7 +41,7 @@ def test_it_is_short_for_its_objects() -> None:
     topology = Topology.from_toml(f"{ORDERS}partitions = 2")
     assert topology == Topology.from_toml(IN_FULL)
     assert Topology.from_toml(topology.to_toml()) == topology
-    assert topology.untyped_queues == frozenset()
+    assert topology.file.untyped_queues == frozenset()
 
 
 def test_partitions_are_in_the_order_of_their_binding_keys() -> None:

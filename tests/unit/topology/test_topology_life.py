@@ -18,7 +18,7 @@ from topology_machine import TopologyMachine, ours
 
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.rules import RESTART_KEEPS
-from rabbit_chx.topology import BindingDefinition, Plan, QueueDefinition, Topology
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import Applied, Permission
 
 _THEIRS = QueueDefinition("theirs", arguments={"n": 1})
@@ -33,7 +33,7 @@ class ModelStage:
         self.model.create(_THEIRS)
         self.traffic = Traffic(self.model)
 
-    def live(self) -> Topology:
+    def live(self) -> LiveTopology:
         return Mover(self.traffic).live()
 
     def apply(self, made: Plan) -> Applied:
@@ -79,7 +79,7 @@ class ModelStage:
             bindings = [(binding.destination, binding.routing_key) for binding in bound]
             self.model.rings[name] = HashRing.from_bindings(bindings, self.model.release)
 
-    def check_routes(self, live: Topology) -> None:
+    def check_routes(self, live: LiveTopology) -> None:
         assert {name: ring.buckets for name, ring in live.rings.items()} == {
             name: ring.buckets for name, ring in self.model.rings.items()
         }

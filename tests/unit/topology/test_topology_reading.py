@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
+from sides import as_live
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
+    LiveTopology,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -33,7 +35,7 @@ members = [{ queue = "events.{1..2}", weight = 1 }]
 [[queues]]
 name = "events.{1..2}"
 """)
-PLAIN = expanded(WANTED, Topology())
+PLAIN = expanded(WANTED, LiveTopology())
 BY_POLICY = replace(
     PLAIN,
     exchanges=tuple(replace(exchange, arguments={}) for exchange in PLAIN.exchanges),
@@ -72,14 +74,14 @@ def test_what_is_parked_is_asked_of_the_queue_itself(
     client = Counting(there, answer)
     live = client.live()
     assert client.asked == ["events.park"]
-    assert live.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
+    assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
     assert check(live).sound is (parked == 0)
 
 
 def test_without_slots_no_queue_is_asked() -> None:
     client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
-    assert client.live().messages == {"q": 9}
+    assert client.live().facts.messages == {"q": 9}
     assert client.asked == []
 
 
@@ -93,7 +95,7 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
 
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
     live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).live()
-    assert live.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
+    assert live.facts.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
     assert live.policies == ()
 
 
@@ -119,7 +121,7 @@ def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[st
             return listed
 
     live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
-    assert (set(live.denied_features), set(live.unclear_features)) == (denied, unclear)
+    assert (set(live.facts.denied_features), set(live.facts.unclear_features)) == (denied, unclear)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +172,15 @@ def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
     arguments = {f"x-{name}": value for name, value in settings.items()}
     ring = HashRing.from_buckets(("q",), Release("4.3.6"))
     exchange = ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("q"),))
-    by_argument = Topology(
+    by_argument = LiveTopology(
         (exchange,),
         (QueueDefinition("q", "delayed", arguments=arguments),),
         rings={"h": ring},
         release=ring.release,
     )
     policy = PolicyDefinition("p", "^q$", definition=settings)
-    by_policy = replace(
-        by_argument,
-        queues=(QueueDefinition("q", "delayed"),),
-        policies=(policy,),
+    by_policy = as_live(
+        replace(by_argument, queues=(QueueDefinition("q", "delayed"),), policies=(policy,)),
         operator_policies=(policy,),
     )
     assert (check(by_argument).findings, check(by_policy).findings) == ((), ())

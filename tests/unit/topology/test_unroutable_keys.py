@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from sides import as_live
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, Topology
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, QueueDefinition
 from rabbit_chx.topology.reach import Reach
 
 CHX = "x-consistent-hash"
@@ -26,13 +25,13 @@ def share(
     hashing = tuple(ExchangeDefinition(name, CHX, ring=()) for name in rings if name != "x")
     there = {exchange.name: exchange for exchange in (*hashing, *exchanges)}
     there["x"] = root or ExchangeDefinition("x", CHX, ring=())
-    live = Topology(
+    live = LiveTopology(
         tuple(there.values()),
         (QueueDefinition("q1"), QueueDefinition("q2")),
         tuple(BindingDefinition(source, to) for source, to in bound),
     )
     read = {name: HashRing.from_buckets(buckets, RELEASE) for name, buckets in rings.items()}
-    live = replace(live, rings=read)
+    live = as_live(live, rings=read)
     found = Reach(live).unroutable_of(there["x"])
     assert sum(found.by_place.values()) == found.share
     return found.share

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from sides import as_live
 from upgrade_topologies import MIXED
 
 from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
@@ -164,7 +163,7 @@ def test_second_bindings_of_a_definitions_file_are_replayed_on_both_releases() -
     assumed = HashRing.from_bindings([member.binding for member in ring], NEW, "assumed")
     topology = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),))
     (upgrade,) = predict_upgrade(
-        replace(topology, rings={"x": assumed}), Release("3.8.9"), Release("3.10.25")
+        as_live(topology, rings={"x": assumed}).objects, Release("3.8.9"), Release("3.10.25")
     )
     assert upgrade.moved
 
