@@ -58,7 +58,7 @@ def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
     return table(
         ("kind", "finding"),
         (
-            (f"`{kind.name}`", f"`{kind.option}`: {kind.says}" if kind.option else kind.says)
+            (f"`{kind.name}`", f"`--{kind.argument}`: {kind.says}" if kind.argument else kind.says)
             for kind in kinds.values()
         ),
     )

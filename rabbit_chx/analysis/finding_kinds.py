@@ -14,13 +14,13 @@ class FindingKind:
         name: as in JSON, in the label `kind` of ``rabbit_chx_check_findings``, and after ``--ignore``.
         says: what is found, as the page of the command says it, in Markdown.
         with_file: the other meaning of the kind in a comparison with a topology file; empty for none.
-        option: the option that makes a command look for it; empty if the command always does.
+        argument: the argument, and the option of the same name, that makes a command look for it; empty if the command always does.
     """
 
     name: str
     says: str
     with_file: str = ""
-    option: str = ""
+    argument: str = ""
 
 
 def _by_name(*kinds: FindingKind) -> Mapping[str, FindingKind]:
@@ -42,12 +42,12 @@ CHECK_KINDS = _by_name(
     FindingKind(
         "contradicted",
         "keys that reached other queues than those of the ring, or that contradict each other: the ring is then not determined",
-        option="--observed",
+        argument="observed",
     ),
     FindingKind(
         "one-key",
         "more than half of at least 100 messages have one key, so one queue gets them all; the file has a row for each message",
-        option="--observed",
+        argument="observed",
     ),
     FindingKind(
         "second-binding",
@@ -65,7 +65,7 @@ CHECK_KINDS = _by_name(
     FindingKind(
         "sharding-policy",
         "a direct, fanout, topic or headers exchange that a policy shards: all its shards get a copy of each message",
-        option="--all",
+        argument="all",
     ),
     FindingKind(
         "missing",

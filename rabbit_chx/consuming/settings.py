@@ -246,8 +246,8 @@ class QueueGroupOptions(GroupOptions):
         _OBSERVED,
         "a file for the keys of handled messages, each with its queue, the time in UTC and the exchange that it was published to. A key is the "
         "routing key, or with (path, header) the text of the header that the exchange hashes. The file is CSV, one for each member, and has "
-        "each key once; at most 100,000. An existing file is continued. ``ring record --observed`` makes a ring of it, and ``ring check "
-        "--observed`` compares it with one. Dead-lettered messages and those that were published straight to a queue are left out. If "
+        "each key once; at most 100,000. An existing file is continued. The commands ``ring record`` and ``ring check`` read it, with the "
+        "option ``observed``: a ring is made of it, or compared with it. Dead-lettered messages and those that were published straight to a queue are left out. If "
         "`queues` is a ring or a slot table, the keys are compared with it",
         None,
     )

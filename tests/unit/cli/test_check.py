@@ -239,7 +239,9 @@ def test_a_sound_check_has_every_kind_at_zero() -> None:
 
 def test_the_options_that_look_for_a_kind_exist() -> None:
     declared = {text for parameter in check_ring.params for text in parameter.opts}
-    assert {kind.option for kind in CHECK_KINDS.values() if kind.option} == {"--all", "--observed"} & declared
+    assert {kind.argument for kind in CHECK_KINDS.values() if kind.argument} == {"all", "observed"} & {
+        text.removeprefix("--") for text in declared
+    }
 
 
 def of_vhosts(*exchanges: str) -> CheckReport:
