@@ -551,7 +551,7 @@ class _Moment:
             self.present.add(subject.ref)
 
 
-class _Rule(NamedTuple):
+class _ChangeRule(NamedTuple):
     """A rule for single changes: the actions and the kinds of objects that it concerns, and what it finds about one of them."""
 
     actions: Collection[str]
@@ -563,14 +563,14 @@ _DECLARED = ("create", "update", "replace")
 _REMOVED = ("delete", "replace")
 #: The rules for single changes, in the order of their refusals.
 _RULES = {
-    "missing": _Rule(["bind"], ["binding"], _absent_ends),
-    "unlink": _Rule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
-    "auto-delete": _Rule(["unbind"], ["binding"], _last_binding),
-    "plugin": _Rule(_DECLARED, ["exchange", "policy"], _missing_plugin),
-    "declaration": _Rule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
-    "sharded": _Rule(_DECLARED, ["exchange"], _sharded_declaration),
-    "denied-feature": _Rule(_DECLARED, ["queue", "policy"], _denied_feature),
-    "argument": _Rule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
+    "missing": _ChangeRule(["bind"], ["binding"], _absent_ends),
+    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
+    "auto-delete": _ChangeRule(["unbind"], ["binding"], _last_binding),
+    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _missing_plugin),
+    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
+    "sharded": _ChangeRule(_DECLARED, ["exchange"], _sharded_declaration),
+    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _denied_feature),
+    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
 }
 
 
