@@ -21,13 +21,12 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
 from rabbit_chx.topology.file.toml_file import members_text, rearrange
-from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.slots import slot_layouts
 from rabbit_chx.words import percent
 
 
-def _shares(rings: Iterable[tuple[MapChange, RingProposal]]) -> list[dict[str, Any]]:
+def _shares(rings: Iterable[tuple[RingPlan, RingProposal]]) -> list[dict[str, Any]]:
     return [
         {
             "exchange": ring.exchange,
@@ -49,7 +48,7 @@ class ArrangedFile(Document):
     """
 
     format_name: ClassVar = "arrange"
-    rings: tuple[tuple[MapChange, RingProposal], ...] = field(metadata=shown(as_json=_shares))
+    rings: tuple[tuple[RingPlan, RingProposal], ...] = field(metadata=shown(as_json=_shares))
     pinned: tuple[str, ...]
     text: str | None
 
@@ -128,7 +127,7 @@ def arrange(
     return Outcome(ArrangedFile(tuple(better.values()), pinned, None if write else done.text), code)
 
 
-def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
+def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
@@ -144,7 +143,7 @@ def _report_moves(ring: MapChange, order: RingProposal | None) -> None:
         say(f"{written}; another order is not proposed, because the exchange or a member is replaced")
 
 
-def _figures(moving: MapChange | RingProposal) -> str:
+def _figures(moving: RingPlan | RingProposal) -> str:
     return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the worst moment)"
 
 

@@ -28,10 +28,9 @@ from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects import QueueDefinition
-from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, counted_kind, plan_facts
-from rabbit_chx.topology.planning.proposals import RingProposal
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
 
@@ -117,7 +116,7 @@ class PlanReport:
         return {**to_json(self.plan), "refusals": refusals, **(self.about_json or {})}
 
 
-def _modulus_facts(modulus: MapChange) -> Iterator[tuple[str, str]]:
+def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:
     yield "now", plural(len(modulus.before.destinations), "binding")
     yield "then", plural(len(modulus.after.destinations), "binding")
     yield "moves", modulus.moves
@@ -157,7 +156,7 @@ def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
         )
 
 
-def _ring_blocks(ring: MapChange, *, is_new: bool, whole: bool) -> Iterator[Block]:
+def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
     after = (
         f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
     )
@@ -185,7 +184,7 @@ def _ring_blocks(ring: MapChange, *, is_new: bool, whole: bool) -> Iterator[Bloc
     yield from _proposal_blocks(ring)
 
 
-def _proposal_blocks(ring: MapChange) -> Iterator[Block]:
+def _proposal_blocks(ring: RingPlan) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
             rows = [

@@ -49,7 +49,7 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, check_topologies, compare
+from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare, live_side
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.plugin_objects import federation_links
 from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
@@ -148,7 +148,7 @@ def check(
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
-    check_topologies(live=live)
+    live = live_side(live)
     compared = None if wanted is None else compare(wanted, live)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]

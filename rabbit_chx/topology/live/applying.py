@@ -54,10 +54,10 @@ from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, 
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.planning.map_change import MapChange
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
+from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
@@ -561,7 +561,7 @@ def _check_deletion(
     return operations
 
 
-def _ring_changes(plan: Plan) -> Iterator[tuple[str, MapChange, HashRing]]:
+def _ring_changes(plan: Plan) -> Iterator[tuple[str, RingPlan, HashRing]]:
     """Yield each exchange with a ring, its change, and its ring after the plan."""
     for name, change in plan.rings.items():
         if isinstance(change.after, HashRing):

@@ -36,13 +36,6 @@ from rabbit_chx.topology.slots import SlotLayout, expand_slots
 Unwanted: TypeAlias = Literal["ring", "plugin", "unlisted", "owned", "unmanaged"]
 
 
-#: The type of each side of a plan or a check, and where to get it.
-_SIDES: Mapping[str, tuple[type, str]] = {
-    "wanted": (Topology, "Topology.from_toml(text), or the objects of a LiveTopology"),
-    "live": (LiveTopology, "broker.topology(), or LiveTopology.of_file(topology)"),
-}
-
-
 class ObjectPair(NamedTuple):
     """A wanted exchange, queue or policy and its live version; `fields` are those that differ, if it exists."""
 
@@ -94,6 +87,12 @@ class Comparison:
     def release(self) -> Release:
         """The release of the broker; of a file the newest one."""
         return self.live.release or NEWEST_COMPARED
+
+    def limit_of(self, name: str) -> float | None:
+        """Return the share of the keys of an exchange that may move; None: any."""
+        exchange = self.wanted.exchange(name)
+        own = None if exchange is None else exchange.max_share_moved
+        return self.wanted.max_share_moved if own is None else own
 
     @cached_property
     def pairs(self) -> tuple[ObjectPair, ...]:
@@ -244,12 +243,27 @@ class Comparison:
         return is_owned and (binding.source.startswith(BROKERS_OWN) or owned(binding.source))
 
 
-def check_topologies(**sides: object) -> None:
-    """Raise an InputError for an argument `wanted` or `live` that is not of the type of its side."""
-    for name, side in sides.items():
-        kind, source = _SIDES[name]
-        if not isinstance(side, kind):
-            raise InputError(f"{name} is a {type(side).__name__}: give a {kind.__name__}, of {source}")
+def check_wanted(wanted: object) -> None:
+    """Raise an InputError for a wanted side that is not a Topology: the reverse of a plan would undo what is wanted."""
+    if not isinstance(wanted, Topology):
+        raise InputError(
+            f"wanted is a {type(wanted).__name__}: give a Topology, of Topology.from_toml(text), or the objects of a LiveTopology"
+        )
+
+
+def live_side(live: object) -> LiveTopology:
+    """Return the live side of a plan or a check. What a file says counts as a broker that has just that, as `LiveTopology.of_file`.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    if isinstance(live, Topology):
+        return LiveTopology.of_file(live)
+    if not isinstance(live, LiveTopology):
+        raise InputError(
+            f"live is a {type(live).__name__}: give a LiveTopology, of broker.topology(), or LiveTopology.of_file(topology)"
+        )
+    return live
 
 
 def compare(wanted: Topology, live: LiveTopology) -> Comparison:
@@ -258,6 +272,7 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     Raises:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
     """
+    live = live_side(live)
     plain, live, layouts = expand_slots(completed(wanted, live), live)
     return Comparison(with_links(plain, live), live, layouts)
 
@@ -270,7 +285,7 @@ def completed(wanted: Topology, live: LiveTopology) -> Topology:
     Raises:
         InputError: an argument is of another type.
     """
-    check_topologies(wanted=wanted, live=live)
+    check_wanted(wanted)
     queues = wanted.queues
     if wanted.file.is_import and live.facts.default_queue_type is not None:
         queues = tuple(

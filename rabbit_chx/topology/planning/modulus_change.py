@@ -24,15 +24,15 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.planning.comparison import Comparison
-from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.proposals import MOST_SLOTS, SLOTS_EACH, RingProposal, new_exchange
+from rabbit_chx.topology.planning.proposals import MOST_SLOTS, SLOTS_EACH, new_exchange
+from rabbit_chx.topology.planning.ring_plan import Moment, RingPlan, RingProposal
 from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed with at least this many, and with `SLOTS_EACH` for each queue.
 _LEAST_SLOTS = 64
 
 
-def modulus_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, MapChange]:
+def modulus_plans(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, RingPlan]:
     """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names."""
     live = compared.live
     kinds = [
@@ -45,17 +45,11 @@ def modulus_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> d
         if name not in kinds[1] and len(moments) == 1:
             continue
         change = _counted(name, moments, live, is_hashing=(name in kinds[0], name in kinds[1]))
-        change = replace(change, limit=_limit(name, compared))
+        change = replace(
+            change, limit=None if ExchangeRef(name) in compared.deleted_refs else compared.limit_of(name)
+        )
         moduli[name] = replace(change, proposals=tuple(_proposals(change)))
     return moduli
-
-
-def _limit(name: str, compared: Comparison) -> float | None:
-    if ExchangeRef(name) in compared.deleted_refs:
-        return None
-    exchange = compared.wanted.exchange(name)
-    own = None if exchange is None else exchange.max_share_moved
-    return compared.wanted.max_share_moved if own is None else own
 
 
 def _moments(
@@ -89,7 +83,7 @@ def _counted(
     live: LiveTopology,
     *,
     is_hashing: tuple[bool, bool],
-) -> MapChange:
+) -> RingPlan:
     """Return the change with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
     release = live.release or NEWEST_COMPARED
     states = [numbered(bindings, release) for bindings in moments]
@@ -106,7 +100,7 @@ def _counted(
         ModulusHashExchange(name, ascending_bindings(after), release, planned),
     )
     if len(states) == 1:
-        return MapChange(name, *sides, unknown=unknown)
+        return RingPlan(name, *sides, unknown=unknown)
     moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
     moving = largest_share if unknown else share_moved
     if name in live.sources_left_out:
@@ -114,16 +108,14 @@ def _counted(
     shares = [0.0, *(moving(before, state) for state in states[1:])]
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
-    lost = 1.0 if before and not all(states) else 0.0
+    losses = [1.0 if before and not state else 0.0 for state in states]
     transient_shares = []
     if after and not all(states):
         transient_shares = [moving(state, after) for state in states[1:-1] if state]
-    return MapChange(
+    return RingPlan(
         name,
         *sides,
-        moved=shares[-1],
-        moved_at_worst=max(shares),
-        lost_at_worst=lost,
+        moments=tuple(map(Moment, shares, losses)),
         transient_share=max(transient_shares, default=0.0),
         unknown=unknown,
     )
@@ -139,7 +131,7 @@ def _unknown_order(
     return ""
 
 
-def _proposals(change: MapChange) -> Iterator[RingProposal]:
+def _proposals(change: RingPlan) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
     before, after = change.before.buckets, change.after.buckets
     if change.unknown or not (before and after and change.moved_at_worst):

@@ -12,13 +12,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -27,14 +28,20 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare, completed
-from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
-from rabbit_chx.topology.planning.modulus_change import modulus_changes
-from rabbit_chx.topology.planning.plan_value import Plan, checksum_of
+from rabbit_chx.topology.planning.comparison import (
+    Comparison,
+    Unwanted,
+    by_name,
+    compare,
+    completed,
+    live_side,
+)
+from rabbit_chx.topology.planning.modulus_change import modulus_plans
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.ring_change import RingWork, plan_rings
+from rabbit_chx.topology.planning.ring_change import plan_rings, plan_slots
+from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots import parking_queues
 from rabbit_chx.words import listed, percent
@@ -55,27 +62,29 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once, which a
             topology file does not permit.
     """
-    compared, bindings, works, impossible_rings = _plan_parts(compare(wanted, live))
+    compared, bindings, rings = _plan_parts(compare(wanted, live), propose=propose)
     expanded, live = compared.wanted, compared.live
-    changes = order_changes(compared, bindings, works)
-
-    works = {name: _counted(work, changes, compared, propose=propose) for name, work in works.items()}
-    moduli = modulus_changes(compared, changes)
-    rings = {**{name: work.change for name, work in works.items()}, **moduli}
-    ring_refusals = (
-        *(refusal for work in works.values() for refusal in _ring_refusals(work)),
-        *(movement_refusal(change) for change in moduli.values() if change.is_over_limit),
-    )
+    changes = order_changes(compared, bindings, rings)
+    rings |= {
+        name: plan_slots(ring, changes, compared, propose=propose)
+        for name, ring in rings.items()
+        if ring.ownership is not None
+    }
+    moduli = modulus_plans(compared, changes)
+    # An exchange that gets another type is in both.
+    refusals = refusals_of(compared, changes, (*rings.values(), *moduli.values()), bindings.owned)
+    unclear = tuple(possibly_denied_features(live, changes))
+    rings |= moduli
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(
         changes,
         rings,
-        refusals_of(compared, changes, ring_refusals, impossible_rings, bindings.owned),
+        refusals,
         (*compared.unmanaged, *bindings.unmanaged),
-        checksum_of(expanded, live, changes, rings),
+        _checksum_of(expanded, live, changes, rings),
         wanted,
-        (*_warnings(compared, rings), *possibly_denied_features(live, changes)),
+        (*_warnings(compared, rings), *unclear),
         parks,
         {queue: live.facts.messages[queue] for queue in parks.values() if live.facts.messages.get(queue)},
     )
@@ -93,6 +102,7 @@ def arrange(wanted: Topology, live: LiveTopology) -> Topology:
     Raises:
         InputError: as in `plan`.
     """
+    live = live_side(live)
     wanted = completed(wanted, live)
     orders = {
         name: proposal.ring
@@ -117,7 +127,7 @@ class _BindingChanges(NamedTuple):
         binds: the binds, including those of replaced objects. The unbind of a slot precedes its bind here.
         last_unbinds: the unbinds at the end.
         unmanaged: live bindings that are neither owned nor wanted; they stay.
-        owned: live bindings that are owned, not wanted, and removed although both ends stay.
+        owned: live bindings that are owned, not wanted, and removed although neither end is deleted.
     """
 
     first_unbinds: tuple[PlannedChange, ...]
@@ -128,15 +138,14 @@ class _BindingChanges(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The parts of a plan; `impossible_rings` are the exchanges whose ring no binds and unbinds make."""
+    """The parts of a plan."""
 
     compared: Comparison
     bindings: _BindingChanges
-    rings: dict[str, RingWork]
-    impossible_rings: tuple[str, ...]
+    rings: dict[str, RingPlan]
 
 
-def _plan_parts(compared: Comparison) -> _Parts:
+def _plan_parts(compared: Comparison, *, propose: bool) -> _Parts:
     """Return the changes of bindings and rings.
 
     If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
@@ -145,12 +154,11 @@ def _plan_parts(compared: Comparison) -> _Parts:
     own_exchanges = _own_exchanges(compared.wanted)
     while True:
         bindings = _binding_changes(compared)
-        rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds))
-        impossible = {name for name, work in rings.items() if work.impossible}
-        if not impossible & own_exchanges - compared.redeclared:
-            impossible_rings = tuple(dict.fromkeys([*sorted(compared.redeclared), *sorted(impossible)]))
-            return _Parts(compared, bindings, rings, impossible_rings)
-        compared = compared.redeclaring(impossible & own_exchanges)
+        rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds), propose=propose)
+        impossible = own_exchanges.intersection(name for name, ring in rings.items() if ring.is_impossible)
+        if impossible <= compared.redeclared:
+            return _Parts(compared, bindings, rings)
+        compared = compared.redeclaring(impossible)
 
 
 #: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
@@ -201,19 +209,6 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
 
 
-def _counted(
-    work: RingWork, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
-) -> RingWork:
-    """Return the change of a ring with the shares that all `changes` move, and with proposals if they are wanted or needed."""
-    name = work.change.exchange
-    slot_members: tuple[RingMember, ...] = ()
-    if ExchangeRef(name) not in compared.replaced_refs:
-        work = work.with_hand_overs(changes, compared.wanted, compared.live)
-        if name in compared.layouts:
-            slot_members = compared.layouts[name].exchange.members or ()
-    return work.with_proposals(slot_members) if propose or work.change.is_over_limit else work
-
-
 def _own_exchanges(topology: AnyTopology) -> set[str]:
     return {exchange.name for exchange in topology.exchanges if exchange.owner == "ours"}
 
@@ -221,7 +216,7 @@ def _own_exchanges(topology: AnyTopology) -> set[str]:
 def order_changes(
     compared: Comparison,
     bindings: _BindingChanges,
-    rings: Mapping[str, RingWork],
+    rings: Mapping[str, RingPlan],
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
@@ -233,8 +228,9 @@ def order_changes(
     5. Bindings that are removed.
     6. Deletions of objects that then have no bindings.
     """
+    existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
-    kept = {name: work for name, work in rings.items() if name not in deleted}
+    kept = {name: ring for name, ring in rings.items() if name not in deleted}
     created = [PlannedChange("create", None, named) for named in compared.created]
     policies = [change for change in created if change.kind == "policy"]
     policies += [PlannedChange("update", live, wanted) for live, wanted in compared.updated]
@@ -243,17 +239,12 @@ def order_changes(
         *(change for change in created if change.kind == "exchange"),
         *(change for change in created if change.kind == "queue"),
         *(change for change in policies if _shards_exchanges(change)),
-        *(step for work in rings.values() for step in work.change.steps[: work.early_step_count]),
+        *(step for ring in rings.values() for step in ring.early_steps),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
-        *_order_binds(bindings.binds, kept, compared.existing | compared.deleted_refs),
+        *_order_binds(bindings.binds, kept, existing),
         *bindings.last_unbinds,
-        *(
-            step
-            for name, work in rings.items()
-            if name in deleted
-            for step in work.change.steps[work.early_step_count :]
-        ),
+        *(step for name, ring in rings.items() if name in deleted for step in ring.late_steps),
         *(
             PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
@@ -270,7 +261,7 @@ def _shards_exchanges(change: PlannedChange) -> bool:
 
 def _order_binds(
     changes_without_ring: Sequence[PlannedChange],
-    rings: Mapping[str, RingWork],
+    rings: Mapping[str, RingPlan],
     existing: Collection[Destination],
 ) -> Iterator[PlannedChange]:
     """Yield the changes of bindings and the late steps of rings. `changes_without_ring` are those of exchanges without a ring.
@@ -286,8 +277,8 @@ def _order_binds(
         changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds
     ):
         by_source.setdefault(change.binding.source, []).append(change)
-    for name, work in rings.items():
-        by_source.setdefault(name, []).extend(_add_stand_ins(work, existing))
+    for name, ring in rings.items():
+        by_source.setdefault(name, []).extend(_add_stand_ins(ring, existing))
     targets = {
         source: [
             destination.name
@@ -300,18 +291,18 @@ def _order_binds(
         yield from by_source[source]
 
 
-def _add_stand_ins(work: RingWork, existing: Collection[Destination]) -> list[PlannedChange]:
+def _add_stand_ins(ring: RingPlan, existing: Collection[Destination]) -> list[PlannedChange]:
     """Return the late steps of a ring, with stand-ins for destinations that have buckets and do not exist.
 
     Such buckets are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is declared
     before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with messages, so a
     stand-in queue rejects all messages, and publishers get a nack.
     """
-    steps = work.change.steps[work.early_step_count :]
+    steps = ring.late_steps
     stand_ins: dict[Destination, NamedObject] = {}
     for destination in (step.binding.destination for step in steps if step.action == "bind"):
-        is_missing = destination not in existing and destination in work.change.before.destinations
-        if is_missing and destination not in work.change.after.destinations:
+        is_missing = destination not in existing and destination in ring.before.destinations
+        if is_missing and destination not in ring.after.destinations:
             stand_ins[destination] = (
                 ExchangeDefinition(destination.name, "fanout")
                 if isinstance(destination, ExchangeRef)
@@ -345,16 +336,10 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
     return [name for name in ordered if name in requested]
 
 
-def _ring_refusals(work: RingWork) -> Iterator[Finding]:
-    yield from work.refusals
-    if work.change.is_over_limit:
-        yield movement_refusal(work.change, is_default=work.is_default)
-
-
 # -- warnings
 
 
-def _warnings(compared: Comparison, rings: Mapping[str, MapChange]) -> Iterator[str]:
+def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[str]:
     """Yield the effects of a plan on messages and consumers for which there is no limit."""
     expanded, live = compared.wanted, compared.live
     queues = {queue.name for queue in live.queues}
@@ -438,3 +423,40 @@ def _transient_share(ring: KeyMap, owners: Mapping[Destination, Destination]) ->
     buckets = [None if destination is None else owners[destination] for destination in ring.buckets]
     first = next((owner for owner in buckets if owner is not None), None)
     return 1 - HashRing.from_buckets(buckets, ring.release).shares().get(first, 0.0)
+
+
+# -- checksum
+
+
+def _checksum_of(
+    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+) -> str:
+    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
+
+    It includes the cluster and the vhost: a plan that was reviewed for one is not applied to another.
+
+    Live objects that are neither wanted nor changed do not count.
+    """
+    objects, live_objects = by_name(wanted), by_name(live)
+    bound = {binding.identity for binding in wanted.bindings}
+    befores: dict[str, KeyMap] = {
+        exchange.name: live.rings[exchange.name]
+        for exchange in wanted.exchanges
+        if exchange.name in live.rings
+    }
+    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
+    parts = [
+        [
+            wanted.cluster,
+            wanted.max_share_moved,
+            sorted(set(wanted.owns)),
+            *([wanted.vhost] if wanted.vhost else []),
+        ],
+        canonical_texts([*objects.values(), *wanted.bindings]),
+        [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
+        canonical_texts(live_objects[key] for key in objects if key in live_objects),
+        canonical_texts(binding for binding in live.bindings if binding.identity in bound),
+        {name: ring.to_json() for name, ring in befores.items()},
+        changes,
+    ]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()

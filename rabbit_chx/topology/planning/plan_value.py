@@ -1,4 +1,4 @@
-"""A plan as a value: its JSON text, a few lines for people, and its checksum.
+"""A plan as a value: its JSON text, and a few lines for people.
 
 ::
 
@@ -35,7 +35,6 @@ The checksum depends only on the contents of the two sides, not on the order of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,14 +51,11 @@ from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.planning.comparison import by_name
-from rabbit_chx.topology.planning.map_change import MapChange
-from rabbit_chx.topology.planning.proposals import RingProposal
 from rabbit_chx.topology.planning.refusals import is_allowed
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.words import percent, plural
 
 #: The text for a slot that does not have exactly one queue.
@@ -91,7 +87,7 @@ class Plan:
     """
 
     changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, MapChange]
+    rings: Mapping[str, RingPlan]
     refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
@@ -194,7 +190,7 @@ def plan_as_json(plan: Plan) -> str:
     text = document(
         "plan",
         changes=plan.changes,
-        rings=list(map(_map_change, plan.rings.values())),
+        rings=list(map(_ring_plan, plan.rings.values())),
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
@@ -203,7 +199,7 @@ def plan_as_json(plan: Plan) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _map_change(change: MapChange) -> dict[str, Any]:
+def _ring_plan(change: RingPlan) -> dict[str, Any]:
     matrix, owners = change.matrix(), change.ownership
     return {
         "exchange": change.exchange,
@@ -308,7 +304,7 @@ def no_change(plan: Plan) -> str:
     return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
 
 
-def _handed_over(change: MapChange) -> list[str]:
+def _handed_over(change: RingPlan) -> list[str]:
     lines = [
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
     ]
@@ -327,37 +323,3 @@ def counted_changes(changes: Iterable[PlannedChange]) -> str:
 def counted_kind(count: int, kind: str) -> str:
     """Return a count of objects of a kind, such as ``2 policies``."""
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
-
-
-def checksum_of(
-    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...], rings: Mapping[str, MapChange]
-) -> str:
-    """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
-
-    It includes the cluster and the vhost: a plan that was reviewed for one is not applied to another.
-
-    Live objects that are neither wanted nor changed do not count.
-    """
-    objects, live_objects = by_name(wanted), by_name(live)
-    bound = {binding.identity for binding in wanted.bindings}
-    befores: dict[str, KeyMap] = {
-        exchange.name: live.rings[exchange.name]
-        for exchange in wanted.exchanges
-        if exchange.name in live.rings
-    }
-    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
-    parts = [
-        [
-            wanted.cluster,
-            wanted.max_share_moved,
-            sorted(set(wanted.owns)),
-            *([wanted.vhost] if wanted.vhost else []),
-        ],
-        canonical_texts([*objects.values(), *wanted.bindings]),
-        [live.cluster, live.release, *([] if live.vhost is None else [live.vhost])],
-        canonical_texts(live_objects[key] for key in objects if key in live_objects),
-        canonical_texts(binding for binding in live.bindings if binding.identity in bound),
-        {name: ring.to_json() for name, ring in befores.items()},
-        changes,
-    ]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()

@@ -13,9 +13,8 @@ of another weight, those at the end of a ring that gets shorter), and then excha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
@@ -24,6 +23,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
+from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy
 from rabbit_chx.topology.planning.ring_steps import count_kept_members, find_best_steps
 from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
 from rabbit_chx.words import percent
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
-_Strategy: TypeAlias = Literal[
-    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "more-queues"
-]
 
 #: The most members of which all orders are tried.
 ALL_ORDERS = 6
@@ -52,27 +48,6 @@ MOST_SLOTS = 1024
 _MUCH_WORSE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RingProposal:
-    """An alternative plan for the wanted members.
-
-    Attributes:
-        moved: the exact share of keys whose destination differs at the end.
-        moved_at_worst: the same at the worst moment between the steps.
-        ring: the members in their order; for the proposal ``slots`` the queues that share the slots; empty for the proposal
-            ``more-queues``, whose queues do not exist.
-        description: the method and its cost, in words.
-        slots: the number of slots of the proposal ``slots``; else None.
-    """
-
-    strategy: _Strategy
-    moved: float
-    moved_at_worst: float
-    ring: tuple[RingMember, ...]
-    description: str
-    slots: int | None = None
-
-
 def proposals_of(
     live: LiveRing,
     wanted: tuple[RingMember, ...],
@@ -85,7 +60,7 @@ def proposals_of(
     """
     proposals = [RingProposal("as-written", *shares, wanted, "the order of the file")]
 
-    def propose(strategy: _Strategy, order: Order, description: str) -> None:
+    def propose(strategy: Strategy, order: Order, description: str) -> None:
         if all(order != proposal.ring for proposal in proposals):
             moved = _shares_of(live, order, counter)
             if moved is not None:

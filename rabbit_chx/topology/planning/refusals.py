@@ -36,10 +36,11 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.policies import policy_in_the_way
 from rabbit_chx.topology.toml_values import shown_value
-from rabbit_chx.words import plural
+from rabbit_chx.words import percent, plural
 
 ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
@@ -196,6 +197,61 @@ def uncounted_loss(queue: str) -> Finding:
     )
     fix = Fix("check that it is not needed, and allow it with ", _ALLOW_LOSS)
     return Finding("loss", message, fix, override=_ALLOW_LOSS)
+
+
+def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
+    """Return the refusal of a plan that moves more keys than its limit. `is_default`: the topology does not set the limit."""
+    assert ring.limit is not None  # it is over the limit
+    override = allow_moved(ring.moved_at_worst)
+    if ring.is_ring:
+        moves = f"{_moved_text(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the worst moment, and"
+        better = _better_ring(ring)
+    else:
+        moves = f"{ring.exchange} is an {ring.before.kind} exchange, and the plan moves {ring.moves};"
+        better = _better_proposal(ring)
+    limit = "the limit without max_share_moved" if is_default else "max_share_moved"
+    fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)
+    if is_default:
+        written = ", or write a topology file, which has the order of the ring and max_share_moved"
+        fix = Fix("allow it once with ", override, written)
+    message = f"{moves} {limit} is {ring.limit:g}"
+    return Finding("moved", message, fix, share=ring.moved_at_worst, override=override)
+
+
+def _better_ring(ring: RingPlan) -> str:
+    proposals = {proposal.strategy: proposal for proposal in ring.proposals}
+    order = _least_at_worst(
+        proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
+    )
+    new_exchange = proposals.get("new-exchange")
+    if order is not None and order.moved_at_worst < ring.moved_at_worst:
+        shares = (
+            f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the worst moment"
+        )
+        return f"write the members in the order of the proposal {order.strategy} ({shares}), "
+    if new_exchange is not None and ring.limit is not None and new_exchange.moved_at_worst <= ring.limit:
+        share = f"{percent(new_exchange.moved, 1)} at any moment"
+        return f"use a new exchange, as in the proposal new-exchange ({share}), "
+    return ""
+
+
+def _better_proposal(ring: RingPlan) -> str:
+    best = _least_at_worst(ring.proposals)
+    if best is None or best.moved_at_worst >= ring.moved_at_worst:
+        return ""
+    return f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the worst moment), "
+
+
+def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
+    return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
+
+
+def _moved_text(ring: RingPlan) -> str:
+    share = f"{percent(ring.moved, 1)} of the keys"
+    if count := len(ring.handed_over):
+        slots = "slot changes" if count == 1 else "slots change"
+        return f"{count} {slots} hands in {ring.exchange}: {share} have another queue"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
 
 
 def invalid_ring(exchange: str, error: InputError) -> Finding:
@@ -495,7 +551,7 @@ class _Moment:
             self.present.add(subject.ref)
 
 
-class _Rule(NamedTuple):
+class _ChangeRule(NamedTuple):
     """A rule for single changes: the actions and the kinds of objects that it concerns, and what it finds about one of them."""
 
     actions: Collection[str]
@@ -507,14 +563,14 @@ _DECLARED = ("create", "update", "replace")
 _REMOVED = ("delete", "replace")
 #: The rules for single changes, in the order of their refusals.
 _RULES = {
-    "missing": _Rule(["bind"], ["binding"], _absent_ends),
-    "unlink": _Rule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
-    "auto-delete": _Rule(["unbind"], ["binding"], _last_binding),
-    "plugin": _Rule(_DECLARED, ["exchange", "policy"], _missing_plugin),
-    "declaration": _Rule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
-    "sharded": _Rule(_DECLARED, ["exchange"], _sharded_declaration),
-    "denied-feature": _Rule(_DECLARED, ["queue", "policy"], _denied_feature),
-    "argument": _Rule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
+    "missing": _ChangeRule(["bind"], ["binding"], _absent_ends),
+    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
+    "auto-delete": _ChangeRule(["unbind"], ["binding"], _last_binding),
+    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _missing_plugin),
+    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
+    "sharded": _ChangeRule(_DECLARED, ["exchange"], _sharded_declaration),
+    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _denied_feature),
+    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
 }
 
 
@@ -532,11 +588,16 @@ def _refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> 
     return found
 
 
+def _ring_refusals(ring: RingPlan, compared: Comparison) -> Iterator[Finding]:
+    yield from ring.refusals
+    if ring.is_over_limit:
+        yield movement_refusal(ring, is_default=compared.limit_of(ring.exchange) is None)
+
+
 def refusals_of(
     compared: Comparison,
     changes: Sequence[PlannedChange],
-    rings: Iterable[Finding],
-    remade: Collection[str],
+    rings: Iterable[RingPlan],
     unbound: Iterable[BindingDefinition],
 ) -> tuple[Finding, ...]:
     """Return the reasons to refuse a plan.
@@ -544,11 +605,12 @@ def refusals_of(
     Args:
         compared: the two sides.
         changes: the changes, in order.
-        rings: the refusals of rings and other maps of keys.
-        remade: the exchanges that have to be replaced, because no binds and unbinds make their rings.
-        unbound: the owned bindings that are removed although both ends stay.
+        rings: the plans of rings.
+        unbound: the owned bindings that are removed although neither end is deleted.
     """
-    found = _refused_changes(compared, changes)
+    rings, found = list(rings), _refused_changes(compared, changes)
+    impossible = sorted(ring.exchange for ring in rings if ring.is_impossible)
+    remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
     replaced = [
         (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
     ]
@@ -556,7 +618,7 @@ def refusals_of(
         *_other_cluster(compared, changes),
         *vhost_refusals(compared.wanted, compared.live),
         *_external_objects(compared),
-        *rings,
+        *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
         *map(unremovable_holes, remade),
         *found.pop("missing"),
         *(replacement(live, new, compared.release) for live, new in replaced),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.live_rings import live_hash_exchange, recorded_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.planning.comparison import check_topologies
+from rabbit_chx.topology.planning.comparison import check_wanted, live_side
 from rabbit_chx.topology.slot_owners import repaired_members
 from rabbit_chx.topology.slots import expanded
 
@@ -31,9 +31,9 @@ def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = N
         InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; the exchange is external; or an argument is of
             another type.
     """
-    check_topologies(live=live)
+    live = live_side(live)
     if wanted is not None:
-        check_topologies(wanted=wanted)
+        check_wanted(wanted)
     live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
         ring = live.rings.get(exchange)

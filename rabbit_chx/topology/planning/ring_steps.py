@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rabbit_chx.routing import Destination, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place, weight_of
@@ -19,29 +19,10 @@ from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing, make_ring
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
+from rabbit_chx.topology.planning.ring_plan import Moment, RingPlan
 
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
 _MANY_STEPS = 200
-
-
-class RingSteps(NamedTuple):
-    """The steps from one ring to another, and the share of keys that they move.
-
-    Attributes:
-        steps: the binds and unbinds, in order.
-        early_step_count: the number of steps before the replacement of destinations.
-        after: the ring after the last step.
-        moved: the share of keys with another destination at the end.
-        moved_at_worst: the same at the worst moment between two steps.
-        lost_at_worst: the largest share of keys without a destination at any moment.
-    """
-
-    steps: tuple[PlannedChange, ...]
-    early_step_count: int
-    after: HashRing
-    moved: float
-    moved_at_worst: float
-    lost_at_worst: float
 
 
 def find_best_steps(
@@ -50,8 +31,8 @@ def find_best_steps(
     replaced: Collection[Destination],
     counter: MovementCounter,
     aliases: Mapping[Place, Place],
-) -> RingSteps | None:
-    """Return the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
+) -> RingPlan | None:
+    """Return the plan with the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
 
     Return None if no binds and unbinds make the ring.
 
@@ -66,22 +47,25 @@ def find_best_steps(
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
-    target = make_ring(wanted, live.ring.release)
+    start, target = live.state, make_ring(wanted, live.ring.release)
     orders = dict.fromkeys(_list_orders(live, wanted, replaced))
-    counter.prepare(count for steps, _ in orders for count in bucket_counts(live.ring.buckets, steps))
+    counter.prepare([count for steps, _ in orders for count in bucket_counts(start.buckets, steps)])
     candidates = []
     for steps, early_step_count in orders:
-        ring, moments = live.state, []
+        ring, moments = start, []
         numbers = counter.number_destinations(ring.buckets)
         for step in steps:
             ring = apply_step(ring, step)
             numbers = counter.update_numbers(numbers, step.binding.destination, len(ring.buckets))
-            moments.append(counter.count_moved_and_lost(numbers, aliases))
+            moments.append(Moment(*counter.count_moved_and_lost(numbers, aliases)))
         if ring.buckets == target.buckets:
             after = HashRing(*ring) if steps else live.ring
-            moved, lost = zip(*moments or [(0.0, 0.0)], strict=True)
-            candidates.append(RingSteps(steps, early_step_count, after, moved[-1], max(moved), max(lost)))
-    return min(candidates, key=lambda steps: (steps.lost_at_worst, steps.moved_at_worst), default=None)
+            candidates.append(
+                RingPlan(
+                    live.exchange, live.ring, after, steps, tuple(moments), early_step_count=early_step_count
+                )
+            )
+    return min(candidates, key=lambda plan: (plan.lost_at_worst, plan.moved_at_worst), default=None)
 
 
 def apply_step(ring: RingState, step: PlannedChange) -> RingState:

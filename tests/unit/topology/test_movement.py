@@ -13,7 +13,8 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_steps import RingSteps, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_steps import find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 
@@ -87,13 +88,13 @@ def test_the_numbers_follow_each_change(release: str) -> None:
         assert numbers.tolist() == figures.number_destinations(ring.buckets).tolist()
 
 
-def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
+def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingPlan:
     best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
     assert best is not None
     return best
 
 
-def _moments(there: LiveRing, steps: RingSteps) -> list[HashRing]:
+def _moments(there: LiveRing, steps: RingPlan) -> list[HashRing]:
     ring, moments = there.ring, []
     for step in steps.steps:
         change = ring.bind if step.action == "bind" else ring.unbind

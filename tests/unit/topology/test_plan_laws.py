@@ -195,10 +195,13 @@ def test_the_figures_are_those_of_share_moved_at_every_moment(
     assert ring.moved == before.share_moved(moments[-1])
     assert ring.moved_at_worst == max(before.share_moved(moment) for moment in moments)
     assert ring.moved_at_worst >= ring.moved
-    assert ring.lost_at_worst == max(
-        [1.0 if not moment.bucket_count else moment.shares().get(None, 0.0) for moment in moments[1:]],
-        default=0.0,
-    )
+    lost = [1.0 if not moment.bucket_count else moment.shares().get(None, 0.0) for moment in moments]
+    assert ring.lost_at_worst == max(lost[1:], default=0.0)
+    assert [*ring.moments] == [
+        (before.share_moved(moment), lost_then)
+        for change, moment, lost_then in zip(planned.changes, moments[1:], lost[1:], strict=True)
+        if change.ring
+    ]
     matrix = ring.matrix()
     assert matrix is not None
     assert matrix.moved == ring.moved

@@ -18,8 +18,8 @@ from rabbit_chx.topology import (
     Topology,
     plan,
 )
-from rabbit_chx.topology.planning.map_change import MapChange, movement_refusal
-from rabbit_chx.topology.planning.refusals import is_allowed, replacement
+from rabbit_chx.topology.planning.refusals import is_allowed, movement_refusal, replacement
+from rabbit_chx.topology.planning.ring_plan import Moment, RingPlan
 
 _REMEDIES = (
     "add",
@@ -52,7 +52,7 @@ def test_each_refusal_of_a_stored_plan_reports_what_to_do() -> None:
 def test_the_share_of_the_flag_is_enough() -> None:
     ring = HashRing.from_buckets(["a"])
     for share in (0.1, 1 / 3, 2 / 3, 1 / 2**21, 1.0):
-        refusal = movement_refusal(MapChange("x", ring, ring, (), share, share, limit=0.0))
+        refusal = movement_refusal(RingPlan("x", ring, ring, moments=(Moment(share, 0.0),), limit=0.0))
         assert refusal.allow_with is not None
         assert is_allowed(refusal, float(refusal.allow_with.split()[1]), allow_delete=False)
         assert not is_allowed(refusal, None, allow_delete=True)

@@ -6,10 +6,10 @@ from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
-from rabbit_chx.topology.planning.map_change import MapChange
+from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
-def _planned(there: str, wanted: str) -> MapChange:
+def _planned(there: str, wanted: str) -> RingPlan:
     queues = tuple(QueueDefinition(name) for name in "abcdefgh")
     ours, theirs = (
         Topology((ExchangeDefinition("x", "x-consistent-hash", ring=tuple(map(RingMember, ring))),), queues)
@@ -69,7 +69,7 @@ def test_slots_move_what_their_plan_moves() -> None:
     )
 
 
-def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> MapChange:
+def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
     slotted = ExchangeDefinition("x", "x-consistent-hash", slots=count, members=members)
     return plan(Topology((slotted,), live.queues), live).rings["x"]
 
