@@ -1,4 +1,4 @@
-"""Compare the forms of rows in one stream: single rows, sub-entries, compressed ones; and a filter that selects 1 % of a million rows.
+"""Compare the forms of rows in one stream: single rows, sub-entries, compressed ones; and a filter that selects 1% of a million rows.
 
 One process writes and reads with Arrow columns; bodies are 100 random hexadecimal digits. A run counts only if every row is confirmed and
 read back.

@@ -21,7 +21,7 @@ from rabbit_chx.streams import ReadLimits
 
 
 def process(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the large payments (10,000 cents and more) with a fee of 2 %: none or one row for each source row."""
+    """Return the large payments (10,000 cents and more) with a fee of 2%: none or one row for each source row."""
     cents = batch["value"].cast(pa.string()).cast(pa.int64())
     fee = pc.divide(pc.multiply(cents, 2), 100)
     results = batch.set_column(3, "value", pc.add(cents, fee).cast(pa.string()))

@@ -183,7 +183,7 @@ def _plan_on(ax: Axes | None, plan: Plan) -> Axes:
         ax.barh(row, way.moved, height=0.4, color="C0", label="in the end")
         if way.limit is not None:
             _tick(ax, row, way.limit, "may move", "C3")
-        moved, at_worst = (f"{share * 100:.1f} %" for share in (way.moved, way.at_worst))
+        moved, at_worst = (f"{share * 100:.1f}%" for share in (way.moved, way.at_worst))
         text = moved if moved == at_worst else f"{moved} in the end, {at_worst} at worst"
         _value(ax, row, max(way.at_worst, way.limit or 0.0), text)
     return _finish(ax, _percent)

@@ -31,7 +31,7 @@ _PATHS = (
     "topology apply",
 )
 _SUBJECTS = {"Spark batch": "Spark into queues", "Spark stream": "Spark into queues"}
-_RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is below 3/n
+_RULE_OF_THREE = 3  # no event in n trials: with 95% confidence its rate is below 3/n
 _TOTALS = ("", "runs", "confirmed", "lost", "repeated", "out of order", "removed")
 _COLUMNS = (
     "fault",
@@ -225,9 +225,9 @@ def _confidence(records: Sequence[FireRecord]) -> str:
     lost = sum(record.lost for record in records)
     if lost:
         return f"{lost:,} confirmed rows were lost."
-    share = f"{100 * _RULE_OF_THREE / len(records):.1f} %"
+    share = f"{100 * _RULE_OF_THREE / len(records):.1f}%"
     return (
-        f"With 95 % confidence, fewer than {share} of such runs lose a row. The bound counts runs, since the rows of a run "
+        f"With 95% confidence, fewer than {share} of such runs lose a row. The bound counts runs, since the rows of a run "
         "share its fault." + _recovery(records)
     )
 

@@ -121,7 +121,7 @@ class Number(click.FloatRange):
             with suppress(ValueError):
                 share = float(str(value).removesuffix("%"))
                 self.fail(
-                    f"{value!r} is not a share from 0 to 1: write {share:g} % as {share / 100:g}.", param, ctx
+                    f"{value!r} is not a share from 0 to 1: write {share:g}% as {share / 100:g}.", param, ctx
                 )
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)

@@ -254,7 +254,7 @@ def _priority_findings(status: GroupStatus, release: Release) -> Iterator[Findin
 
 
 def _balance_findings(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding if a member has at least 2 queues and 50 % more than its share, or none of a share of 1 or more."""
+    """Yield a finding if a member has at least 2 queues and 50% more than its share, or none of a share of 1 or more."""
     shared = [queue for queue in status.queues if queue.single_active and len(queue.consumers) > 1]
     total = sum(weights.get(member.name, 1.0) for member in status.members)
     if not shared or len(status.members) < 2:

@@ -130,11 +130,11 @@ class CountProgress:
             sys.stderr.flush()
 
     def _position(self, count: int) -> str:
-        """Return the count and its percentage, rounded down: only completed work is at 100 %."""
+        """Return the count and its percentage, rounded down: only completed work is at 100%."""
         if self._total is None:
             return ""
         percent = min(100 * count // self._total, 100) if self._total else 100
-        return f"{percent} %, {self._shown(count)} of {self._shown(self._total)}"
+        return f"{percent}%, {self._shown(count)} of {self._shown(self._total)}"
 
 
 @contextmanager

@@ -43,7 +43,7 @@ _TOLERANCE = 1e-9
 class LoadTarget:
     """The largest load that a queue may have.
 
-    A factor multiplies the part that a queue gets by its weight: with four queues of equal weight, 1.2 is 30 % of the load. A share is a
+    A factor multiplies the part that a queue gets by its weight: with four queues of equal weight, 1.2 is 30% of the load. A share is a
     part of the whole load, the same for each queue whatever its weight.
 
     Attributes:

@@ -91,7 +91,7 @@ class SharedStats:
         republished: messages sent again. Each may be a duplicate.
         reconnects: connections opened in place of another one.
         p50_s: the median time from submission to confirm, of the messages of the last minute, in seconds; None without a confirm.
-        p99_s: the same for 99 % of the messages.
+        p99_s: the same for 99% of the messages.
     """
 
     submitted: int = 0
@@ -382,7 +382,7 @@ _BUCKETS = 400  # up to an hour
 
 
 class Latencies:
-    """Times of the last minute, in buckets of 5 %: about 20 kB, whatever the rate."""
+    """Times of the last minute, in buckets of 5%: about 20 kB, whatever the rate."""
 
     def __init__(self) -> None:
         self._slots: deque[tuple[float, list[int]]] = deque(maxlen=_SLOTS)

@@ -157,7 +157,7 @@ def _is_share(value: object) -> bool:
 
 
 NAMES = kind_of("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
-SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5 % as 0.05")
+SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5% as 0.05")
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)

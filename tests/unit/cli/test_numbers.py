@@ -10,9 +10,9 @@ import pytest
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("30%", "'30%' is not a share from 0 to 1: write 30 % as 0.3."),
-        ("30", "'30' is not a share from 0 to 1: write 30 % as 0.3."),
-        ("2.5%", "write 2.5 % as 0.025"),
+        ("30%", "'30%' is not a share from 0 to 1: write 30% as 0.3."),
+        ("30", "'30' is not a share from 0 to 1: write 30% as 0.3."),
+        ("2.5%", "write 2.5% as 0.025"),
         ("a third", "'a third' is not a number."),
         ("nan", "'nan' is not a number."),
         ("%", "'%' is not a number."),

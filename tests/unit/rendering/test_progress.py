@@ -76,8 +76,8 @@ def test_work_that_takes_long_shows_on_a_terminal(
 def test_a_known_size_shows_the_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SHORT_S", 0.01)
     with terminal(monkeypatch) as shown, CountProgress("compared", 3_000, lambda: 2_999):
-        shown.until("99 %, 2,999 of 3,000")
-    assert "100 %" not in shown.text, "only what is done is at 100 %"
+        shown.until("99%, 2,999 of 3,000")
+    assert "100%" not in shown.text, "only what is done is at 100%"
 
 
 def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
@@ -89,7 +89,7 @@ def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
     with terminal(monkeypatch) as shown, path.open("rb") as file:
         with reading("keys", file):
             file.read(500_000)
-            shown.until("25 %, 500.0 kB of 2.0 MB")
+            shown.until("25%, 500.0 kB of 2.0 MB")
         read, write = os.pipe()
         os.close(write)
         with os.fdopen(read, "rb") as pipe, reading("a pipe", pipe):
@@ -117,7 +117,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
             time.sleep(0.05)
             said += capsys.readouterr().err
     lines = said.splitlines()
-    assert lines[0].startswith("applied: 25 %, 30 of 120 after ")
+    assert lines[0].startswith("applied: 25%, 30 of 120 after ")
     assert lines[-1].startswith("planning: at work for ")
 
 
