@@ -124,7 +124,7 @@ def test_each_way_of_a_plan_is_compared_with_the_limit() -> None:
     assert names(ax) == [way.strategy for way in ring.proposals]
     assert bars(ax, "in the end") == [way.moved for way in ring.proposals]
     assert bars(ax, "at worst") == [way.moved_at_worst for way in ring.proposals]
-    shares = [[f"{share * 100:.1f} %" for share in (way.moved, way.moved_at_worst)] for way in ring.proposals]
+    shares = [[f"{share * 100:.1f}%" for share in (way.moved, way.moved_at_worst)] for way in ring.proposals]
     assert any(moved != worst for moved, worst in shares)
     written = [
         f"{moved} in the end, {worst} at worst" if moved != worst else moved for moved, worst in shares
