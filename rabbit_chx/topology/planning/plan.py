@@ -74,7 +74,10 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     # An exchange that gets another type is in both.
     refusals = refusals_of(compared, changes, (*rings.values(), *moduli.values()), bindings.owned)
     unclear = tuple(possibly_denied_features(live, changes))
-    rings |= moduli
+    rings |= {
+        name: replace(modulus, moments=(*rings[name].moments, *modulus.moments)) if name in rings else modulus
+        for name, modulus in moduli.items()
+    }
     own_exchanges = _own_exchanges(expanded)
     parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
     return Plan(

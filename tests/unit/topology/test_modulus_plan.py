@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sides import as_live
 
-from rabbit_chx import Release
+from rabbit_chx import HashRing, Release
 from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _listed_moduli
 from rabbit_chx.errors import InputError
@@ -257,6 +257,21 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
         {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"},
         0,
     ) in gauge.samples
+
+
+@pytest.mark.parametrize("becomes", ["x-modulus-hash", "x-consistent-hash"])
+def test_an_exchange_that_gets_another_type_moves_all_keys_and_has_no_queue_meanwhile(becomes: str) -> None:
+    queues = '[[queues]]\nname = "b.{1..2}"\n'
+    files = {
+        "x-modulus-hash": f'{HEAD}queues = ["b.{{1..2}}"]\n{queues}',
+        "x-consistent-hash": f"{HEAD.replace('modulus', 'consistent')}ring = [{{ queue = 'b.{{1..2}}', weight = 1 }}]\n{queues}",
+    }
+    (was,) = set(files) - {becomes}
+    live = LiveTopology.of_file(Topology.from_toml(files[was]), Release("4.3.6"))
+    if was == "x-consistent-hash":
+        live = live.with_rings({"bills": HashRing.from_buckets(["b.1", "b.2"], Release("4.3.6"))})
+    change = plan(Topology.from_toml(files[becomes]), live).rings["bills"]
+    assert (change.moved, change.moved_at_worst, change.lost_at_worst) == (1.0, 1.0, 1.0)
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
