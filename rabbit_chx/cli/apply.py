@@ -150,12 +150,12 @@ class ApplyOptions:
     plan_file: str | None = option(
         "--plan",
         metavar="FILE",
-        help="The same with the checksum in this file, which `plan --plan-out` wrote.",
+        help="Apply the plan in this file without asking: `plan --plan-out` wrote it.",
     )
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
-        help="The share of keys that may move in each ring, 0 to 1.",
+        help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move.",
     )
     allow_delete: bool = option(is_flag=True, help="Permit deletions and replacements.")
     allow_loss: bool = option(

@@ -471,7 +471,7 @@ def check_topology(
     variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
-    """Compare the rings with their bindings, and the live topology with FILE. Nothing of it is changed.
+    """Compare the rings with their bindings, and the live topology with FILE. No ring is changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
     requires their rings: by --ring-via, because only the buckets show the order of a ring, or by the records on
@@ -553,12 +553,12 @@ def check_ring(
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
-    """Compare the ring of each EXCHANGE with its bindings and queues. No ring is changed.
+    """Compare the ring of each EXCHANGE, or of --all, with its bindings, queues and record. No ring is changed.
 
     Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
     messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
-    fix. Only `topology check` checks the order of a ring. An x-modulus-hash exchange has no ring: its
-    bindings and queues are checked, without --ring-via. The order of rings that --ring-via reads and that have no
+    fix. The order of a ring is compared with its record; `topology check` compares it with a file. An
+    x-modulus-hash exchange has no ring: its bindings and queues are checked, without --ring-via. The order of rings that --ring-via reads and that have no
     record is stored on the broker, for everybody who reads the management API.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is

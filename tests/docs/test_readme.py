@@ -142,11 +142,9 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
 
 def test_its_figures_are_exact() -> None:
     ring = HashRing.from_bindings([(f"q{number}", 1) for number in range(1, 11)])
-    first, last = (f"{100 * ring.share_moved(ring.unbind(queue)):.1f} %" for queue in ("q1", "q10"))
-    (alternative,) = re.findall(
-        r"alt=\".*first one moves ([\d.]+ %).*last one moves ([\d.]+ %)", page(README)
-    )
-    (row,) = re.findall(r"Unbind the first, and ([\d.]+ %) .*unbind the\nlast, and ([\d.]+ %)", page(README))
+    first, last = (f"{100 * ring.share_moved(ring.unbind(queue)):.1f}%" for queue in ("q1", "q10"))
+    (alternative,) = re.findall(r"alt=\".*first one moves ([\d.]+%).*last one moves ([\d.]+%)", page(README))
+    (row,) = re.findall(r"Unbind the first, and ([\d.]+%) .*unbind the last,\nand ([\d.]+%)", page(README))
     assert alternative == row == (first, last)
 
 
