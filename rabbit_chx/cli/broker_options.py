@@ -51,6 +51,8 @@ _NODE_FIELDS = {"name": str, "disk_free_alarm?": bool, "disk_free?": int, "disk_
 _NODE_DISK = [name.removesuffix("?") for name in _NODE_FIELDS]
 #: The host of a URL with user and port, and its path.
 _PATH = re.compile(r"(?<=://)([^/?#]*)([^?#]*)")
+#: The scheme and the user or host of a URL. What follows may be a password in a URL that is not valid.
+_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?[A-Za-z0-9_.-]*")
 #: The environment variable with a command that prints an OAuth 2 token.
 _COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
@@ -285,8 +287,9 @@ def _parsed(parse: Callable[[str], _T], name: str, url: str) -> _T:
     other = for_other.get(scheme)
     if other is not None and other != name and "must begin with" in problem:
         problem += f"; pass it as {other}"
-    shown = without_passwords(url) if "@" in url or "password=" in url else url
-    raise InputError(f"{name} is {shown!r:.200}: {problem}")
+    start = _HOST.match(url)
+    shown = "" if start is None else start[0]
+    raise InputError(f"{name} begins with {shown!r:.200}: {problem}")
 
 
 def why_nothing_hashes(

@@ -89,7 +89,9 @@ class StreamReader(Batches):
         self._failure: Exception | None = None
         self.chunks = self.rows_read = self.rows_returned = 0
         self._reading: Reading = (
-            FollowingReading(options) if options.end == "never" else RangeReading(options)
+            FollowingReading(options)
+            if options.end == "never" and not isinstance(options, RangeOptions)
+            else RangeReading(options)
         )
         self.end_fingerprint = self._reading.open_range(options)
         progress = self._reading.progress

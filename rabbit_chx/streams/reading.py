@@ -25,7 +25,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from datetime import datetime
 from typing import ClassVar, Literal, TypeVar
@@ -293,6 +293,8 @@ class RangeReading(Reading):
             raise InputError(
                 f"landmarks are given, start is {shown(start)} and end is {shown(end)}: give two offsets"
             )
+        if not isinstance(options.landmarks, Collection):
+            raise InputError(f"landmarks is {shown(options.landmarks)}: give the fingerprints of chunks")
         self.progress.set_range(start, end, end)
         self.progress.landmarks = list(options.landmarks)
         self.stays = True  # until the range is verified

@@ -70,8 +70,8 @@ class AnyTopology(ObjectSet, ABC):
         """The exchanges whose bindings to server-named queues are left out."""
 
     @abstractmethod
-    def _known_ring(self, exchange: str) -> HashRing | None:
-        """Return the ring of an exchange; None if its members make it, in their order."""
+    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:
+        """Return the ring of an exchange; None if its members make it, in their order. `release`: whose rules the caller asks for."""
 
     def to_toml(self) -> str:
         """Return the text of a topology file with this topology; `Topology.from_toml` returns the same objects.
@@ -124,7 +124,7 @@ class AnyTopology(ObjectSet, ABC):
             InputError: the exchange does not exist or is of another type, or that release refuses a weight.
         """
         definition = self._hash_exchange(exchange)
-        ring = self._known_ring(exchange)
+        ring = self._known_ring(exchange, release)
         if ring is not None:
             return ring if release is None else ring.with_release(release)
         members = definition.ring or ()
@@ -287,12 +287,16 @@ class Topology(AnyTopology):
         """Return the topology as that of a broker with these `rings`, as `LiveTopology.with_rings` does."""
         return LiveTopology.of_file(self).with_rings(rings)
 
-    def _known_ring(self, exchange: str) -> HashRing | None:
+    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:
         definition = self.exchange(exchange)
-        if definition is None or not self.is_assumed(exchange):
+        if definition is None or definition.ring is None or not self.is_assumed(exchange):
             return None
-        bindings = [member.binding for member in definition.ring or ()]
-        return replace(HashRing.from_bindings(bindings, self.release), ground=UNORDERED)
+        try:
+            return _assumed_ring(definition, self.release)
+        except InputError:  # the file's own release refuses a weight, which a broker that was upgraded keeps
+            if release is None:
+                raise
+            return _assumed_ring(definition, release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,8 +404,10 @@ class LiveTopology(AnyTopology):
         """
         rings = {}
         for name in topology.file.unordered:
-            with suppress(InputError):  # that release refuses a weight
-                rings[name] = topology.ring(name)
+            definition = topology.exchange(name)
+            if definition is not None and definition.ring is not None:
+                with suppress(InputError):  # that release refuses a weight
+                    rings[name] = _assumed_ring(definition, release or topology.release)
         facts = BrokerFacts(
             operator_policies=topology.file.operator_policies, sources_left_out=topology.sources_left_out
         )
@@ -430,8 +436,14 @@ class LiveTopology(AnyTopology):
             rings={**self.rings, **rings},
         )
 
-    def _known_ring(self, exchange: str) -> HashRing | None:
+    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # a ring that was read is that of any
         return self.rings.get(exchange)
+
+
+def _assumed_ring(definition: ExchangeDefinition, release: Release | None) -> HashRing:
+    """Return the ring of an exchange whose members are in no known order."""
+    bindings = [member.binding for member in definition.ring or ()]
+    return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
 
 
 def _lists_of(topology: AnyTopology) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
 from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
-from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
 from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.words import percent
@@ -82,7 +82,7 @@ class ExchangeUpgrade:
 
 
 def predict_upgrade(
-    topology: Topology, before: Release, after: Release, *, file: str | None = None
+    topology: Topology | LiveTopology, before: Release, after: Release, *, file: str | None = None
 ) -> tuple[ExchangeUpgrade, ...]:
     """Return the effect of an upgrade on each hash exchange of a topology, whose rings are replayed from their members.
 
@@ -91,6 +91,8 @@ def predict_upgrade(
     Raises:
         InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
     """
+    if isinstance(topology, LiveTopology):
+        topology = topology.objects
     replayed, transient = replace(topology, file=FileFacts()), transient_destinations(topology)
     return tuple(
         _modulus_upgrade(topology, exchange, before, after)

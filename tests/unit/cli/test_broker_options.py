@@ -121,3 +121,24 @@ def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., Broker
         InputError, match="has a password, and RABBIT_CHX_TOKEN_COMMAND is given: take the pass"
     ):
         asked("--url", URL, RABBIT_CHX_TOKEN_COMMAND="cat /token")  # noqa: S106  # a command
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://user:s3cr3t/vhost", "u:s3cr3t", "amqp://user:s3cr3t%40host", "amqp://u:s3cr3t?heartbeat=1", "http://u:s3cr3t",
+        "amqp://u@h?password=a&s3cr3t", "amqps://u@h?key_password=s3cr3t", "ftp://u:s3cr3t@h",
+    ],
+)  # fmt: skip
+def test_a_wrong_url_is_named_by_its_option_without_its_password(
+    asked: Callable[..., BrokerAddresses], url: str
+) -> None:
+    for name, words in {
+        "--url": ("--url", url),
+        "--management-url": ("--url", "amqp://h", "--management-url", url),
+    }.items():
+        if (name, url) == ("--management-url", "http://u:s3cr3t"):
+            continue  # host and port, until the port is used
+        with pytest.raises(InputError, match=f"^{name} begins with ") as caught:
+            asked(*words)
+        assert "s3cr3t" not in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from stream_bytes import chunk_bytes, entry
@@ -54,6 +55,19 @@ def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
         assert reader._reading.take_chunk(5.0) == 5.0
         reader._reading.subscription.waiting.append(chunks[1])
         assert reader._reading.take_chunk(5.0) > 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"end": "never", "landmarks": ()}, "end is 'never': give two offsets"),
+        ({"end": 9, "landmarks": None}, "landmarks is None: give the fingerprints"),
+    ],
+)
+def test_a_range_with_landmarks_has_two_offsets(options: dict[str, Any], says: str) -> None:
+    """It is refused before anything is read."""
+    with pytest.raises(InputError, match=says):
+        RangeReader("rabbitmq-stream://127.0.0.1:1", "s", start=0, **options)
 
 
 def test_an_empty_range_is_done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -212,3 +213,53 @@ def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
 def test_what_is_not_a_share_permits_nothing(share: Any) -> None:
     with pytest.raises(InputError, match=r"allow_moved is .*: give a share from 0 to 1"):
         plan(Topology(), LiveTopology()).refused(allow_moved=share)
+
+
+HEAVY = json.dumps(
+    {
+        "rabbit_version": "4.2.6",
+        "exchanges": [
+            {"name": "x", "vhost": "/", "type": "x-consistent-hash", "durable": True, "auto_delete": False}
+        ],
+        "queues": [{"name": "a", "vhost": "/", "durable": True, "auto_delete": False}],
+        "bindings": [
+            {
+                "source": "x",
+                "vhost": "/",
+                "destination": "a",
+                "destination_type": "queue",
+                "routing_key": "20000",
+            }
+        ],
+    }
+)
+
+
+def test_a_weight_that_the_file_s_release_refuses_is_that_of_the_release_that_is_asked_for() -> None:
+    """A broker keeps such a binding when it is upgraded."""
+    file = Topology.from_definitions(HEAVY)
+    ring = file.ring("x", Release("3.8.9"))
+    assert (ring.bucket_count, ring.provenance) == (20_000, "assumed")
+    assert file.key_map("x", Release("3.8.9")) == ring
+    for release in (None, Release("4.3.6")):
+        with pytest.raises(
+            InputError, match=f"{'4.2.6' if release is None else release.version} takes at most"
+        ):
+            file.ring("x", release)
+    assert LiveTopology.of_file(file).rings == {}
+    old = LiveTopology.of_file(file, Release("3.8.9"))
+    assert old.rings["x"].release == Release("3.8.9")
+    assert (
+        LiveTopology.of_file(
+            Topology.from_definitions(HEAVY.replace("4.2.6", "3.8.9")), Release("4.3.6")
+        ).rings
+        == {}
+    )
+
+
+def test_the_objects_of_a_broker_keep_the_slots_of_an_assumed_ring() -> None:
+    text = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nslots = 8\nmembers = [{ queue = "a" }]\n[[queues]]\nname = "a"\n'
+    live = LiveTopology.of_file(Topology.from_toml(text))
+    assumed = replace(live, rings={"x": replace(live.ring("x"), ground=UNORDERED)})
+    assert assumed.objects.ring("x").bucket_count == 8
+    assert assumed.objects.slots("x").owners

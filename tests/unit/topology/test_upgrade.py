@@ -11,7 +11,13 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+)
 from rabbit_chx.topology.upgrade import ExchangeUpgrade, predict_upgrade
 
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
@@ -203,6 +209,13 @@ def test_without_a_file_the_order_is_saved_before() -> None:
         "before the upgrade, run: rabbit-chx topology export --exchange 'the x' > 'the x.toml'; and after it: "
         "rabbit-chx ring repair 'the x' --file 'the x.toml' --apply"
     )
+
+
+def test_what_a_broker_has_is_replayed_as_its_objects() -> None:
+    ring = tuple(map(RingMember, "ab"))
+    topology = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),))
+    live = LiveTopology.of_file(topology, OLD).with_rings({"x": HashRing.from_buckets(["a", "b"], OLD)})
+    assert predict_upgrade(live, OLD, NEW) == predict_upgrade(topology, OLD, NEW)
 
 
 def test_headers_stay_in_an_array() -> None:
