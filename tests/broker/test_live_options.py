@@ -22,7 +22,11 @@ pytestmark = pytest.mark.broker
         (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
         (("ring", "check", "order"), 2, "there is no exchange 'order': did you mean orders?"),
         (("verify", "order"), 2, "did you mean orders?"),
-        (("verify", "orders", "--management-url", "http://u:c4nary@{amqp}"), 69, "this is the port of AMQP"),
+        (
+            ("verify", "orders", "--management-url", "http://u:c4nary@{amqp}"),
+            69,
+            "no answer from the HTTP API",  # the broker may reset the connection before its greeting is read
+        ),
         (("ring", "show", "orders", "--vhost", "absent"), 2, "the user 'guest' sees no vhost 'absent'"),
         (
             ("verify", "orders", "--url", "amqp://guest:c4nary@127.0.0.1:1/{vhost}"),

@@ -68,6 +68,7 @@ FAULTS = {
     "html": Fault(lambda _: page("200 OK", b"<html>" * 2_000_000), BrokerRefusedError, "is not JSON", 77),
     "no names": Fault(lambda _: page("200 OK", [{"a": 1}]), BrokerRefusedError, "is not (a list of|an) object", 77),
     "closed": Fault(lambda _: list, UnreachableError, "that the management plugin is enabled", 69),
+    "amqp": Fault(lambda _: lambda: [b"AMQP\0\0\x09\x01"], UnreachableError, "this is the port of AMQP", 69),
     "silent": Fault(lambda api: lambda: api.drip(b"", 1), BrokerTimeoutError, "timed out", 69),
 }  # fmt: skip
 #: A fault for each kind of error. The unit tests of `Management` have the others.

@@ -86,6 +86,7 @@ def test_a_worker_of_gunicorn_publishes_and_closes(
     _, hooks, shop = python_blocks(PAGE)
     (tmp_path / "shop.py").write_text(shop)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # a module of these tests has that name, too
     monkeypatch.setenv("AMQP_URL", vhost.url)
     with Broker(vhost.url, vhost.management_url) as broker:
         broker.declare("orders", {"orders.1": 1})
