@@ -14,7 +14,7 @@ from rabbit_chx.errors import RabbitChxError
 _T = TypeVar("_T")
 
 
-#: The system's random numbers: the program's `random` may be seeded alike in many processes, which would then retry at the same time.
+#: Random numbers of the system. A program may seed `random` alike in many processes, which would then retry at the same time.
 JITTER = random.SystemRandom()
 
 

@@ -70,7 +70,7 @@ def loader(where: str) -> Callable[..., Any]:
             del arguments  # tracebacks may show local variables
             raise ImportError(
                 f"the Python {where}, {sys.executable}, cannot load rabbit-chx ({cause}): "
-                "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+                "install the package with its extra spark there, or set PYSPARK_PYTHON to a Python that has it"
             ) from None
 
     return load

@@ -150,12 +150,13 @@ class ApplyOptions:
     plan_file: str | None = option(
         "--plan",
         metavar="FILE",
-        help="Apply the plan in this file without asking: `plan --plan-out` wrote it.",
+        help="Apply without asking if the plan is that of this file: the output of `plan --plan-out`.",
     )
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
-        help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move.",
+        help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move, or 0.3 with "
+        "a definitions file.",
     )
     allow_delete: bool = option(is_flag=True, help="Permit deletions and replacements.")
     allow_loss: bool = option(

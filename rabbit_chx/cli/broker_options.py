@@ -336,13 +336,15 @@ def found_hint(error: NotFoundError) -> str:
     if at is None or at.management_url is None or error.exchange is None:
         return ""
     try:
-        found = at.management("").request("GET", "exchanges", query={"columns": "name,vhost"})
+        found = at.management("").get_list(
+            "exchanges", query={"columns": "name,vhost"}, fields={"name": str, "vhost": str}
+        )
     except RabbitChxError:
         return ""
-    names = sorted(str(entry["vhost"]) for entry in found if entry.get("name") == error.exchange)
+    names = sorted(entry["vhost"] for entry in found if entry["name"] == error.exchange)
     if at.settings.vhost in names:
         return ""
-    here = [str(entry["name"]) for entry in found if entry["vhost"] == at.settings.vhost]
+    here = [entry["name"] for entry in found if entry["vhost"] == at.settings.vhost]
     absent = "" if here else f"; the user {at.settings.username!r} sees no vhost {at.settings.vhost!r}"
     if not names:
         meant = similar(error.exchange, filter(None, here))

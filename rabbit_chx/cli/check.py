@@ -558,8 +558,9 @@ def check_ring(
     Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
     messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
     fix. The order of a ring is compared with its record; `topology check` compares it with a file. An
-    x-modulus-hash exchange has no ring: its bindings and queues are checked, without --ring-via. The order of rings that --ring-via reads and that have no
-    record is stored on the broker, for everybody who reads the management API.
+    x-modulus-hash exchange has no ring: its bindings and queues are checked, without --ring-via. The order of
+    rings that --ring-via reads and that have no record is stored on the broker, for everybody who reads the
+    management API.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.

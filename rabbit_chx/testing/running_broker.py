@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -26,7 +27,6 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.retry import JITTER
 
 #: The plugins that are enabled in every broker that we start, where its release has them.
 PLUGINS = (
@@ -331,7 +331,7 @@ _PROBE_TIMEOUT_S = 10.0
 def free_ports(count: int) -> list[int]:
     """Return ports of 127.0.0.1 without a listener, below the system's ephemeral ports, which outgoing connections use."""
     ports: list[int] = []
-    for port in JITTER.sample(range(20_000, 32_000), 1_000):
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 1_000):  # tests seed `random` alike
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

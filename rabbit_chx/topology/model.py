@@ -436,7 +436,7 @@ class LiveTopology(AnyTopology):
             rings={**self.rings, **rings},
         )
 
-    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # a ring that was read is that of any
+    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # its rings do not depend on it
         return self.rings.get(exchange)
 
 

@@ -158,7 +158,7 @@ def test_workers_without_our_packages(other_python: Path, tmp_path: Path) -> Non
     lacks = f"MissingExtraError: Spark's workers run {python}, which lacks spark_connector, rabbit_chx"
     export = f": start the job with `export PYSPARK_PYTHON={sys.executable}`"
     assert {line.partition(", or set ")[0] for line in by_us} == {lacks + export}
-    remedy = "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+    remedy = "install the package with its extra spark there, or set PYSPARK_PYTHON to a Python that has it"
     for line, which in (
         (of_planner, "that plans for Spark"),
         (of_task, "of this Spark executor"),

@@ -9,9 +9,10 @@ from contextvars import copy_context
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, _broker, found_hint
 from rabbit_chx.cli.command import Outcome, command, options
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotFoundError
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 
@@ -142,3 +143,31 @@ def test_a_wrong_url_is_named_by_its_option_without_its_password(
         with pytest.raises(InputError, match=f"^{name} begins with ") as caught:
             asked(*words)
         assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("listed", "hint"),
+    [
+        ([{"a": 1}], ""),
+        ([{"name": "orders", "vhost": "shop"}], "; did you mean orders?"),
+        (
+            [{"name": "order", "vhost": "v 1"}, {"name": "", "vhost": "shop"}],
+            "; vhost v 1 has one: --vhost 'v 1'",
+        ),
+        ([{"name": "", "vhost": "/"}], "; the user 'ann' sees no vhost 'shop'"),
+    ],
+)
+def test_what_may_be_meant_by_an_exchange_that_does_not_exist(
+    asked: Callable[..., BrokerAddresses],
+    monkeypatch: pytest.MonkeyPatch,
+    listed: list[dict[str, object]],
+    hint: str,
+) -> None:
+    broker = asked("--url", URL, "--management-url", "http://h:1")
+    monkeypatch.setattr(Management, "request", lambda *_, **__: listed)
+
+    def hint_of() -> str:
+        _broker.set(broker)
+        return found_hint(NotFoundError("there is no exchange 'order'", exchange="order"))
+
+    assert copy_context().run(hint_of) == hint
