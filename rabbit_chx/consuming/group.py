@@ -27,8 +27,8 @@ from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import opening_timeout
-from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.observing import Observer
@@ -122,7 +122,7 @@ class Group(ABC):
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
         self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
-        self._owner: Owner  # since the connection was opened
+        self._guard: UsageGuard  # since the connection was opened
         self._is_running = False
         self._loop_watch = LoopWatch(member.pace.loop_timeout_s)
 
@@ -176,8 +176,8 @@ class Group(ABC):
 
     async def _enter(self) -> None:
         """Connect and check the queues, for ``__aenter__``. `_connect` uses this connection first."""
-        self._owner = Owner(f"the {type(self).__name__} of member {self.member!r}")
-        self._owner.check_in_loop()
+        self._guard = UsageGuard(f"the {type(self).__name__} of member {self.member!r}")
+        self._guard.check_in_loop()
         self._connection = await self._open()
         try:
             self._prefetches = await self._prepare(self._connection)
@@ -192,7 +192,7 @@ class Group(ABC):
         traceback: TracebackType | None,
     ) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and self._owner.is_this_process:
+        if connection is not None and self._guard.is_this_process:
             await connection.close()
 
     def stop(self) -> None:
@@ -205,7 +205,7 @@ class Group(ABC):
             raise InputError(
                 f"the group is not open: use it as 'async with {type(self).__name__}(...) as group:'"
             )
-        self._owner.check_in_loop()
+        self._guard.check_in_loop()
         if self._is_running:
             raise InputError("the group runs already: call run once")
         self._is_running = True

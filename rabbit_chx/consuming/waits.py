@@ -12,7 +12,7 @@ from typing import Any
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.retry import chance
+from rabbit_chx.retry import jitter
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
@@ -113,7 +113,7 @@ async def wait_to_reconnect(
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
         raise outage.ended_by(cause) from cause
-    wait_s = outage.retry.wait_s(time.monotonic(), chance())
+    wait_s = outage.retry.wait_s(time.monotonic(), jitter())
     if wait_s is None:
         raise outage.given_up(time.monotonic()) from cause
     wait_s = min(wait_s, _MAX_WAIT_S)

@@ -54,15 +54,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def pick(self, places: Sequence[int]) -> Rows:
+    def pick(self, indices: Sequence[int]) -> Rows:
         """Return the rows with these indices, in this order."""
-        if len(places) == len(self.keys):
+        if len(indices) == len(self.keys):
             return self
         return Rows(
-            [self.keys[i] for i in places],
-            [self.bodies[i] for i in places],
-            self.properties and [self.properties[i] for i in places],
-            self.exchanges and [self.exchanges[i] for i in places],
+            [self.keys[i] for i in indices],
+            [self.bodies[i] for i in indices],
+            self.properties and [self.properties[i] for i in indices],
+            self.exchanges and [self.exchanges[i] for i in indices],
         )
 
 

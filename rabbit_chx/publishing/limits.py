@@ -15,7 +15,7 @@ from rabbit_chx.words import plural
 _log = logging.getLogger(__name__)
 
 
-class Patience:
+class ProgressTimeout:
     """Limits one wait, which may last while there is progress and the broker does not block for too long."""
 
     def __init__(self, limits: Limits, now: float) -> None:

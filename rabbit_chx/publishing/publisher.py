@@ -13,15 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.owner import FINALIZER_S, one_thread
+from rabbit_chx.connection.usage_guard import FINALIZER_S, one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.options import documented, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
-from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Step, Steps, drive, refusal_error
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.options import PublishOptions
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.retry import chance
+from rabbit_chx.publishing.steps import Close, Open, Poll, Step, Steps, drive
+from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 _log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Publisher(PublisherBase):
             options.limits,
             options.retries,
             clock=time.monotonic,
-            chance=chance,
+            jitter=jitter,
             progress=options.progress,
             exchange=self.exchange,
         )
@@ -154,7 +155,7 @@ class Publisher(PublisherBase):
 
     def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
-        if self._owner.is_this_process:
+        if self._guard.is_this_process:
             self._close()
 
     @one_thread
@@ -168,7 +169,7 @@ class Publisher(PublisherBase):
             delivery is None
             or not delivery.is_connected
             or delivery.failure
-            or not self._owner.is_this_process
+            or not self._guard.is_this_process
         ):
             return
         rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""

@@ -8,8 +8,8 @@ from functools import partial
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
-from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.connection.usage_guard import Guarded, UsageGuard
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import check_options
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
@@ -21,7 +21,7 @@ _PERSISTENT = 2
 _TRANSIENT = 1
 
 
-class PublisherBase(Owned):
+class PublisherBase(Guarded):
     """A publisher without its connection. The constructor validates the options, and does no I/O."""
 
     def __init__(self, options: CommonOptions) -> None:
@@ -32,7 +32,7 @@ class PublisherBase(Owned):
             raise InputError(
                 "a ring is given, and routing is 'exchange': give routing='client', or leave the ring out"
             )
-        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
+        self._guard = UsageGuard(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
         self._targets = targets

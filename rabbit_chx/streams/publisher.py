@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
-from rabbit_chx.connection.owner import FINALIZER_S, Owned, Owner, one_thread
+from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
@@ -100,7 +100,7 @@ class StreamReport:
 
 
 @documented(WriterOptions)
-class StreamPublisher(Owned):
+class StreamPublisher(Guarded):
     """Publishes rows into a stream, the streams of a ring or slot table, or a super stream.
 
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
@@ -139,7 +139,7 @@ class StreamPublisher(Owned):
     @takes(WriterOptions)
     def __init__(self, options: WriterOptions) -> None:
         stream, super_stream, name = options.stream, options.super_stream, options.name
-        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
+        self._guard = UsageGuard(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
         self._name, self._filter_value = name, options.filter_value
@@ -229,7 +229,7 @@ class StreamPublisher(Owned):
 
     def __del__(self) -> None:
         writers = getattr(self, "_writers", ())
-        if any(writer.connected for writer in writers) and self._owner.is_this_process:
+        if any(writer.connected for writer in writers) and self._guard.is_this_process:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
             self._closed = True
             for writer in self._writers:
@@ -243,7 +243,7 @@ class StreamPublisher(Owned):
 
         A publisher that is garbage-collected without it emits a ResourceWarning, and closes them.
         """
-        if self._owner.is_this_process:
+        if self._guard.is_this_process:
             self._close()
 
     @one_thread

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.failures import interruption
-from rabbit_chx.connection.owner import Owner
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
@@ -82,7 +82,7 @@ class StreamReader(Batches):
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
-        self._owner = Owner(f"the StreamReader of {stream!r:.80}")
+        self._guard = UsageGuard(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
         self._include = tuple(include)
         self._batch_rows, self._timeout_s = options.limits.batch_rows, options.limits.timeout_s
@@ -133,7 +133,7 @@ class StreamReader(Batches):
             InputError: this is a forked process.
             RabbitChxError: reading failed. Each later call raises it again.
         """
-        self._owner.check()
+        self._guard.check()
         if self._failure is not None:
             raise self._failure
         try:
@@ -163,7 +163,7 @@ class StreamReader(Batches):
         Raises:
             InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
-        self._owner.check()
+        self._guard.check()
         stored, connection = self._reading.stored, self._reading.connection
         if stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
@@ -181,7 +181,7 @@ class StreamReader(Batches):
 
     def close(self) -> None:
         """Store the offset, and close the connection; may be called again. In a forked process it does nothing."""
-        if not self._owner.is_this_process:
+        if not self._guard.is_this_process:
             return
         self.stop()
         self._reading.disconnect()

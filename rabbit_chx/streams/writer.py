@@ -51,7 +51,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.retry import Backoff, chance
+from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
@@ -391,7 +391,7 @@ class StreamWriter:
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
-        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, chance())
+        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, jitter())
         self._attempts += 1
 
     @property

@@ -510,7 +510,7 @@ def simulated(network: Network) -> Iterator[None]:
         (blocking_connection, "threading", threads),
         (blocking_connection, "Transport", lambda *given: SimulatedTransport(network, *given)),
         (publisher, "time", SimpleNamespace(sleep=network.sleep, monotonic=world.monotonic)),
-        (publisher, "chance", world.chance.random),
+        (publisher, "jitter", world.chance.random),
     ]
     originals = [(module, name, getattr(module, name)) for module, name, _ in substitutes]
     logging.disable(logging.CRITICAL)

@@ -165,7 +165,7 @@ def _without_threads(network: Network, course: Course) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_publisher, "threading", threads)
         patch.setattr(shared_publisher, "time", network.world)
-        patch.setattr(shared_publisher, "chance", network.world.chance.random)
+        patch.setattr(shared_publisher, "jitter", network.world.chance.random)
         patch.setattr(shared_publisher, "Waker", lambda: SimulatedWaker(network.world))
         patch.setattr(shared_publisher, "_log", log)
         patch.setattr(shared_publisher, "_WORKERS", set())

@@ -169,7 +169,7 @@ class Outbox:
         return False
 
     @property
-    def is_in_use_here(self) -> bool:
+    def is_held_by_current_thread(self) -> bool:
         """True in a signal handler or a finalizer that has interrupted a method of the outbox in its thread."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  # as of `threading.Condition`
 
@@ -329,7 +329,7 @@ def _joined(messages: Sequence[Message]) -> Rows:
 _here = threading.local()
 
 
-def completes_here() -> bool:
+def is_in_callback() -> bool:
     """Return whether this thread completes futures: a callback of one must not wait for another, which may be the next one."""
     return getattr(_here, "completes", False)
 
@@ -350,7 +350,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
     left = deque(outcomes)
     interruption: BaseException | None = None
-    was_completing, _here.completes = completes_here(), True
+    was_completing, _here.completes = is_in_callback(), True
     try:
         while left:
             try:

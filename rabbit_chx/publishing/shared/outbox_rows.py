@@ -16,7 +16,7 @@ from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
-from rabbit_chx.publishing.delivery import closing_error
+from rabbit_chx.publishing.closes import closing_error
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
@@ -90,8 +90,8 @@ class OutboxRows:
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
         """Return the messages that have not expired."""
-        places = [place for place, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
-        return batch.pick(places) if places else None
+        indices = [i for i, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
+        return batch.pick(indices) if indices else None
 
     def refusals(self, batch: RowBatch, _acked: int) -> int:
         """Return all refusals."""

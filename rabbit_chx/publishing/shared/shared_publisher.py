@@ -44,15 +44,16 @@ from rabbit_chx.errors import (
 from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
-from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, is_in_callback
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.retry import Backoff, chance
+from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
+from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 from rabbit_chx.words import plural
 
@@ -110,7 +111,7 @@ class SharedPublisher(PublisherBase):
         longest_s = options.retries.reconnect_timeout_s + limits.confirm_timeout_s + limits.blocked_timeout_s
         self._outbox = Outbox(limits.max_in_flight, limits.max_in_flight_bytes, longest_s, time.monotonic)
         self._worker = _Worker(
-            self._owner.name,
+            self._guard.name,
             self._outbox,
             partial(OutboxRows, self._outbox, self._defaults.batch_rows, options.linger_s),
             partial(
@@ -119,7 +120,7 @@ class SharedPublisher(PublisherBase):
                 self._encoder_for,
                 limits,
                 clock=time.monotonic,
-                chance=chance,
+                jitter=jitter,
                 exchange=self.exchange,
             ),
             retries,
@@ -130,7 +131,7 @@ class SharedPublisher(PublisherBase):
             "credentials": None,
             "retries": retries,
         }
-        self._bulk = _Bulk(self._owner.name, partial(Publisher, **bulk))
+        self._bulk = _Bulk(self._guard.name, partial(Publisher, **bulk))
         _WORKERS.add(self._worker)
         self._worker.thread.start()
 
@@ -185,7 +186,7 @@ class SharedPublisher(PublisherBase):
             InputError: the publisher is closed, or belongs to another process, or there is no such message property.
             RowError: the message cannot be sent: the type or the size of a value.
         """
-        self._owner.check()
+        self._guard.check()
         future = _Outcome(self._worker.thread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
@@ -209,7 +210,7 @@ class SharedPublisher(PublisherBase):
         Raises:
             RabbitChxError: as of the future that `submit` returns, or of `submit`.
         """
-        self._owner.check()
+        self._guard.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
@@ -253,7 +254,7 @@ class SharedPublisher(PublisherBase):
             BrokerRefusedError: the broker refuses user, password or vhost. Nothing was sent.
             InputError: the publisher is closed, or belongs to another process.
         """
-        self._owner.check()
+        self._guard.check()
         return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
 
     def _rows(
@@ -286,7 +287,9 @@ class SharedPublisher(PublisherBase):
     def _wait_for_room(self, message: Message) -> None:
         assert message.has_room is not None  # set by the outbox for a message that waits
         # A callback of a future must not wait for the thread that runs it, and nobody for a lock of their own thread.
-        must_not_wait = threading.current_thread() is self._worker.thread or self._outbox.is_in_use_here
+        must_not_wait = (
+            threading.current_thread() is self._worker.thread or self._outbox.is_held_by_current_thread
+        )
         wait_s = 0.0 if must_not_wait else min(self._block_s, threading.TIMEOUT_MAX)
         try:
             has_room = message.has_room.acquire(timeout=wait_s)
@@ -309,14 +312,14 @@ class SharedPublisher(PublisherBase):
     def _full(self, waited_s: float) -> BufferFullError:
         stats = self.stats()
         return BufferFullError(
-            f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
+            f"{self._guard.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
             f"{waited_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
             exchange=self.exchange,
         )
 
     def healthy(self) -> bool:
         """Return True if there is a connection, and the broker does not block it."""
-        return self._owner.is_this_process and self._worker.is_healthy
+        return self._guard.is_this_process and self._worker.is_healthy
 
     def stats(self) -> SharedStats:
         """Return the counts of messages since the start, and the latencies of the last minute.
@@ -324,7 +327,7 @@ class SharedPublisher(PublisherBase):
         Raises:
             InputError: the publisher belongs to another process.
         """
-        self._owner.check()
+        self._guard.check()
         return self._worker.stats()
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -337,7 +340,7 @@ class SharedPublisher(PublisherBase):
             MismatchError: with ``routing="client"`` and a function for the ring, the ring has changed.
         """
         check_seconds("timeout_s", timeout_s)
-        if not self._owner.is_this_process:
+        if not self._guard.is_this_process:
             return
         is_first = self._outbox.closed is None
         deadline = time.monotonic() + timeout_s
@@ -351,7 +354,7 @@ class SharedPublisher(PublisherBase):
     def __del__(self) -> None:
         outbox = getattr(self, "_outbox", None)
         worker = getattr(self, "_worker", None)
-        if outbox is None or worker is None or outbox.closed is not None or not self._owner.is_this_process:
+        if outbox is None or worker is None or outbox.closed is not None or not self._guard.is_this_process:
             return
         # Without the lock of the outbox, which this thread may hold: nobody can submit any more.
         outbox.closed = "the publisher was collected"
@@ -386,7 +389,7 @@ class _Outcome(Future[None]):
         return super().exception(timeout)
 
     def _check(self) -> None:
-        is_awaited = completes_here() or threading.current_thread() is self._completed_by
+        is_awaited = is_in_callback() or threading.current_thread() is self._completed_by
         if is_awaited and not self.done():
             raise InputError(
                 "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
@@ -520,7 +523,7 @@ class _Worker:
                 if has_connected and time.monotonic() - began >= _STEADY_S:
                     failures = 0
                     continue
-                pause_s = _IDLE_PAUSES.delay_s(failures, chance())
+                pause_s = _IDLE_PAUSES.delay_s(failures, jitter())
                 if failures and not has_connected:  # also for messages: each would be another refused login
                     self._sleep(min(pause_s, _LONGEST_PAUSE_S))
                 if has_connected or not has_messages:

@@ -37,10 +37,11 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Open, Sleep, Step, closing_error, drive
+from rabbit_chx.publishing.closes import closing_error
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.options import Limits
 from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
 
 INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
 
