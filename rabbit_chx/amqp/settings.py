@@ -212,7 +212,7 @@ class ConnectionSettings:
     def masked_url(self) -> str:
         """The address with ``***`` for the password, for messages and logs."""
         scheme = _SCHEMES[self.protocol][self.tls is not None]
-        address = _masked_address(scheme, self.username, self.host, self.port)
+        address = _mask_address(scheme, self.username, self.host, self.port)
         return f"{address}/{quote(self.vhost, safe='')}"
 
 
@@ -256,10 +256,10 @@ class ManagementUrl:
     def masked(self) -> str:
         """The address with ``***`` for the password, for messages and logs."""
         scheme = "http" if self.tls is None else "https"
-        return _masked_address(scheme, self.username or "guest", self.host, self.port)
+        return _mask_address(scheme, self.username or "guest", self.host, self.port)
 
 
-def _masked_address(scheme: str, username: str, host: str, port: int | None) -> str:
+def _mask_address(scheme: str, username: str, host: str, port: int | None) -> str:
     shown_host = f"[{quote(host, safe=':')}]" if ":" in host else quote(host, safe="")
     shown_port = "" if port is None else f":{port}"
     return f"{scheme}://{quote(username, safe='')}:{_MASK}@{shown_host}{shown_port}"

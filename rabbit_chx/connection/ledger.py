@@ -86,7 +86,7 @@ class Ledger(Generic[Batch]):
         refused, self.refused = self.refused, []
         return refused
 
-    def unanswered(self) -> list[Part[Batch]]:
+    def find_unanswered(self) -> list[Part[Batch]]:
         """Return the open messages by batch, oldest first."""
         return list(self._open_through(self.sent))
 

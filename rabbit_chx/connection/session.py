@@ -43,7 +43,7 @@ from rabbit_chx.amqp.frames import (
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, refused_renewal
+from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, renewal_error
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
@@ -356,7 +356,7 @@ class Session:
         self._send(commands.Connection.CloseOk(), 0)
         self.phase = Phase.CLOSED
         if self._is_renewing and method.reply_code in TOKEN_REFUSED:
-            self.fail(refused_renewal(self.where, method.reply_text))
+            self.fail(renewal_error(self.where, method.reply_text))
         self.fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:

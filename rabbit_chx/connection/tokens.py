@@ -142,7 +142,7 @@ class TokenSecret(Secret):
         return self._outcome(wait_s)
 
     @contextmanager
-    def checked(self, token: Secret, code: int = 403) -> Iterator[None]:
+    def watch_refusals(self, token: Secret, code: int = 403) -> Iterator[None]:
         """Log in with a token in this block. One that the broker refuses with this code is not used again; the next one may be tried.
 
         Raises:
@@ -210,7 +210,7 @@ class TokenSecret(Secret):
 
     def _renew(self, call: Future[None]) -> None:
         try:
-            token, lifetime_s = _checked(self._credentials())
+            token, lifetime_s = _check_returned(self._credentials())
         except BaseException as cause:  # noqa: BLE001  # of the user's function
             self._fail(call, cause)
             return
@@ -277,7 +277,7 @@ def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings],
         return connect(settings)
     while True:
         token = password.current(login.left_s)
-        with password.checked(token):
+        with password.watch_refusals(token):
             return connect(login.settings(token))
 
 
@@ -290,7 +290,7 @@ async def log_in_async(
         return await connect(settings)
     while True:
         token = await password.current_async(login.left_s)
-        with password.checked(token):
+        with password.watch_refusals(token):
             return await connect(login.settings(token))
 
 
@@ -301,11 +301,11 @@ def log_in_to_api(url: ManagementUrl, timeout_s: float, ask: Callable[[Secret], 
         return ask(url.authorization())
     while True:
         token = password.current(timeout_s)
-        with password.checked(token, 401):
+        with password.watch_refusals(token, 401):
             return ask(Secret(f"Bearer {token.reveal()}"))
 
 
-def _checked(returned: object) -> tuple[str, float]:
+def _check_returned(returned: object) -> tuple[str, float]:
     """Return the token and its remaining time in seconds."""
     if (
         not isinstance(returned, tuple)

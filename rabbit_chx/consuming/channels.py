@@ -92,13 +92,13 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
         raise
     except LOST as cause:
         raise_if_cancelled(cause)
-        error = _closed_by(cause, where, queue)
+        error = _close_error(cause, where, queue)
     else:
         return
     raise error
 
 
-def _closed_by(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
+def _close_error(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
     reply = parse_refusal(cause)
     if reply is not None:
         return error_for(*reply, where=where, queue=queue)
@@ -237,7 +237,7 @@ class ConsumerChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(_closed_by(cause, self._where, self.queue))
+                call(_close_error(cause, self._where, self.queue))
             else:
                 call(self._cancellation() if self.is_cancelled else None)
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
-from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
+from rabbit_chx.amqp.delivery_limit import delivery_limit, delivery_limit_fault
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.checks import check_name
-from rabbit_chx.connection.failures import opening_timeout
+from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
@@ -297,7 +297,7 @@ class Group(ABC):
                 self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                raise opening_timeout(self._attempt_settings)
+                raise connect_timeout_error(self._attempt_settings)
             for ended in done:
                 error = ended.exception()
                 if error is None and opened is None:
@@ -576,7 +576,7 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
 def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
     """Reject queues from which a group would lose messages."""
     for queue, arguments in queues.items():
-        if fault := losing_limit_fault(arguments or {}, release):
+        if fault := delivery_limit_fault(arguments or {}, release):
             raise MismatchError(f"queue {queue!r}: {': '.join(fault)}", queue=queue)
 
 

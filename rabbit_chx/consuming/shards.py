@@ -312,10 +312,10 @@ class PseudoQueueConsumer(_ConsumerBase):
         self.unconsumed: tuple[str, ...] = ()
 
     async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
-        count = self._count or await self._required_count(connection)
+        count = self._count or await self._count_required(connection)
         return dict.fromkeys(map(str, range(count)), self._exchange)
 
-    async def _required_count(self, connection: ConsumingConnection) -> int:
+    async def _count_required(self, connection: ConsumingConnection) -> int:
         """Return the number of consumers that cover all shards: the broker assigns each further one a shard without a consumer."""
         counts = await self._consumer_counts(connection)
         idle = sum(not count for count in counts.values())

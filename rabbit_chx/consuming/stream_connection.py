@@ -60,7 +60,7 @@ _JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-b
 _SINCE = "3.11"
 
 
-def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
+def _explain(error: RabbitChxError, journal: str) -> RabbitChxError:
     """Return an error of the journal: one after which a new session creates it again, or with the permissions that it needs."""
     if isinstance(error, MissingRowsError | NotFoundError):
         return ConnectionLostError(f"{error}; the journal {journal!r} was deleted", queue=journal)
@@ -179,7 +179,7 @@ class JournalChannel:
 
     def _on_error(self, error: RabbitChxError) -> None:
         if self._closed is not None and not self._stop.is_set():
-            self._closed(_explained(error, self._journal))
+            self._closed(_explain(error, self._journal))
 
 
 class StreamGroupConnection:
@@ -321,7 +321,7 @@ class StreamGroupConnection:
         try:
             await in_thread(lambda: self._create_journal(journal))
         except AccessRefusedError as refusal:
-            raise _explained(refusal, journal) from None
+            raise _explain(refusal, journal) from None
         self._journal = JournalChannel(self._reading, journal, since_s, take, self._patience_s)
         return self._journal
 
@@ -356,7 +356,7 @@ class StreamGroupConnection:
                         # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
-                            raise _explained(cause, queue) from None
+                            raise _explain(cause, queue) from None
                         _log.info(
                             "%s; publishing to %s again in %g s",
                             cause,

@@ -112,10 +112,10 @@ async def wait_to_reconnect(
     outage.last = cause
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
-        raise outage.ended_by(cause) from cause
+        raise outage.end_error(cause) from cause
     wait_s = outage.retry.wait_s(time.monotonic(), jitter())
     if wait_s is None:
-        raise outage.given_up(time.monotonic()) from cause
+        raise outage.give_up_error(time.monotonic()) from cause
     wait_s = min(wait_s, _MAX_WAIT_S)
     outage.retry.attempts += 1
     _log.warning("%s: %s; connecting again in %.1f s", name, cause, wait_s)

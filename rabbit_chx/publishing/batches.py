@@ -34,7 +34,7 @@ _BODIES = 1
 _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
-def named_columns(
+def name_columns(
     keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
 ) -> dict[str, Any]:
     """Return the given columns by name: ``keys``, ``bodies``, and the optional ones."""
@@ -59,12 +59,12 @@ class RowDefaults:
     routing: ClientRouting | None = None
     trace: Mapping[str, str] = field(default_factory=dict)
 
-    def traced(self, trace: Mapping[str, str]) -> RowDefaults:
+    def with_trace(self, trace: Mapping[str, str]) -> RowDefaults:
         """Return defaults whose rows have further headers; itself if there are none."""
         return replace(self, trace=trace, properties=self.properties.with_headers(trace)) if trace else self
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
-        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors."""
+        """Yield columns, made by `name_columns`, as batches of rows; `first_row` is for errors."""
         for batch in batches(columns, self.batch_rows):
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
@@ -83,7 +83,10 @@ class RowDefaults:
             keys = self.routing.queues(keys)
         if self.trace and "headers" in columns:
             # None is the constant, which has them.
-            columns = {**columns, "headers": of_rows(self._traced, columns["headers"], "headers", first_row)}
+            columns = {
+                **columns,
+                "headers": of_rows(self._add_trace, columns["headers"], "headers", first_row),
+            }
         constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
             return Rows(keys, bodies, constant)
@@ -95,7 +98,7 @@ class RowDefaults:
         encoded = self.properties.of_rows(properties, first_row) if properties else constant
         return Rows(keys, bodies, encoded, exchanges)
 
-    def _traced(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
+    def _add_trace(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
         return [own if own is None else with_headers(own, self.trace) for own in headers]
 
 

@@ -19,7 +19,7 @@ def describe_row(batch: RowBatch) -> str:
     return f"row {batch.numbers[0]} (routing key {key!r:.80})"
 
 
-def closing_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
+def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
     """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
 
     A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.

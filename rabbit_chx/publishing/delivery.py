@@ -31,10 +31,10 @@ from functools import partial
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.connection.failures import closed_connection, interruption
+from rabbit_chx.connection.failures import interruption, use_after_close_error
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing.closes import closing_error, describe_row, is_close, is_of_exchange, names_row
+from rabbit_chx.publishing.closes import close_error, describe_row, is_close, is_of_exchange, names_row
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Outage, ProgressTimeout
 from rabbit_chx.publishing.options import Limits, Retries
@@ -173,7 +173,7 @@ class Delivery:
             yield from self._wait_until(self._is_connected, 0)
             encoder = self._encoder
             if tally.refused_exchanges:
-                accepted = tally.accepted(rows)
+                accepted = tally.find_accepted(rows)
                 sent = rows.pick(accepted)
             size, count, wire = len(rows), len(sent), encoder.encode(sent) if encoder else b""
             has_room = partial(self._has_room, count, len(wire), encoder)
@@ -224,7 +224,7 @@ class Delivery:
 
     def close(self) -> None:
         """End the delivery: every later operation raises an error."""
-        self.failure = self.failure or closed_connection(self.where)
+        self.failure = self.failure or use_after_close_error(self.where)
 
     def interrupt(self, cause: BaseException) -> None:
         """End the delivery after an interruption such as Ctrl-C. An error that `progress` raised is not an interruption."""
@@ -416,14 +416,14 @@ class Delivery:
             ledger = connection.session.ledger
             if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
-            unanswered = [batch.pick(indexes) for batch, indexes in ledger.unanswered()]
+            unanswered = [batch.pick(indexes) for batch, indexes in ledger.find_unanswered()]
             if self._isolating:
                 is_last_alone = connection.session.probes > 0 and ledger.is_last_open
                 unanswered = self._mark_processed(unanswered, is_last_alone=is_last_alone)
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
         is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, unanswered)
         if not (outage.is_recoverable(cause) or is_over_a_row):
-            self.failure = outage.ended_by(cause)
+            self.failure = outage.end_error(cause)
             raise self.failure
         if connection is not None:
             outage.losses += bool(unanswered)
@@ -498,7 +498,7 @@ class Delivery:
     def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
         """Give up a row that closed the connection. If no message to its exchange is accepted, give up the others, too."""
         exchanges = alone.rows.exchanges
-        error = closing_error(
+        error = close_error(
             cause, describe_row(alone), exchanges[0].decode() if exchanges else self._exchange
         )
         closed = [alone]
@@ -541,14 +541,14 @@ class Delivery:
                 yield from self._connect_to_any(self._target + 1)
             except RabbitChxError as cause:
                 if not is_transient(cause):
-                    self.failure = outage.ended_by(cause)
+                    self.failure = outage.end_error(cause)
                     raise self.failure from cause
                 outage.last = cause
                 _log.info("%s", cause, extra=self._log_fields)
             else:
                 self._report_progress(at_once=True)
                 return
-        self.failure = outage.given_up(self._clock())
+        self.failure = outage.give_up_error(self._clock())
         suspect = (
             next((batch for batch in self._unsent if batch.losses > 1), None) if self._isolating else None
         )

@@ -195,7 +195,7 @@ class Tally:
             rows.exchanges
         )
 
-    def accepted(self, rows: Rows) -> Sequence[int]:
+    def find_accepted(self, rows: Rows) -> Sequence[int]:
         """Return the indices of the rows for other exchanges."""
         if self.accepts(rows):
             return range(len(rows))

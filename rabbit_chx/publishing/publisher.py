@@ -16,7 +16,7 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.usage_guard import FINALIZER_S, one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.options import documented, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
@@ -198,8 +198,8 @@ class Publisher(PublisherBase):
         trace: Mapping[str, str],
     ) -> None:
         try:
-            columns = named_columns(keys, bodies, properties, exchanges)
-            for rows in self._defaults.traced(trace).batches_of(columns, self._delivery.tally.rows):
+            columns = name_columns(keys, bodies, properties, exchanges)
+            for rows in self._defaults.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
@@ -231,7 +231,7 @@ class Publisher(PublisherBase):
         if tally.nacked:
             raise self._publish_error(tally, report, refusal_error(report))
         if tally.closes:
-            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
+            raise self._publish_error(tally, report, _close_text(tally)) from tally.closes[0]
         if report.returned and self._on_unroutable == "raise":
             raise self._publish_error(tally, report, _unroutable(report))
         if report.unknown:
@@ -292,7 +292,7 @@ class Publisher(PublisherBase):
             self._connection.close()
 
 
-def _closing(tally: Tally) -> str:
+def _close_text(tally: Tally) -> str:
     further = tally.closed - 1
     return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
 

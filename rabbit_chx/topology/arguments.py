@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
-from rabbit_chx.amqp.delivery_limit import losing_limit_fault
+from rabbit_chx.amqp.delivery_limit import delivery_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
@@ -396,7 +396,7 @@ def pattern_fault(pattern: str) -> Fault | None:
 
 def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
     """Yield the delivery limit with which a queue loses messages, although the broker accepts it."""
-    fault = losing_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
+    fault = delivery_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
     if fault is not None:
         yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
 

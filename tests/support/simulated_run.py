@@ -336,7 +336,7 @@ def _take_leave(publisher: Publisher, log: Log) -> None:
     for sent in (*delivery._unsent, *delivery._refused._waiting):
         log.open.update(_ids(sent.rows))
     if delivery._connection is not None:
-        for sent, places in delivery._connection.session.ledger.unanswered():
+        for sent, places in delivery._connection.session.ledger.find_unanswered():
             log.open.update(_ids(sent.rows.pick(places)))
 
 

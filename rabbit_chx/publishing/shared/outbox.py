@@ -235,7 +235,7 @@ class Outbox:
                     taken.append(message)
                     size += message.size
             self._sleeps = False
-        return ([message.number for message in taken], _joined(taken)) if taken else None
+        return ([message.number for message in taken], _join(taken)) if taken else None
 
     def is_open(self, number: int) -> bool:
         """Return whether the message with this number has no outcome."""
@@ -316,7 +316,7 @@ class Outbox:
         )
 
 
-def _joined(messages: Sequence[Message]) -> Rows:
+def _join(messages: Sequence[Message]) -> Rows:
     rows = [message.rows for message in messages]
     return Rows(
         [row.keys[0] for row in rows],

@@ -42,7 +42,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.options import documented, options_of, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
@@ -102,7 +102,7 @@ class SharedPublisher(PublisherBase):
     @takes(SharedOptions)
     def __init__(self, options: SharedOptions) -> None:
         super().__init__(options)
-        limits, retries = options.limits, _shared_retries(options.retries)
+        limits, retries = options.limits, _adapt_retries(options.retries)
         if self._read_ring is not None:
             self._take(self._read_ring())
         self._block_s = options.block_s
@@ -265,13 +265,13 @@ class SharedPublisher(PublisherBase):
         properties: Mapping[str, Any],
         trace: Mapping[str, str],
     ) -> Rows:
-        columns = named_columns(
+        columns = name_columns(
             [key],
             [body],
             {name: [value] for name, value in properties.items()},
             None if exchange is None else [exchange],
         )
-        rows = self._defaults.traced(trace).rows(columns, 0)
+        rows = self._defaults.with_trace(trace).rows(columns, 0)
         return replace(
             rows,
             properties=rows.properties or [self._constant],
@@ -397,7 +397,7 @@ class _Outcome(Future[None]):
             )
 
 
-def _shared_retries(given: Retries) -> Retries:
+def _adapt_retries(given: Retries) -> Retries:
     """Return the retries of each delivery. After a close over a message there is another connection in any case."""
     retries = replace(given, retry_first_connection=True, nack_retries=given.nack_retries or 0)
     if given.reconnects:
@@ -499,7 +499,7 @@ class _Worker:
             f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
         )
         try:
-            left = self.outbox.fail(_failed(cause), waiting=True)
+            left = self.outbox.fail(_failure_error(cause), waiting=True)
         finally:  # also after Ctrl-C
             self._aborted.set()
             self.wake()
@@ -533,7 +533,7 @@ class _Worker:
             pass
         finally:
             self.begin_to_close()
-            self.outbox.fail(_failed(ConnectionLostError(f"{self.name} was closed")), waiting=True)
+            self.outbox.fail(_failure_error(ConnectionLostError(f"{self.name} was closed")), waiting=True)
             self._ended.set()
             self._waker.close()
 
@@ -554,14 +554,16 @@ class _Worker:
         except RabbitChxError as cause:
             if self.is_ready and not isinstance(cause, UnreachableError):  # of a message that was sent
                 cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
-            left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
+            left = self.outbox.fail(_failure_error(cause)) if has_messages or self.is_ready else 0
             if left:
                 _log.warning("%s: %s; %s with this error", self.name, cause, plural(left, "message"))
             elif not is_repeated:
                 _log.warning("%s: %s", self.name, cause)
         except Exception as cause:  # noqa: BLE001  # the next messages must be served
             _log.exception("%s: an error of the library", self.name)
-            self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))
+            self.outbox.fail(
+                _failure_error(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}"))
+            )
         finally:
             was_ready, self.is_ready = self.is_ready, False
             self._republished += delivery.tally.republished + delivery.tally.retried
@@ -674,7 +676,7 @@ class _Bulk:
             publisher.close()
 
 
-def _failed(cause: RabbitChxError) -> ErrorFor:
+def _failure_error(cause: RabbitChxError) -> ErrorFor:
     """Return the error of messages after a failure: of those that were not sent, it has the type of the failure."""
 
     def error(message: Message) -> RabbitChxError:
@@ -688,7 +690,7 @@ def _failed(cause: RabbitChxError) -> ErrorFor:
     return error
 
 
-_EXPIRED = _failed(
+_EXPIRED = _failure_error(
     ConnectionLostError(
         "the broker has not answered it within reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s"
     )
