@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -27,6 +26,7 @@ from rabbit_chx.connection.aio_pika_opening import (
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
 from rabbit_chx.consuming.waits import wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -62,17 +62,6 @@ _JOURNAL_ARGUMENTS = {
 _MISSING_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
 _PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
                "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
-#: The arguments that a queue of a group must have.
-REQUIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-_REFUSAL = re.compile(
-    r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
-    r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
-    re.DOTALL,
-)
-_REMEDY = (
-    "a group needs quorum queues with a single active consumer: declare the queue again with "
-    'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
-)
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
 _LATE_FRAME = "Got frame for closed channel"
 
@@ -594,33 +583,3 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
     )
-
-
-def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
-    """Return the arguments, extended by the argument that a refused declaration reveals; None if it reveals none.
-
-    The broker refuses to declare an existing queue with other arguments. The refusal contains the first argument that differs and its value
-    (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). Repeated declarations reveal all arguments. A queue without
-    the type quorum or a single active consumer is a MismatchError.
-    """
-    match = _REFUSAL.search(refusal)
-    if match is None:
-        return None
-    name = match["name"]
-    if name in REQUIRED_ARGUMENTS or name == "durable":
-        current = match["value"] or match["bare"] or "not set"
-        raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
-    if match["value"] is None:
-        return None
-    return {**arguments, name: _parse_argument(match["value"], match["type"])}
-
-
-def _parse_argument(text: str, kind: str) -> Any:
-    if kind == "bool":
-        return text == "true"
-    if kind in ("longstr", "binary"):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        return text
