@@ -174,48 +174,26 @@ def _values(values: Any) -> Iterable[Any]:
     return rows
 
 
-def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
-    buffer = _RowBuffer(columns, rows)
+def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
+    """Yield a batch once it is complete by its number of rows, size or age; raise an InputError if a column ends before the others."""
+    rows: list[tuple[Any, ...]] = []
+    size, due, problem = 0, 0.0, ""
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
-        if batch := buffer.add(row):
-            yield batch
-        if buffer.problem:
-            break
-    if batch := buffer.take():
-        yield batch
-    buffer.check()
-
-
-class _RowBuffer:
-    def __init__(self, columns: Mapping[str, Any], most: int) -> None:
-        self.problem = ""  # columns of unequal length
-        self._columns = columns
-        self._most = most
-        self._rows: list[tuple[Any, ...]] = []
-        self._size = 0
-        self._due = 0.0
-
-    def add(self, row: tuple[Any, ...]) -> Batch | None:
-        """Add a row, and return a batch if one is complete by its number of rows, size or age."""
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
-            self.problem = _unequal(self._columns, row)
-            return None
+            problem = _unequal(columns, row)
+            break
         now = time.monotonic()
-        if not self._rows:
-            self._size, self._due = 0, now + _LINGER_S
-        self._rows.append(row)
-        self._size += _size(row[_BODIES])
-        is_full = len(self._rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
-        return self.take() if is_full else None
-
-    def take(self) -> Batch | None:
-        rows, self._rows = self._rows, []
-        return tuple(zip(*rows, strict=True)) if rows else None
-
-    def check(self) -> None:
-        """Raise an InputError if a column ended before the others."""
-        if self.problem:
-            raise InputError(self.problem)
+        if not rows:
+            size, due = 0, now + _LINGER_S
+        rows.append(row)
+        size += _size(row[_BODIES])
+        if len(rows) >= most or size >= BATCH_BYTES or now >= due:
+            yield tuple(zip(*rows, strict=True))
+            rows = []
+    if rows:
+        yield tuple(zip(*rows, strict=True))
+    if problem:
+        raise InputError(problem)
 
 
 def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:
