@@ -45,7 +45,7 @@ def name_columns(
 
 
 @dataclass(frozen=True, slots=True)
-class RowDefaults:
+class RowBuilder:
     """Makes rows from columns, with the publisher's exchange and properties as defaults.
 
     Attributes:
@@ -59,7 +59,7 @@ class RowDefaults:
     routing: ClientRouting | None = None
     trace: Mapping[str, str] = field(default_factory=dict)
 
-    def with_trace(self, trace: Mapping[str, str]) -> RowDefaults:
+    def with_trace(self, trace: Mapping[str, str]) -> RowBuilder:
         """Return defaults whose rows have further headers; itself if there are none."""
         return replace(self, trace=trace, properties=self.properties.with_headers(trace)) if trace else self
 
@@ -79,7 +79,7 @@ class RowDefaults:
                     "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
-            of_rows(_checked_for_copies, columns.get("headers", ()), "headers", first_row)
+            of_rows(_check_copies, columns.get("headers", ()), "headers", first_row)
             keys = self.routing.queues(keys)
         if self.trace and "headers" in columns:
             # None is the constant, which has them.
@@ -102,7 +102,7 @@ class RowDefaults:
         return [own if own is None else with_headers(own, self.trace) for own in headers]
 
 
-def _checked_for_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:
+def _check_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:
     check_for_copies(headers, first_row)
     return headers
 

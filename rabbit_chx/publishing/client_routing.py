@@ -130,9 +130,11 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
-    for bucket, place in enumerate(ring.buckets):
-        if not isinstance(place, str):
-            what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
+    for bucket, destination in enumerate(ring.buckets):
+        if not isinstance(destination, str):
+            what = (
+                "has no destination" if destination is None else f"belongs to {destination}, not to a queue"
+            )
             raise InputError(
                 f"{where}: bucket {bucket} of the ring {what}: publish to the exchange", exchange=exchange
             )

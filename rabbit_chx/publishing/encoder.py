@@ -382,7 +382,7 @@ class Encoder:
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
         )
-        self._by_exchange = _Pieces(lambda place: FRAME_END + publish_head(channel, place[0], place[1]))
+        self._by_exchange = _Pieces(lambda route: FRAME_END + publish_head(channel, *route))
         self._by_properties_length = _Pieces(lambda n: header_head(channel, n, mandatory=mandatory))
         self._body_size = _Pieces(body_size)
         self._body_head = _Pieces(lambda n: body_head(channel, n, chunk))
@@ -403,8 +403,8 @@ class Encoder:
         between = self._between(rows.properties, body_lengths)
         columns = (self._publish_heads(rows), rows.keys, *between, bodies)
         pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
-        for place, column in enumerate(columns):
-            pieces[place : -1 : len(columns)] = column
+        for i, column in enumerate(columns):
+            pieces[i : -1 : len(columns)] = column
         # The frame end of a message is joined to the head of the next, which saves one piece per message.
         pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)

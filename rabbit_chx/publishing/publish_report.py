@@ -200,7 +200,7 @@ class Tally:
         if self.accepts(rows):
             return range(len(rows))
         assert rows.exchanges is not None  # `accepts` is True without
-        return [place for place, name in enumerate(rows.exchanges) if name not in self.refused_exchanges]
+        return [index for index, name in enumerate(rows.exchanges) if name not in self.refused_exchanges]
 
     def attach(self, connection: OpenConnection) -> None:
         """Count the events of this connection from now on."""

@@ -79,7 +79,7 @@ class Publisher(PublisherBase):
         self._connection: Connection | None = None  # current or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
         if self._read_ring is not None:
-            self._take(self._read_ring())
+            self._route_by(self._read_ring())
         self._run(self._delivery.connect())
 
     def __enter__(self) -> Self:
@@ -199,7 +199,7 @@ class Publisher(PublisherBase):
     ) -> None:
         try:
             columns = name_columns(keys, bodies, properties, exchanges)
-            for rows in self._defaults.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
+            for rows in self._builder.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
@@ -218,8 +218,8 @@ class Publisher(PublisherBase):
         return self._finish(self._delivery.finish())
 
     def _compare(self, ring: object) -> None:
-        assert self._defaults.routing is not None  # read before the first row
-        problem = self._defaults.routing.compare(ring)
+        assert self._builder.routing is not None  # read before the first row
+        problem = self._builder.routing.compare(ring)
         if problem is not None:
             changed = MismatchError(problem, exchange=self.exchange)
             self._delivery.failure = self._delivery.failure or changed

@@ -405,14 +405,14 @@ class Latencies:
         total = sum(counts)
         if not total:
             return [None] * len(shares)
-        return [_FINEST_S * math.exp(_GROWTH * (_place(counts, share * total) + 0.5)) for share in shares]
+        return [_FINEST_S * math.exp(_GROWTH * (_bucket_of(counts, share * total) + 0.5)) for share in shares]
 
 
-def _place(counts: Sequence[int], rank: float) -> int:
+def _bucket_of(counts: Sequence[int], rank: float) -> int:
     """Return the bucket of this rank."""
     reached = 0
-    for place, count in enumerate(counts):
+    for bucket, count in enumerate(counts):
         reached += count
         if reached >= rank:
-            return place
+            return bucket
     return len(counts) - 1

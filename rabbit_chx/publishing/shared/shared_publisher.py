@@ -104,16 +104,16 @@ class SharedPublisher(PublisherBase):
         super().__init__(options)
         limits, retries = options.limits, _adapt_retries(options.retries)
         if self._read_ring is not None:
-            self._take(self._read_ring())
+            self._route_by(self._read_ring())
         self._block_s = options.block_s
-        self._constant = self._defaults.properties.constant
-        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else self.exchange.encode()
+        self._constant = self._builder.properties.constant
+        self._own_exchange = DEFAULT_EXCHANGE if self._builder.routing else self.exchange.encode()
         longest_s = options.retries.reconnect_timeout_s + limits.confirm_timeout_s + limits.blocked_timeout_s
         self._outbox = Outbox(limits.max_in_flight, limits.max_in_flight_bytes, longest_s, time.monotonic)
         self._worker = _Worker(
             self._guard.name,
             self._outbox,
-            partial(OutboxRows, self._outbox, self._defaults.batch_rows, options.linger_s),
+            partial(OutboxRows, self._outbox, self._builder.batch_rows, options.linger_s),
             partial(
                 Delivery,
                 self._targets,
@@ -271,7 +271,7 @@ class SharedPublisher(PublisherBase):
             {name: [value] for name, value in properties.items()},
             None if exchange is None else [exchange],
         )
-        rows = self._defaults.with_trace(trace).rows(columns, 0)
+        rows = self._builder.with_trace(trace).rows(columns, 0)
         return replace(
             rows,
             properties=rows.properties or [self._constant],
@@ -346,8 +346,8 @@ class SharedPublisher(PublisherBase):
         deadline = time.monotonic() + timeout_s
         self._worker.close(timeout_s)
         self._bulk.close(max(0.0, deadline - time.monotonic()))
-        if is_first and self._read_ring is not None and self._defaults.routing is not None:
-            problem = self._defaults.routing.compare(self._read_ring())
+        if is_first and self._read_ring is not None and self._builder.routing is not None:
+            problem = self._builder.routing.compare(self._read_ring())
             if problem is not None:
                 raise MismatchError(problem, exchange=self.exchange)
 

@@ -16,7 +16,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
 from rabbit_chx.publishing.batches import (
     BATCH_BYTES,
-    RowDefaults,
+    RowBuilder,
     batches,
     name_columns,
 )
@@ -143,7 +143,7 @@ def test_endless_input_is_read_in_batches() -> None:
 
 
 def test_columns_become_rows_with_what_the_publisher_gives_the_others() -> None:
-    defaults = RowDefaults("orders", Properties({"app_id": "a"}), 2)
+    defaults = RowBuilder("orders", Properties({"app_id": "a"}), 2)
     given = name_columns(["k", "l", "m"], [b"b", "c", "d"], {"type": ["t", None, "v"]}, [None, "x", None])
     first, second = defaults.batches_of(given, 0)
     assert (first.keys, first.bodies, first.exchanges) == ([b"k", b"l"], [b"b", b"c"], [b"orders", b"x"])

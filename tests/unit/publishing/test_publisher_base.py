@@ -291,4 +291,4 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
     arguments = PublisherBase(PublishOptions("amqp://localhost", "x", limits=Limits(max_in_flight=window)))
     columns = name_columns(["k"] * 1200, ["b"] * 1200, None, None)
-    assert len(next(arguments._defaults.batches_of(columns, 0))) == rows
+    assert len(next(arguments._builder.batches_of(columns, 0))) == rows
