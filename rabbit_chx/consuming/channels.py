@@ -27,7 +27,7 @@ from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
-from rabbit_chx.consuming.waits import wait_unless_blocked
+from rabbit_chx.consuming.waits import start_task, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -138,9 +138,7 @@ class _WriteQueue:
         return self._queue.put(frame)
 
     def put_nowait(self, frame: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._queue.put(frame))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        start_task(self._queue.put(frame), self._waiting)
 
 
 class ConsumerChannel:
@@ -305,9 +303,7 @@ class ConsumingConnection:
     def _close_soon(self, consumer: ConsumerChannel) -> None:
         consumer.is_cancelled = True
         # aiormq calls the callback in the task that reads the channel, which would wait for its own answer.
-        task = asyncio.create_task(consumer.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        start_task(consumer.close(), self._closing)
 
     async def declare_passively(self, queue: str) -> Any:
         """Return the queue's name, number of ready messages and number of consumers."""
@@ -547,9 +543,7 @@ class _Writer:
             return
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            task = asyncio.get_running_loop().create_task(_close(connection))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            start_task(_close(connection), self._closing)
 
 
 def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
@@ -34,7 +34,7 @@ from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_w
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
-from rabbit_chx.consuming.waits import LoopWatch, wait_to_reconnect
+from rabbit_chx.consuming.waits import LoopWatch, start_task, wait_to_reconnect
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -114,7 +114,9 @@ class Group(ABC):
         self._runners: list[QueueRunner] = []
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
-        self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
+        self._closings: set[asyncio.Task[None]] = (
+            set()
+        )  # of connections that were given up; `run` waits for them at its end
         self._guard: UsageGuard  # since the connection was opened
         self._is_running = False
         self._loop_watch = LoopWatch(member.pace.loop_timeout_s)
@@ -272,7 +274,7 @@ class Group(ABC):
 
     def _detach(self, session: GroupSession) -> None:
         """Close a connection without waiting for it, so that the next attempt begins at once."""
-        self._in_background(session.close(session.detach()))
+        start_task(session.close(session.detach()), self._closings)
 
     async def _connect(self) -> Any:
         """Return the connection of `__aenter__`, or a new one.
@@ -296,7 +298,7 @@ class Group(ABC):
                 if error is None and opened is None:
                     opened = ended.result()
                 elif error is None:
-                    self._in_background(ended.result().close())
+                    start_task(ended.result().close(), self._closings)
                 elif ended is attempt:
                     raise error
         self._cancel_attempts()
@@ -307,12 +309,6 @@ class Group(ABC):
         for attempt in self._attempts:
             attempt.cancel()
         self._attempts = set()
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that closes a connection. `run` waits for it at its end."""
-        closing = asyncio.get_running_loop().create_task(work)
-        self._closings.add(closing)
-        closing.add_done_callback(self._closings.discard)
 
     async def _finish(self) -> None:
         """Leave in order. If this is cancelled, or the event loop ends, leave at once. The hook on_lost runs in any case."""

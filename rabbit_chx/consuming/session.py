@@ -23,7 +23,7 @@ from rabbit_chx.consuming.journal import (
 )
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.waits import wait_for_any, wait_unless_blocked
+from rabbit_chx.consuming.waits import start_task, wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -113,9 +113,7 @@ class GroupSession:
         """Run a task until the session ends; its error ends the session."""
         if self._is_detached:
             return
-        task = asyncio.get_running_loop().create_task(self._guard(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._guard(work), self._tasks)
 
     async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:

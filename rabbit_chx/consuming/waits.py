@@ -1,4 +1,4 @@
-"""Waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
+"""Tasks and waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
@@ -57,6 +57,13 @@ class LoopWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._answered_at = math.inf
+
+
+def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Start a task, and keep it in `tasks` until it ends: the event loop would not keep it."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def wait_unless_blocked(

@@ -92,8 +92,8 @@ async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limi
     """After `journal_s` the others may have removed it, and handle its streams."""
     given: list[float] = []
 
-    async def open_(_: object, patience_s: float) -> None:
-        given.append(patience_s)
+    async def open_(_: object, reconnect_s: float) -> None:
+        given.append(reconnect_s)
 
     monkeypatch.setattr(StreamGroupConnection, "open", open_)
     group = StreamGroup(
