@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, similar, too_long
@@ -559,18 +559,12 @@ def _tls_settings(scheme: str, parameters: dict[str, str]) -> TlsSettings | None
     return TlsSettings(**values)
 
 
-class _Choice(NamedTuple):
-    """A parameter with two values, and the field that it sets; None for a parameter without effect."""
-
-    values: dict[str, bool]
-    field: str | None = None
-
-
 _TEXTS = {"cacertfile": "ca_file", "certfile": "cert_file", "keyfile": "key_file"}
-_CHOICES = {
-    "verify": _Choice({"verify_peer": True, "verify_none": False}, "verify"),
-    "fail_if_no_peer_cert": _Choice({"true": True, "false": False}),
-    "customize_hostname_check": _Choice({"https": True}),
+#: Parameters with one or two values, and the field that each sets; None for a parameter without effect.
+_CHOICES: dict[str, tuple[str | None, dict[str, bool]]] = {
+    "verify": ("verify", {"verify_peer": True, "verify_none": False}),
+    "fail_if_no_peer_cert": (None, {"true": True, "false": False}),
+    "customize_hostname_check": (None, {"https": True}),
 }
 
 
@@ -583,7 +577,7 @@ def _tls_field(name: str, value: str) -> dict[str, Any]:
         return {"check_server_name": False} if value == "disable" else {"server_name": value}
     if name == "depth":
         _fail("depth is not supported, Python cannot bound the length of a certificate chain: leave it out")
-    choice = _CHOICES[name]
-    if value not in choice.values:
-        _fail(f"{name}={value!r}: {' or '.join(choice.values)} is possible")
-    return {choice.field: choice.values[value]} if choice.field else {}
+    field, values = _CHOICES[name]
+    if value not in values:
+        _fail(f"{name}={value!r}: {' or '.join(values)} is possible")
+    return {} if field is None else {field: values[value]}

@@ -245,22 +245,10 @@ class TokenSecret(Secret):
 # -- logins
 
 
-class _Login:
-    """The attempts to log in within the connection timeout."""
-
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self._settings = settings
-        self._deadline = time.monotonic() + settings.connection_timeout_s
-
-    @property
-    def left_s(self) -> float:
-        """The rest of the connection timeout."""
-        left_s = max(round(self._deadline - time.monotonic(), 1), 0.1)
-        return min(left_s, self._settings.connection_timeout_s)
-
-    def settings(self, token: Secret) -> ConnectionSettings:
-        """Return the settings of an attempt."""
-        return replace(self._settings, password=token, connection_timeout_s=self.left_s)
+def _start_countdown(timeout_s: float) -> Callable[[], float]:
+    """Return a function that returns what is left of a timeout, in seconds."""
+    deadline = time.monotonic() + timeout_s
+    return lambda: min(max(round(deadline - time.monotonic(), 1), 0.1), timeout_s)
 
 
 def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings], _T]) -> _T:
@@ -272,26 +260,26 @@ def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings],
         AccessRefusedError: the broker refuses a new token, too.
         RabbitChxError: as of `TokenSecret.current`, or of `connect`.
     """
-    password, login = settings.password, _Login(settings)
+    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return connect(settings)
     while True:
-        token = password.current(login.left_s)
+        token = password.current(left_s())
         with password.watch_refusals(token):
-            return connect(login.settings(token))
+            return connect(replace(settings, password=token, connection_timeout_s=left_s()))
 
 
 async def log_in_async(
     settings: ConnectionSettings, connect: Callable[[ConnectionSettings], Awaitable[_T]]
 ) -> _T:
     """Log in as `log_in` does."""
-    password, login = settings.password, _Login(settings)
+    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return await connect(settings)
     while True:
-        token = await password.current_async(login.left_s)
+        token = await password.current_async(left_s())
         with password.watch_refusals(token):
-            return await connect(login.settings(token))
+            return await connect(replace(settings, password=token, connection_timeout_s=left_s()))
 
 
 def log_in_to_api(url: ManagementUrl, timeout_s: float, ask: Callable[[Secret], _T]) -> _T:
