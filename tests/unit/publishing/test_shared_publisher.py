@@ -43,7 +43,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.publishing import Limits, Retries, SharedPublisher
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.shared import shared_publisher
+from rabbit_chx.publishing.shared import shared_publisher, worker
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
 from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
 from rabbit_chx.routing import HashRing
@@ -426,9 +426,7 @@ def test_at_exit_open_messages_are_sent(peer: Peer) -> None:
 
 def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
     peer.answer = by_body({"0": ack}, nothing)
-    done = run_program(
-        peer, "from rabbit_chx.publishing.shared import shared_publisher as s; s._EXIT_S = 0.2"
-    )
+    done = run_program(peer, "from rabbit_chx.publishing.shared import worker; worker._EXIT_S = 0.2")
     assert done.returncode == 0
     assert "9 messages are not answered at the exit" in done.stderr
 
@@ -639,7 +637,7 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
         yield from ()
         raise ConnectionLostError("closed by an operator")
 
-    monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
+    monkeypatch.setattr(worker.Worker, "_rest", rest)
     monkeypatch.setattr(Delivery, "serve", serve)
     publisher = SharedPublisher(peer.settings, "orders")
     assert third.wait(_SOON_S)
@@ -655,7 +653,7 @@ def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.Mo
         logins.append(time.monotonic())
         raise AccessRefusedError("wrong password", reply_code=403)
 
-    monkeypatch.setattr(shared_publisher, "Connection", refuse)
+    monkeypatch.setattr(worker, "Connection", refuse)
     publisher = SharedPublisher("amqp://localhost", "orders")
     began = time.monotonic()
     while time.monotonic() < began + 1.2:
@@ -801,7 +799,7 @@ def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.
         assert isinstance(error_of(publisher.submit("k", "1")), ConnectionLostError)
         peer.say(said(commands.Connection.Unblocked(), 0))
     assert waits
-    assert all(wait_s <= max(left_s, shared_publisher._SHORTEST_POLL_S) for left_s, wait_s in waits)
+    assert all(wait_s <= max(left_s, worker._SHORTEST_POLL_S) for left_s, wait_s in waits)
 
 
 def await_true(holds: Callable[[], bool]) -> None:
