@@ -90,7 +90,7 @@ class Worker:
         self._waker = Waker()
         self._connection: Connection | None = None
         self._delivery: Delivery | None = None
-        self._republished = self._reconnects = 0  # of deliveries that have ended
+        self._republished = 0  # of deliveries that have ended
         self._connections = 0
         self._aborted = threading.Event()
         self._ended = threading.Event()
