@@ -91,6 +91,7 @@ class Session:
         failure: the error that ended the connection, or None.
         blocked: the broker's reason for blocking publishers, or None.
         probes: the probes without an answer; with none, the broker has processed all that was sent before the last probe.
+        reply: the reply to the last request; None until it arrives.
         returned: the number of messages returned as unroutable; the broker acks them, too.
         samples: the first few returned messages.
         on_returned: called with each returned message, its properties and its body; None to drop both.
@@ -119,7 +120,7 @@ class Session:
         self._settings = settings
         self._rest = b""
         self._is_renewing = False  # whether the broker has not answered a new token
-        self._reply: Method | None = None
+        self.reply: Method | None = None
         self._content: _Content | None = None  # of the last returned message, until it is complete
         self._handlers: dict[str, Callable[[Any], None]] = {
             "Connection.Start": self._on_start,
@@ -147,13 +148,8 @@ class Session:
 
     def request(self, method: Method) -> None:
         """Send a method; `reply` is its reply after it arrives."""
-        self._reply = None
+        self.reply = None
         self._send(method, _CHANNEL)
-
-    @property
-    def reply(self) -> Method | None:
-        """The reply to the last request; None until it arrives."""
-        return self._reply
 
     def probe(self) -> None:
         """Ask the channel to answer once it has processed the messages before; their confirms may come later.
@@ -245,7 +241,7 @@ class Session:
         if handler is not None:
             handler(method)
         else:
-            self._reply = method  # type: ignore[assignment]  # a method frame always contains a method
+            self.reply = method  # type: ignore[assignment]  # a method frame always contains a method
 
     def _send(self, method: Method, channel: int) -> None:
         self.output.append(ControlBytes(frame.marshal(method, channel)))

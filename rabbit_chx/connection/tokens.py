@@ -132,13 +132,13 @@ class TokenSecret(Secret):
             InputError: the function returns something else than a token and its expiry, and there was no token before.
         """
         if call := self._begin():
-            wait([call], self._patience_s(wait_s))
+            wait([call], self._longest_wait_s(wait_s))
         return self._outcome(wait_s)
 
     async def current_async(self, wait_s: float) -> Secret:
         """Return a token as `current` does. No thread waits, which would delay the end of the event loop."""
         if call := self._begin():
-            await asyncio.wait([asyncio.wrap_future(call)], timeout=self._patience_s(wait_s))
+            await asyncio.wait([asyncio.wrap_future(call)], timeout=self._longest_wait_s(wait_s))
         return self._outcome(wait_s)
 
     @contextmanager
@@ -189,7 +189,7 @@ class TokenSecret(Secret):
                 ).start()
         return call
 
-    def _patience_s(self, wait_s: float) -> float:
+    def _longest_wait_s(self, wait_s: float) -> float:
         now = time.monotonic()
         is_valid = now < self._token.expires_at
         limit = self._call_ends_at - (_CALL_S - _RENEWAL_WAIT_S if is_valid else 0.0)
