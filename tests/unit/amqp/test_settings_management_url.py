@@ -41,7 +41,7 @@ def test_the_settings_of_a_url(text: str, url: ManagementUrl, masked: str) -> No
     assert "p&" not in repr(url)
 
 
-# The parser is that of AMQP URIs, so test_uri.py has the other rules.
+# The parser is that of AMQP URIs, so test_settings_uri.py has the other rules.
 @pytest.mark.parametrize(
     ("text", "says"),
     [
