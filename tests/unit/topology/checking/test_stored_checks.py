@@ -1,6 +1,6 @@
 """Stored checks: what a check finds in each scenario, as text in `checks.txt`. Any change of it is a difference to review.
 
-``python tests/unit/topology/test_stored_checks.py`` with tests/support on the path writes the file again.
+``python tests/unit/topology/checking/test_stored_checks.py`` with tests/support on the path writes the file again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stored plans of each scenario of tests/support/plan_scenarios.py; review any difference.
 
-``PYTHONPATH=tests/support python tests/unit/topology/test_stored_plans.py --update`` writes them.
+``PYTHONPATH=tests/support python tests/unit/topology/planning/test_stored_plans.py --update`` writes them.
 """
 
 from __future__ import annotations
