@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import permutations
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -19,7 +18,6 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
     BrokerRefusedError,
-    NotDeterminedError,
     PlanRefusedError,
 )
 from rabbit_chx.routing import Destination
@@ -35,16 +33,10 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.ring_records import (
-    BrokerStart,
     RingRecord,
-    Step,
     is_own_exchange,
-    known_ring,
-    read_record,
-    record_arguments,
     record_names,
     records_of,
-    settled_record,
 )
 
 NEWEST = Release("4.3.6")
@@ -285,66 +277,6 @@ def test_a_settled_record_fits_bindings_of_others() -> None:
     assert ring_of(site).ground.doubt.endswith("e=1, d=2 were bound since, and their order is not known")
 
 
-#: Members of rings, and what another program binds; the first destination may be bound twice.
-MEMBERS = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "2"))
-OTHERS = (*MEMBERS, ("d", "1"), ("d", "2"), ("b", "2"))
-HERE = BrokerStart("rabbit@one", "mark", {"rabbit@one": 0.0})
-
-
-def proven(ring: HashRing, *records: RingRecord) -> HashRing | None:
-    """Return the ring by records and the bindings of a ring; None if they do not determine it."""
-    assert ring.release is not None
-    try:
-        return known_ring(records, ring.bindings or (), ring.release, HERE)
-    except NotDeterminedError:
-        return None
-
-
-@pytest.mark.parametrize("release", [*RELEASES, Release("3.10.5")], ids=str)
-def test_whatever_others_bind_and_unbind_the_ring_of_a_settled_record_is_the_true_one_or_none(
-    release: Release,
-) -> None:
-    """All rings of three bindings and three changes.
-
-    Nothing shows a binding of the record that was bound again, and before 3.8.24 the holes of two bindings of one destination that are gone.
-    """
-    determined = 0
-    for members in (each for count in range(4) for each in permutations(MEMBERS, count)):
-        ring = HashRing.from_bindings(members, release)
-        record = replace(settled_record("x", ring, members), start=HERE)
-        reached = {ring}
-        for _ in range(3):
-            reached |= {
-                changed
-                for before in reached
-                for changed in (
-                    *(before.unbind(*binding) for binding in before.bindings or ()),
-                    *(before.bind(*other) for other in OTHERS if other not in members),
-                )
-            }
-        for after in reached:
-            found = proven(after, record)
-            assert found is None or found.buckets == after.buckets, (members, after.bindings)
-            determined += found is not None
-    assert determined > 500
-
-
-def test_records_that_leave_two_rings_determine_none() -> None:
-    ring = HashRing.from_bindings([("a", "1"), ("b", "1")], NEWEST)
-    back = HashRing.from_bindings([("b", "1"), ("a", "1")], NEWEST)
-    record, other = (
-        replace(settled_record("x", each, each.bindings or ()), start=HERE) for each in (ring, back)
-    )
-    assert proven(ring, record, record) == ring
-    assert proven(ring, record, other) is None
-    there_and_back = (Step("unbind", ("a", "1")), Step("bind", ("a", "1")))
-    assert proven(ring, replace(record, steps=there_and_back)) is None
-    assert proven(ring, replace(record, steps=there_and_back[:1])) == ring
-    twice = [("a", "1"), ("a", "1"), ("b", "1")]  # with different arguments
-    with pytest.raises(NotDeterminedError, match="a=1 is bound several times, with different arguments"):
-        known_ring([record], twice, NEWEST, HERE)
-
-
 @pytest.mark.parametrize("again", ["a", "b", "e"])
 def test_the_unbinds_of_an_apply_make_no_old_record_fit(again: str) -> None:
     """Another program has bound a member again, behind two others. The exchange is replaced, and the apply ends at each operation."""
@@ -372,31 +304,6 @@ def test_a_record_that_somebody_changed_is_ignored() -> None:
     assert ring_of(site).ground.doubt == (
         f"the record {name} is ignored: its digest is not that of its contents: somebody changed it"
     )
-
-
-def test_the_record_of_another_cluster_says_nothing() -> None:
-    record = replace(
-        settled_record("x", HashRing.from_buckets(["b", "a"]), [("b", "1"), ("a", "1")]),
-        start=BrokerStart("rabbit@one", nodes={"rabbit@one": 0.0}),
-    )
-    bound = [("a", "1"), ("b", "1")]
-    assert known_ring([record], bound, NEWEST, BrokerStart("rabbit@one")).buckets == ("b", "a")
-    for other in (BrokerStart("rabbit@two"), BrokerStart("rabbit@one", nodes={"rabbit@two": 0.0})):
-        with pytest.raises(NotDeterminedError, match="is of the cluster rabbit@one"):
-            known_ring([record], bound, NEWEST, other)
-
-
-def test_a_large_record_is_compressed_and_read_again() -> None:
-    bindings = [(f"orders.partition.{n:05}", "1") for n in range(3_000)]
-    ring = HashRing.from_bindings(bindings, NEWEST)
-    steps = tuple(Step("unbind", binding) for binding in bindings)
-    record = replace(settled_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
-    arguments = record_arguments(record)
-    assert arguments is not None
-    assert arguments["encoding"] == "zlib"
-    assert len(arguments["content"]) < 60_000
-    assert read_record(arguments) == record
-    assert all(len(name) <= 255 for name in record_names("x" * 250))
 
 
 def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:

@@ -19,7 +19,6 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     Topology,
-    arrange,
     plan,
 )
 from rabbit_chx.topology.planning.plan import order_downstream_first
@@ -84,58 +83,12 @@ def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
     assert plan(_hashing("a"), live).refusals == ()
 
 
-def test_a_new_ring_is_arranged_as_written() -> None:
-    assert arrange(_hashing(*"bca"), LiveTopology()) == _hashing(*"bca")
-
-
 def test_an_unknown_cluster_is_refused_only_where_something_changes() -> None:
     wanted = replace(_hashing("a"), cluster="rabbit@prod")
 
     assert plan(wanted, as_live(_hashing("a"))).refusals == ()
     assert [refusal.allow_with for refusal in plan(wanted, LiveTopology()).refusals] == [None]
     assert plan(wanted, as_live(replace(_hashing("a"), cluster="rabbit@test"))).refusals != ()
-
-
-def test_what_the_file_only_names_is_not_deleted() -> None:
-    wanted = Topology(
-        (
-            ExchangeDefinition("x", "topic", arguments={"alternate-exchange": "lost"}),
-            ExchangeDefinition("orders", _CHX, ring=(RingMember("a"), RingMember(ExchangeRef("slot")))),
-        ),
-        owns=("*",),
-    )
-    live = replace(
-        wanted,
-        exchanges=(*wanted.exchanges, ExchangeDefinition("lost", "fanout"), ExchangeDefinition("slot")),
-        queues=(QueueDefinition("a"),),
-    )
-
-    assert plan(wanted, as_live(live)).changes == ()
-
-
-def test_an_exchange_that_takes_what_queues_drop_is_not_deleted() -> None:
-    """An argument of a queue names it, or a policy alone."""
-    dead, named = ExchangeDefinition("dead", "fanout"), {"dead-letter-exchange": "dead"}
-    by_argument = QueueDefinition("a", arguments={"x-dead-letter-exchange": "dead"})
-
-    for wanted in (
-        Topology(queues=(by_argument,), owns=("*",)),
-        Topology(policies=(PolicyDefinition("p", ".*", definition=named),), owns=("*",)),
-    ):
-        assert plan(wanted, as_live(replace(wanted, exchanges=(dead,)))).changes == ()
-        others = ExchangeDefinition("other", "fanout")
-        assert _steps(wanted, as_live(replace(wanted, exchanges=(dead, others)))) == ["delete other"]
-
-
-def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:
-    topic = ExchangeDefinition("amq.topic", "topic", owner="external")
-    binding = BindingDefinition("amq.topic", "a", "#")
-    wanted = Topology((topic,), (QueueDefinition("a"),), (binding,), owns=("*",))
-    live = Topology((ExchangeDefinition("amq.direct"),), (QueueDefinition("amq.gen-1"),))
-
-    planned = plan(wanted, as_live(live))
-    assert [change.action for change in planned.changes] == ["create", "bind"]
-    assert (planned.refusals, planned.unmanaged) == ((), ())
 
 
 def test_a_queue_in_two_rings_is_unbound_from_both_before_it_is_replaced() -> None:
@@ -149,42 +102,6 @@ def test_a_queue_in_two_rings_is_unbound_from_both_before_it_is_replaced() -> No
         "bind one -> a (key 1)",
         "bind two -> a (key 1)",
     ]
-
-
-def test_a_binding_with_another_number_of_buckets_than_its_key_is_made_again() -> None:
-    """Unbinding and binding do it, so the exchange is not replaced."""
-    heavy = _hashing(ring=(RingMember("a", "2"), RingMember("b")))
-
-    for buckets in ("ab", "aaab"):
-        planned = plan(heavy, _read(heavy, *buckets))
-        assert {change.action for change in planned.changes} == {"unbind", "bind"}
-        assert planned.rings["orders"].after.buckets == (*"aab",)
-        assert planned.refusals == ()
-
-
-def test_ghost_buckets_of_a_queue_that_is_deleted_need_no_other_queue() -> None:
-    live = replace(
-        _read(_hashing("b"), "a", "b"), queues=(QueueDefinition("a", "quorum"), QueueDefinition("b"))
-    )
-    wanted = replace(live, queues=(QueueDefinition("b"),), owns=("*",))
-
-    assert _steps(wanted.objects, live) == [
-        "bind orders -> a (key 1)",
-        "unbind orders -> a (key 1)",
-        "delete a",
-    ]
-    assert [refusal.allow_with for refusal in plan(wanted.objects, live).refusals] == ["--allow-delete"]
-
-
-def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:
-    live = _read(_hashing("a", "b"), "a", "b")
-    wanted = Topology((), (), owns=("a",))
-
-    planned = plan(wanted, live)
-
-    assert [change.action for change in planned.changes] == ["unbind", "delete"]
-    assert planned.rings["orders"].after.buckets == ("b",)
-    assert len(planned.unmanaged) == len("bcdefgh") + 1
 
 
 def test_a_policy_is_created_first_and_deleted_last() -> None:
@@ -229,13 +146,6 @@ def test_a_long_chain_of_bindings_does_not_recurse() -> None:
     assert order_downstream_first("ac", {"a": ["b"], "b": ["c"]}) == ["c", "a"]
 
 
-def test_an_exchange_and_a_queue_of_one_name_are_two_objects() -> None:
-    planned = plan(Topology((ExchangeDefinition("a"),)), LiveTopology((), (QueueDefinition("a"),)))
-
-    assert [(change.action, change.kind) for change in planned.changes] == [("create", "exchange")]
-    assert [type(subject) for subject in planned.unmanaged] == [QueueDefinition]
-
-
 def test_a_plan_of_no_movement_loads_no_numpy() -> None:
     code = (
         "import sys\nfrom rabbit_chx.topology import *\nfrom rabbit_chx.topology import plan\n"
@@ -244,22 +154,6 @@ def test_a_plan_of_no_movement_loads_no_numpy() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_keys_that_are_hashed_on_something_else_all_move() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
-
-    assert plan(_hashing(*"abc", durable=False), live).rings["orders"].moved == 0.0
-    assert plan(_hashing(*"abc", arguments={"hash-header": "h"}), live).rings["orders"].moved == 1.0
-
-
-def test_a_ring_of_others_that_differs_is_refused_and_not_changed() -> None:
-    live = _read(_hashing("a", "b"), "a", "b")
-
-    assert plan(_hashing("a", "b", owner="external"), live).refusals == ()
-    planned = plan(_hashing("b", "a", owner="external"), live)
-    assert planned.changes == ()
-    assert ["is external, and its ring differs" in refusal.text for refusal in planned.refusals] == [True]
 
 
 def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
@@ -271,39 +165,3 @@ def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
     )
     assert worse.moved_at_worst > planned.rings["orders"].moved_at_worst
     assert ["proposal" in refusal.text for refusal in planned.refusals] == [False]
-
-
-def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
-    twice = (RingMember("b"), RingMember("a"), RingMember("a", "2"))
-    wanted = replace(live, exchanges=(ExchangeDefinition("orders", _CHX, ring=twice),))
-
-    ring = plan(wanted.objects, live).rings["orders"]
-    assert ring.moved_at_worst == 1.0
-    assert ring.proposals == ()
-
-
-def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
-    exchange = ExchangeDefinition("orders", _CHX, durable=False)
-    wanted = Topology((exchange,), tuple(QueueDefinition(name) for name in "bcdefgh"), owns=("a",))
-
-    planned = plan(wanted, live)
-    assert any(
-        "queue a is neither in the topology nor on the broker" in refusal.text for refusal in planned.refusals
-    )
-
-
-def test_weights_that_are_older_than_the_limit_of_the_release_stay_as_they_are() -> None:
-    heavy, light = RingMember("a", "20000"), RingMember("b")
-
-    def holding(*members: RingMember) -> Topology:
-        return replace(_hashing("a"), exchanges=(ExchangeDefinition("orders", _CHX, ring=members),))
-
-    live = _read(holding(heavy, light), *["a"] * 20_000, "b")
-    kept = plan(holding(heavy, light), live)
-    assert (kept.changes, kept.refusals) == ((), ())
-    (refusal,) = plan(holding(light, heavy), live).refusals
-    assert "at most 10000" in refusal.text
-    assumed = replace(live, rings={})
-    assert len(plan(holding(heavy, light), assumed).rings["orders"].before.buckets) == 20_001

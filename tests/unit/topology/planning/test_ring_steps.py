@@ -10,7 +10,7 @@ from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live_rings import LiveRing, make_members
+from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.planning.ring_steps import count_kept_members, find_best_steps
@@ -106,7 +106,3 @@ def test_a_value_without_a_rule_is_an_error() -> None:
     read = HashRing.from_buckets(["a", "b"], Release("3.8.9"))
     with pytest.raises(NotDeterminedError):
         _steps(LiveRing("x", read, tuple(_members("a:40 b"))), "b")
-
-
-def test_buckets_show_their_members() -> None:
-    assert list(make_members(["a", "a", None, "b"])) == _members("a:2 b")
