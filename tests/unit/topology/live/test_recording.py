@@ -307,7 +307,7 @@ def test_a_record_that_somebody_changed_is_ignored() -> None:
 
 
 def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
-    """The node of the model runs for a second only, from before the record on, as after `rabbitmqctl stop_app` and `start_app`."""
+    """The node of the model has run since before the record, as after `rabbitmqctl stop_app` and `start_app`."""
     sorting = Release("3.8.9")
     site = recorded_site(sorting, "b", "a=2", "c", "d")
     assert ring_of(site).provenance == "recorded"
