@@ -34,7 +34,7 @@ from rabbit_chx.errors import InputError
         ),
     ],
 )
-def test_the_settings_of_a_url(text: str, url: ManagementUrl, masked: str) -> None:
+def test_a_url_becomes_settings_and_shows_no_password(text: str, url: ManagementUrl, masked: str) -> None:
     assert ManagementUrl.of(text) == url
     assert url.masked == masked
     assert "p%26" not in repr(url)

@@ -44,7 +44,9 @@ parse = ConnectionSettings.from_uri
         ("amqp://host?", "guest", "guest", "host", 5672, "/"),
     ],
 )
-def test_uri_table(*, text: str, username: str, password: str, host: str, port: int, vhost: str) -> None:
+def test_a_uri_becomes_settings(
+    *, text: str, username: str, password: str, host: str, port: int, vhost: str
+) -> None:
     settings = parse(text)
 
     found = (settings.username, settings.password.reveal(), settings.host, settings.port, settings.vhost)
@@ -62,7 +64,7 @@ def test_uri_table(*, text: str, username: str, password: str, host: str, port: 
         ("amqps://host:5671", True, "host", 5551, "/"),
     ],
 )
-def test_stream_uris(*, text: str, tls: bool, host: str, port: int, vhost: str) -> None:
+def test_a_uri_of_streams_becomes_settings(*, text: str, tls: bool, host: str, port: int, vhost: str) -> None:
     settings = parse_stream_uri(text)
 
     found = (settings.protocol, settings.tls is not None, settings.host, settings.port, settings.vhost)
@@ -131,7 +133,7 @@ def test_who_speaks_amqp_takes_no_stream_uri() -> None:
         ("&heartbeat=%35&", ConnectionSettings(heartbeat_s=5)),
     ],
 )
-def test_connection_parameters(query: str, expected: ConnectionSettings) -> None:
+def test_parameters_of_a_uri_become_settings(query: str, expected: ConnectionSettings) -> None:
     assert parse(f"amqp://?{query}") == expected
 
 
@@ -150,7 +152,7 @@ def test_connection_parameters(query: str, expected: ConnectionSettings) -> None
         ("fail_if_no_peer_cert=true&customize_hostname_check=https", TlsSettings()),
     ],
 )
-def test_tls_parameters(query: str, expected: TlsSettings) -> None:
+def test_tls_parameters_of_a_uri_become_tls_settings(query: str, expected: TlsSettings) -> None:
     assert parse(f"amqps://?{query}").tls == expected
 
 
@@ -263,7 +265,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 
 @given(username=TEXT, password=TEXT, vhost=TEXT.filter(bool), port=st.integers(1, 65535))
-def test_percent_encoding_round_trip(username: str, password: str, vhost: str, port: int) -> None:
+def test_percent_encoded_parts_are_read_back(username: str, password: str, vhost: str, port: int) -> None:
     def encoded(text: str) -> str:
         return quote(text, safe="")
 

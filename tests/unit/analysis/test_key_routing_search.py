@@ -106,7 +106,7 @@ DEFAULTS: dict[str, Any] = {"ring": RING, "destination": "q1"}
         ({"ring": None}, "None is not a ring"),
     ],
 )
-def test_arguments_of_the_wrong_kind(given: dict[str, Any], message: str) -> None:
+def test_arguments_of_the_wrong_kind_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         keys_for(**{**DEFAULTS, **given})
 

@@ -35,7 +35,7 @@ def test_parameters_follow_settings_that_no_url_has() -> None:
     assert parameters.frame_max == 131_072
 
 
-def test_tls_parameters(tmp_path: Path) -> None:
+def test_tls_parameters_become_a_context_that_verifies(tmp_path: Path) -> None:
     ca_file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(ca_file)
 

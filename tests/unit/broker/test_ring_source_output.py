@@ -72,12 +72,12 @@ def test_the_eval_term_has_the_number_of_the_next_bucket() -> None:
 
 
 @pytest.mark.parametrize("text", [diagnostics_json({}), "{ring,[]}", term(), banner("x", "/")])
-def test_an_empty_ring(text: str) -> None:
+def test_an_empty_ring_has_no_buckets(text: str) -> None:
     assert SavedRing(text).read("/", "x") == ()
 
 
 @pytest.mark.parametrize("text", [NO_RING, "{error,not_found}\n", NO_RING_TEXT])
-def test_saved_output_without_a_ring(text: str) -> None:
+def test_saved_output_without_a_ring_is_not_found(text: str) -> None:
     with pytest.raises(NotFoundError, match=r"'x'.*'my vhost'"):
         SavedRing(text).read("my vhost", "x")
 
@@ -120,7 +120,7 @@ def test_lines_of_text_are_sorted_as_numbers() -> None:
         term((0, "queue", "q"), vhost="other"),
     ],
 )
-def test_saved_output_of_another_exchange_or_vhost(text: str, vhost: str) -> None:
+def test_saved_output_of_another_exchange_or_vhost_is_refused(text: str, vhost: str) -> None:
     with pytest.raises(RingSourceError, match=r"this is the ring of .* 'x' in vhost"):
         SavedRing(text).read(vhost, "x")
 

@@ -20,7 +20,7 @@ import pytest
     ],
 )
 @pytest.mark.parametrize("command", [("topology", "apply", "f"), ("ring", "repair", "o")])
-def test_a_share(
+def test_a_share_out_of_range_is_refused_with_the_share_that_was_meant(
     ran: Callable[..., tuple[int, str, str]], command: tuple[str, ...], value: str, says: str
 ) -> None:
     code, out, errors = ran(*command, "--allow-moved", value)

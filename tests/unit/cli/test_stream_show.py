@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 NOBODY = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "")
 
 
-def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_command_that_nobody_answers_exits_with_69(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
     assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 
@@ -126,7 +126,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert (document["group"], shown["lag_rows"], shown["lag_s"]) == (None, None, None)
 
 
-def test_streams_as_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_have_what_is_known_of_each_stream(capsys: pytest.CaptureFixture[str]) -> None:
     first, last = RowPlace(5, NOW - timedelta(minutes=2)), RowPlace(1_104, NOW)
     share = StreamShare("s0", None, None, None, 1_100, 4, 1.5)
     full = ShownStream("s0", "orders", first, last, {"w": 1}, share)

@@ -300,7 +300,7 @@ def _fail() -> None:
     raise UnreachableError("gone")
 
 
-def test_settings_of_several_nodes() -> None:
+def test_several_nodes_get_the_port_of_streams_and_a_name_for_the_connection() -> None:
     nodes = [ConnectionSettings(host="a"), ConnectionSettings(host="b", connection_name="mine")]
     reading = StreamGroup(nodes, streams=["a"], name="g", member="m")._reading
     assert isinstance(reading.settings, deque)

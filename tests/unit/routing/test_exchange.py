@@ -123,7 +123,7 @@ def test_an_exchange_has_a_ring(no_ring: Any) -> None:
         ConsistentHashExchange("x", no_ring)
 
 
-def test_explanations() -> None:
+def test_an_explanation_has_the_walk_the_seed_and_the_rule() -> None:
     explained = by_header(NEW, 100).explain("k", {"t": 5})
     assert explained.walk == (0, 2, 4, 22, 29, 39, 65)
     assert (explained.bucket, explained.buckets, explained.seed, explained.phash2) == (65, 100, 5, None)
@@ -136,7 +136,7 @@ def test_explanations() -> None:
     assert "with its wire type" in (typed.rule or "")
 
 
-def test_explanations_of_messages_that_go_nowhere() -> None:
+def test_an_explanation_says_why_a_message_goes_nowhere() -> None:
     empty = by_header(NEW, 0).explain("k", {"t": "a"})
     assert (empty.destination, empty.bucket, empty.term, empty.walk, empty.buckets) == (
         None,

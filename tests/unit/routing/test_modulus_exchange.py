@@ -27,7 +27,7 @@ BINDINGS: list[Any] = [("q1", "9"), ("q2", "10"), ("q3", "é"), (ExchangeRef("z"
         (None, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
     ],
 )
-def test_the_order_of_bindings(release: Release | None, order: tuple[Any, ...]) -> None:
+def test_bindings_are_ordered_as_the_release_does(release: Release | None, order: tuple[Any, ...]) -> None:
     x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release)
     assert x.destinations == order
     for key in ("a", "b", "c", "d", "e"):
@@ -75,7 +75,7 @@ def test_json_that_is_not_a_modulus_exchange(text: str, message: str) -> None:
         ModulusHashExchange.from_json(text)
 
 
-def test_the_destination_of_a_key_of_a_modulus_exchange() -> None:
+def test_a_key_has_the_destination_of_its_message() -> None:
     x = ModulusHashExchange("m", BINDINGS, NEW)
     assert [x.destination_for(key) for key in "abc"] == [x.route(key) for key in "abc"]
     assert x.destination_for(b"a") == x.route(b"a")
@@ -83,12 +83,12 @@ def test_the_destination_of_a_key_of_a_modulus_exchange() -> None:
         ModulusHashExchange("m", []).destination_for("a")
 
 
-def test_nothing_bound() -> None:
+def test_without_bindings_a_message_has_no_destination() -> None:
     assert ModulusHashExchange("m", []).route("a") is None
     assert ModulusHashExchange("m", [], KHEPRI).route("a") is None
 
 
-def test_where_the_order_is_not_known() -> None:
+def test_an_order_that_is_not_known_is_an_error_unless_it_does_not_matter() -> None:
     with pytest.raises(
         NotDeterminedError, match=r"x-modulus-hash 'm' on RabbitMQ 4\.2\.9 \(khepri\)"
     ) as error:

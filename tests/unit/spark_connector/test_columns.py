@@ -62,7 +62,9 @@ from spark_connector.columns import MessageColumns
         ("key string, value string, message_id string", {"messageId": "auto"}, "drop one of them"),
     ],
 )
-def test_bad_columns(ddl: str, options: dict[str, str], message: str) -> None:
+def test_a_column_that_cannot_be_is_refused_with_the_cast_that_helps(
+    ddl: str, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         MessageColumns.of(schema_of(ddl), options_of(**options))
 

@@ -360,7 +360,7 @@ def test_a_callback_may_submit_again(peer: Peer) -> None:
     assert [error_of(future) for future in again] == [None]
 
 
-def test_health(peer: Peer) -> None:
+def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer) -> None:
     with SharedPublisher(peer.settings, "orders") as publisher:
         assert error_of(publisher.submit("k", "0")) is None
         assert publisher.healthy()
@@ -458,12 +458,12 @@ publisher.close()
 @pytest.mark.parametrize(
     ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("limits", 5), ("retries", None)]
 )
-def test_an_invalid_argument(peer: Peer, argument: str, value: Any) -> None:
+def test_an_invalid_argument_is_refused(peer: Peer, argument: str, value: Any) -> None:
     with pytest.raises(InputError, match=argument):
         SharedPublisher(peer.settings, "orders", **{argument: value})
 
 
-def test_latencies_of_the_last_minute() -> None:
+def test_latencies_are_those_of_the_last_minute() -> None:
     latencies = Latencies()
     assert latencies.quantiles(0.0, (0.5,)) == [None]
     latencies.add(100.0, [100.0 - milliseconds / 1000 for milliseconds in range(1, 101)])

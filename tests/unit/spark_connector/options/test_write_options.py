@@ -202,7 +202,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
         ({"exchange": ""}, "option 'exchange' is missing: name the exchange to publish to"),
     ],
 )
-def test_bad_options(options: dict[str, str], message: str) -> None:
+def test_a_bad_option_is_refused_with_its_name_and_remedy(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         WriteOptions.parse({**URL, **options})
     assert "c4nary" not in str(caught.value)

@@ -38,7 +38,7 @@ def with_headers(*headers: tuple[bytes, AmqpField]) -> UnsettledMessage:
         (AmqpField("table", {"a": AmqpField("binary", b"\xff")}), '{"a": "ff"}'),
     ],
 )
-def test_the_text_of_a_header(field: AmqpField, text: str | None) -> None:
+def test_a_header_of_any_type_becomes_text(field: AmqpField, text: str | None) -> None:
     batch = batch_of("q", [with_headers((b"h", field))], ["headers"])
     assert batch["headers"].to_pylist() == [[("h", text)]]
 

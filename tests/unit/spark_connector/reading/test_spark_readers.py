@@ -62,7 +62,7 @@ def options_of(**options: str) -> ReadOptions:
     return ReadOptions.parse({"url": "rabbitmq-stream://h", "stream": "a", **options})
 
 
-def test_columns_and_their_order(scripted: type[Scripted]) -> None:
+def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scripted]) -> None:
     (batch,) = rows_of(
         RANGE, options_of(include="message_id", filterValues="eu", filterMatchUnfiltered="true")
     )

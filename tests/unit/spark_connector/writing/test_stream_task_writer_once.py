@@ -174,7 +174,7 @@ def test_unsorted_rows_are_refused_before_they_are_sent(broker: Broker) -> None:
     assert broker.rows["s1"].ids == ids(rows=20)
 
 
-def test_a_partition_without_a_stream(broker: Broker) -> None:
+def test_a_partition_without_a_stream_may_have_no_rows(broker: Broker) -> None:
     with pytest.raises(InputError, match=r"partition 2 has rows, .* from 0 to 1"):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0

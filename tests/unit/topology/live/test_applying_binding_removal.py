@@ -52,7 +52,7 @@ def asked(
     return requests
 
 
-def test_what_is_left_goes() -> None:
+def test_a_binding_that_is_left_is_deleted_by_its_key() -> None:
     assert asked(TO_QUEUE, LISTED) == [("get", *PATH), ("delete", *PATH, "k~five")]
     assert asked(TO_QUEUE, LISTED[:2]) == [("get", *PATH)]
 
@@ -77,5 +77,5 @@ def test_nothing_is_asked_where_nothing_can_be_left_or_nothing_can_be_asked(
     assert asked(binding, LISTED, has_management=has_management) == []
 
 
-def test_objects_that_were_deleted_meanwhile() -> None:
+def test_nothing_is_deleted_of_objects_that_are_gone() -> None:
     assert asked(TO_QUEUE, None) == [("get", *PATH)]
