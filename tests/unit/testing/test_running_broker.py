@@ -18,7 +18,7 @@ from rabbit_chx.testing.running_broker import (
     free_ports,
     guest_urls,
     last_lines,
-    masked,
+    mask,
     run_bounded,
     wait_until_serving,
 )
@@ -76,7 +76,7 @@ def test_the_url_of_streams(url: str, expected: str) -> None:
     ],
 )
 def test_masked(url: str, expected: str) -> None:
-    assert masked(url) == expected
+    assert mask(url) == expected
 
 
 def test_importing_loads_no_client_and_no_testcontainers() -> None:

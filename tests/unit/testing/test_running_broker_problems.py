@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rabbit_chx.testing.pytest_plugin import in_words, shortened
+from rabbit_chx.testing.pytest_plugin import in_words, shorten
 from rabbit_chx.testing.running_broker import problems_in
 
 #: Lines of 3.10.8 with colours, and of 3.8.9, whose messages have further lines without a time.
@@ -34,8 +34,8 @@ def test_warnings_and_errors_since_a_time_with_the_lines_that_continue_them() ->
 
 def test_the_last_lines_are_shown() -> None:
     lines = [f"line {number}" for number in range(1, 31)]
-    assert shortened(lines) == ["11 earlier lines", *lines[11:]]
-    assert shortened(lines[:20]) == lines[:20]
+    assert shorten(lines) == ["11 earlier lines", *lines[11:]]
+    assert shorten(lines[:20]) == lines[:20]
 
 
 @pytest.mark.parametrize(
