@@ -303,6 +303,7 @@ def _run_tests(tests: list[str], writer: int, prepare: Callable[[], Any]) -> Non
             "ignore::pytest.PytestAssertRewriteWarning",  # of the libraries that the parent imported
             "-q",
             "--tb=no",
+            "--assert=plain",  # which would import our modules by its own loader
             "-p",
             "no:cacheprovider",
             "-p",
