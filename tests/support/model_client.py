@@ -217,7 +217,9 @@ class ModelClient:
             "feature-flags": [{"name": "khepri_db", "state": _FLAG[model.release.store]}]
             if model.release.numbers >= _WITH_KHEPRI
             else [],
-            "nodes": [{"name": "rabbit@model", "running": True, "uptime": (time.time() - _NODE_START) * 1000}],
+            "nodes": [
+                {"name": "rabbit@model", "running": True, "uptime": (time.time() - _NODE_START) * 1000}
+            ],
             "vhosts": {"name": "/"},
         }
         if kind in of_broker:

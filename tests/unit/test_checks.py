@@ -55,14 +55,16 @@ def test_a_finite_number_may_have_any_size(value: object) -> None:
     ],
     ids=["too small", "a bool", "text", "huge"],
 )
-def test_the_error_of_a_whole_number(value: Any, bounds: tuple[int, ...], says: str) -> None:
+def test_what_is_not_a_whole_number_within_bounds_is_refused(
+    value: Any, bounds: tuple[int, ...], says: str
+) -> None:
     with pytest.raises(InputError) as caught:
         check_whole("n", value, *bounds)
     assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
-def test_an_invalid_time(value: Any) -> None:
+def test_an_invalid_time_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
         check_seconds("s", value)
 

@@ -182,7 +182,9 @@ def test_two_files_are_compared(answer: Callable[..., Any], tmp_path: Path, one:
     assert answer("compare", "--topology", one, "--to-ring", one)["exact"]["moved"] == 0
 
 
-def test_exchanges_without_a_ring(answer: Callable[..., Any], file: str) -> None:
+def test_an_exchange_without_a_ring_routes_by_the_bindings_of_the_file(
+    answer: Callable[..., Any], file: str
+) -> None:
     document = answer("route", "--topology", file, "--exchange", "images", *KEYS)
     bound = ("--exchange-type", "x-modulus-hash", "--bind", "q1=", "--bind", "q2=")
     assert document["answers"] == answer("route", *bound, *KEYS)["answers"]

@@ -120,7 +120,7 @@ def test_the_crc_is_that_of_castagnoli(data: bytes, crc: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 255, 1_023, 1_025, 65_536])
-def test_the_crc_of_any_size(size: int) -> None:
+def test_the_crc_of_any_size_is_that_bit_by_bit(size: int) -> None:
     data, crc = np.random.default_rng(size).bytes(size), 0xFFFFFFFF
     for byte in data:
         crc ^= byte

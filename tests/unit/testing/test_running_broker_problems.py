@@ -22,7 +22,7 @@ of the connection
 """
 
 
-def test_warnings_and_errors_since_a_time_with_the_lines_that_continue_them() -> None:
+def test_problems_are_the_warnings_and_errors_since_a_time_with_the_lines_that_continue_them() -> None:
     since = datetime(2026, 11, 26, 17, 41, 59, 500_000, tzinfo=UTC)
     assert problems_in(LOG, since) == [
         "2026-11-26 17:41:59.044584+00:00 [error] <0.3.0> Channel error on connection",
@@ -48,5 +48,5 @@ def test_the_last_lines_are_shown() -> None:
         ("==4.3.6", "4.3.6"),
     ],
 )
-def test_a_range_of_releases_in_words(releases: str, words: str) -> None:
+def test_a_range_of_releases_is_shown_in_words(releases: str, words: str) -> None:
     assert in_words(releases) == words

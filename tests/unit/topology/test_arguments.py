@@ -29,7 +29,9 @@ QUEUE = '[[queues]]\nname = "q"\n'
         ("stream", "x-max-length-bytes = 5", "3.10.8", "3.8.9"),
     ],
 )
-def test_a_rule_of_some_releases(type_: str, argument: str, accepting: str, refusing: str) -> None:
+def test_an_argument_is_refused_on_the_releases_that_refuse_it(
+    type_: str, argument: str, accepting: str, refusing: str
+) -> None:
     text = f'{QUEUE}type = "{type_}"\narguments = {{ {argument} }}'
     wanted = Topology.from_toml(text)
     assert Topology.from_toml(text, release=Release(accepting)) == wanted

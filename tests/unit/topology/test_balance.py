@@ -163,7 +163,7 @@ def test_a_slot_that_is_hot_by_many_keys_is_reported() -> None:
     assert "by many keys" in made.obstacles[0].message
 
 
-def test_a_target_below_what_there_is() -> None:
+def test_a_target_below_what_there_is_is_impossible_and_a_reachable_one_is_named() -> None:
     made = balance(TABLE, load_of(*[1] * 8), target=0.9)
     assert (made.state, [finding.kind for finding in made.obstacles]) == ("impossible", ["target"])
     assert made.reachable == LoadTarget(1.0)
@@ -186,13 +186,13 @@ def test_where_no_way_was_found_a_target_that_can_be_reached_is_named() -> None:
         (" 12.5% ", LoadTarget(0.125, "share"), "12.5%"),
     ],
 )
-def test_a_target_as_text(text: str, target: LoadTarget, written: str) -> None:
+def test_a_target_is_read_from_text_and_written(text: str, target: LoadTarget, written: str) -> None:
     assert LoadTarget.from_text(text) == target
     assert str(target) == written
 
 
 @pytest.mark.parametrize("text", ["", "-1", "0", "0%", "101%", "much", "1,2", "1e9", "nan"])
-def test_an_invalid_target(text: str) -> None:
+def test_an_invalid_target_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="target"):
         LoadTarget.from_text(text)
 
@@ -208,6 +208,6 @@ def test_an_invalid_target(text: str) -> None:
         ((TABLE, load_of(*[1] * 8), {"events.1": 0}), "the weight of 'events.1' is 0"),
     ],
 )
-def test_what_cannot_be_balanced(arguments: tuple[Any, ...], says: str) -> None:
+def test_what_cannot_be_balanced_is_refused(arguments: tuple[Any, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         balance(*arguments)

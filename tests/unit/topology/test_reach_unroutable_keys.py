@@ -90,7 +90,7 @@ def test_an_exchange_that_does_not_exist_leads_nowhere() -> None:
     assert share({"x": buckets}) == ring_share(buckets, A)
 
 
-def test_an_exchange_with_another_alternate_exchange() -> None:
+def test_keys_behind_an_alternate_exchange_are_routable_if_it_leads_to_a_queue() -> None:
     slot = fanout("a", arguments={"alternate-exchange": "b"})
     assert share({"x": ["q1", A]}, slot, fanout("b"), bound=(("b", "q1"),)) == 0.0
     assert share({"x": ["q1", A]}, slot, fanout("b")) == ring_share(["q1", A], A)

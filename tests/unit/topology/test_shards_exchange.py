@@ -63,7 +63,7 @@ def test_shards_of_a_node_that_is_away() -> None:
     assert replace(away, shards=replicated).reachable == replicated
 
 
-def test_a_shard_without_a_consumer() -> None:
+def test_a_shard_without_a_consumer_is_found() -> None:
     idle = replace(SOUND, shards=(shard(NAMES[0], consumers=0), shard(NAMES[1], consumers=None)), nodes=None)
     assert kinds(idle) == {"unconsumed": NAMES[:1]}
     assert idle.findings[0].message.startswith("1 of 2 shards has no consumer")

@@ -670,7 +670,7 @@ def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "rep
             check(unread, wanted)
 
 
-def test_one_exchange_by_name() -> None:
+def test_one_exchange_is_checked_by_name_or_refused_by_its_type() -> None:
     there = orders()
     assert check(there, exchange="orders").sound
     with pytest.raises(NotFoundError, match="there is no exchange 'other'"):
@@ -687,7 +687,7 @@ def test_one_exchange_by_name() -> None:
         check(there, exchange="amq.other")
 
 
-def test_several_exchanges_by_name() -> None:
+def test_several_exchanges_are_checked_by_name() -> None:
     other = ORDERS.replace('"orders"', '"other"').partition("[[queues]]")[0]
     there = orders(text=ORDERS + other)
     assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")

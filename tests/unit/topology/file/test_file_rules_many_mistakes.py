@@ -58,12 +58,12 @@ def check_growth(text_of: Callable[[int], str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ENTRIES)
-def test_entries(kind: str) -> None:
+def test_mistakes_of_many_entries_cost_as_much_each(kind: str) -> None:
     check_growth(lambda count: "".join(map(ENTRIES[kind], range(count))))
 
 
 @pytest.mark.parametrize("between", [", ", ",\n  "], ids=["one line", "lines"])
-def test_members_of_a_ring(between: str) -> None:
+def test_mistakes_of_many_members_cost_as_much_each(between: str) -> None:
     def text_of(count: int) -> str:
         members = between.join(f'{{ queue = "q{n}", weight = 0 }}' for n in range(count))
         return f"{BEGIN}ring = [\n  {members}\n]\n"
@@ -71,7 +71,7 @@ def test_members_of_a_ring(between: str) -> None:
     check_growth(text_of)
 
 
-def test_members_of_a_ring_as_tables() -> None:
+def test_mistakes_of_many_members_as_tables_cost_as_much_each() -> None:
     check_growth(
         lambda count: (
             BEGIN + "".join(f'[[exchanges.ring]]\nqueue = "q{n}"\nweight = 0\n' for n in range(count))

@@ -88,7 +88,7 @@ def test_a_ring_source_needs_no_bindings() -> None:
         _ = live(api, read_rings=lambda *_: {}).ring
 
 
-def test_other_types() -> None:
+def test_another_type_has_its_own_map_or_is_refused() -> None:
     modulus = live(Api({**ORDERS, "type": "x-modulus-hash"}, bound("orders", "q1")))
     assert modulus.key_map().destinations == ("q1",)
     direct = live(Api({**ORDERS, "type": "direct"}))

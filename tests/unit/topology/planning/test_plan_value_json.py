@@ -14,7 +14,7 @@ RELEASE = Release("4.3.6")
 
 
 @pytest.mark.all_seeds
-def test_the_format() -> None:
+def test_the_document_has_the_fields_of_the_format() -> None:
     queues = (QueueDefinition("a"), QueueDefinition("b"))
     wanted = Topology(
         (ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("b"), RingMember("a"))),),

@@ -22,7 +22,7 @@ WANTED = Topology.from_toml(FILE)
 
 
 @pytest.mark.all_seeds
-def test_a_plan_in_a_few_lines() -> None:
+def test_a_plan_is_shown_in_a_few_lines() -> None:
     there = live_of(WANTED)
     fewer = Topology.from_toml(FILE.replace("{1..3}", "{2..3}"))
     made = plan(fewer, there)

@@ -75,7 +75,7 @@ def test_a_binding_key_written_otherwise_does_not_stay() -> None:
         ("a b c", "a b c", ""),
     ],
 )
-def test_the_steps(there: str, wanted: str, steps: str) -> None:
+def test_the_best_steps_keep_what_stays(there: str, wanted: str, steps: str) -> None:
     best = _steps(_there(there), wanted)
 
     assert best is not None
