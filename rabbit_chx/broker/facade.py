@@ -154,7 +154,7 @@ class Broker:
                 else read_secretly(ConnectionSettings.from_uri, url)
             )
             (self._settings,) = with_credentials([settings], credentials)
-            management = read_secretly(_managed, management_url)
+            management = read_secretly(_as_management_url, management_url)
         finally:
             del url, management_url
         if management is not None and credentials is not None:
@@ -487,7 +487,7 @@ class Broker:
         return self._connected
 
 
-def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
+def _as_management_url(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 

@@ -139,7 +139,7 @@ class ScratchMessage:
     properties: pika.BasicProperties | None = None
 
 
-def copied_runs(ring: KeyMap) -> list[CopiedRun]:
+def copy_runs(ring: KeyMap) -> list[CopiedRun]:
     """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
 
     Raises:

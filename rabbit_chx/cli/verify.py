@@ -19,7 +19,7 @@ from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
-    copied_runs,
+    copy_runs,
     declare_copy,
     declare_modulus_copy,
     route_on_copy,
@@ -603,7 +603,7 @@ def _on_copy(
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):
         if has_ring(ring):
-            runs = copied_runs(ring)
+            runs = copy_runs(ring)
             declare_copy(connection, runs, arguments)
         else:
             runs = declare_modulus_copy(connection, ring.destinations)

@@ -89,7 +89,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
         InputError: the text is neither str nor bytes.
     """
-    document, repeated = _parsed(text)
+    document, repeated = _parse(text)
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
         release = Release(version) if isinstance(version, str) else None
@@ -109,7 +109,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
     return content
 
 
-def _parsed(text: object) -> tuple[dict[str, Any], Iterable[str]]:
+def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
     """Return the JSON document, and the names of fields that an object has twice; of these the first is taken."""
     if not isinstance(text, str | bytes):
         raise InputError(

@@ -118,7 +118,7 @@ def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
         yield from _unknown_settings(entry.value, POLICY_KEYS)
 
 
-def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
+def find_refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
     """Return what a release refuses of the objects of a topology that no file with paths has."""
     return [
         file_finding(f"{noun} {declared.name}: {found.field}", found.value, found.message, found.fix)

@@ -13,7 +13,7 @@ from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.live.declaring import _compare_existing, _Declaration, declare_exchange, wanted_ring
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
@@ -44,7 +44,7 @@ class Script:
         self.done.append(operation)
         if operation == self._differs:
             text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'"
-            raise refused(self.where, operation, 406, text)
+            raise make_refusal(self.where, operation, 406, text)
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         self.done += operations
