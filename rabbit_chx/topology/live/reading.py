@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
@@ -37,7 +37,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     ManagementApi,
@@ -76,7 +76,7 @@ from rabbit_chx.topology.ring_records import (
 )
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.vhost_objects import vhost_objects
+from rabbit_chx.topology.vhost_objects import FIELDS, make_object, vhost_objects
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -90,7 +90,7 @@ OVERVIEW: Mapping[str, Shape] = {
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 _PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
-# The fields of the entries of each list, and of the lists in which a definitions file can put odd names those that do not name (`_FIELDS`).
+# The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`FIELDS`).
 _NAMED: Mapping[str, Shape] = {"name": str}
 _EXCHANGE: Mapping[str, Shape] = {"name": str, "type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
@@ -105,18 +105,10 @@ _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
-#: The fields of the entries of a vhost that must be texts that AMQP carries.
-_FIELDS: dict[str, dict[str, Kind]] = {
-    "exchange": {"name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG},
-    "queue": {"name": NAME},
-    "binding": {"source": NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY},
-    "policy": {"name": NAME, "pattern": STRING},
-    "operator policy": {"name": NAME, "pattern": STRING},
-}
-
 #: What is known about a ring while its records change.
 _CHANGING = Ground("assumed", "an apply changes its record at this moment")
 
+_Object = TypeVar("_Object", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition)
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
@@ -138,7 +130,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
     own = [entry for entry in entries if is_own_exchange(entry["name"])]
     exchanges = objects.read(
-        "exchange", _exchange, [entry for entry in entries if not is_own_exchange(entry["name"])]
+        ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
     )
     queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_QUEUE)
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
@@ -147,14 +139,14 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
     found = vhost_objects(
         exchanges,
-        objects.read("queue", _queue, queues),
-        objects.read("binding", _binding, bindings),
-        objects.read("policy", _policy, api.get_list("policies", vhost, fields=_POLICY)),
+        objects.read(QueueDefinition, map(_plain_queue, queues)),
+        objects.read(BindingDefinition, bindings),
+        objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY)),
         release=release,
     )
     denied, unclear = _read_denied_features(api)
     operators = objects.read(
-        "operator policy", _policy, api.get_list("operator-policies", vhost, fields=_POLICY)
+        PolicyDefinition, api.get_list("operator-policies", vhost, fields=_POLICY), "operator policy"
     )
     sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
@@ -243,7 +235,7 @@ def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
     """Return the bindings of each exchange of a vhost."""
     bindings: dict[str, list[Binding]] = {}
     for entry in broker.api.get_list("bindings", broker.vhost, fields=_BINDING):
-        definition = _binding(entry)
+        definition = make_object(BindingDefinition, entry)
         bindings.setdefault(definition.source, []).append((definition.destination, definition.routing_key))
     return bindings
 
@@ -266,32 +258,32 @@ class _LiveObjects:
         self.sources_left_out: set[str] = set()
 
     def read(
-        self, kind: str, made: Callable[[Mapping[str, Any]], Any], entries: Iterable[Mapping[str, Any]]
-    ) -> list[Any]:
-        """Return the objects that `made` makes of entries of the management API."""
-        objects = []
+        self, model: type[_Object], entries: Iterable[Mapping[str, Any]], noun: str | None = None
+    ) -> list[_Object]:
+        """Return the objects of entries of the management API. `noun` is what one is called; None: the kind of the objects."""
+        objects: list[_Object] = []
         for entry in entries:
-            fault = _entry_fault(kind, entry)
+            fault = _entry_fault(model, entry)
             if fault is None:
                 try:
-                    objects.append(made(entry))
+                    objects.append(make_object(model, entry))
                     continue
                 except InputError as error:
                     fault = str(error)
             if isinstance(source := entry.get("source"), str):
                 self.sources_left_out.add(source)
-            ends = ("source", "destination") if kind == "binding" else ("name",)
+            ends = ("source", "destination") if model is BindingDefinition else ("name",)
             named = " to ".join(f"{entry.get(end)!r:.60}" for end in ends)
-            self.oddities.append(Finding("odd-object", f"{kind} {named}: {fault}", "delete it"))
+            message = f"{noun or model.kind} {named}: {fault}"
+            self.oddities.append(Finding("odd-object", message, "delete it"))
         return objects
 
 
-def _entry_fault(kind: str, entry: Mapping[str, Any]) -> str | None:
+def _entry_fault(model: type[Any], entry: Mapping[str, Any]) -> str | None:
     """Return why no client can name an object of the management API; None if one can."""
-    for name, text in _FIELDS[kind].items():
-        value = entry.get(name, False if text is FLAG else None)
-        is_default = kind == "exchange" and name == "name" and value == ""
-        if not is_default and (fault := text.fault(value)):
+    for name, kind in FIELDS[model].items():
+        value = entry.get(name, False if kind is FLAG else None)
+        if fault := kind.fault(value):
             return f"its {name} is {value!r:.60}: {fault[0]}"
     return None
 
@@ -320,38 +312,14 @@ def _is_modulus(exchange: ExchangeDefinition) -> bool:
     return exchange.type == MODULUS_EXCHANGE
 
 
-def _exchange(entry: Mapping[str, Any]) -> ExchangeDefinition:
-    flags: dict[str, Any] = {name: entry.get(name) is True for name in ("durable", "auto_delete", "internal")}
-    return ExchangeDefinition(entry["name"], entry["type"], **flags, arguments=_table(entry, "arguments"))
-
-
-def _queue(entry: Mapping[str, Any]) -> QueueDefinition:
-    # Of quorum queues and streams `exclusive` is an empty text.
-    flags: dict[str, Any] = {
-        name: entry.get(name) is True for name in ("durable", "exclusive", "auto_delete")
-    }
+def _plain_queue(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of a queue with the fields of a definitions file."""
     arguments, type_ = _table(entry, "arguments"), entry.get("type")
-    if not isinstance(type_, str) or not type_:
-        return QueueDefinition(entry["name"], **flags, arguments=arguments)
-    # The argument may be missing, empty, or "undefined", where the default applied.
-    rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
-    return QueueDefinition(entry["name"], type_, **flags, arguments=rest)
-
-
-def _binding(entry: Mapping[str, Any]) -> BindingDefinition:
-    name = entry["destination"]
-    destination = name if entry["destination_type"] == "queue" else ExchangeRef(name)
-    return BindingDefinition(entry["source"], destination, entry["routing_key"], _table(entry, "arguments"))
-
-
-def _policy(entry: Mapping[str, Any]) -> PolicyDefinition:
-    return PolicyDefinition(
-        entry["name"],
-        entry["pattern"],
-        entry.get("apply-to", "all"),
-        _table(entry, "definition"),
-        entry.get("priority", 0),
-    )
+    if isinstance(type_, str) and type_:
+        # The argument may be missing, empty, or "undefined", where the default applied.
+        arguments = {**arguments, QUEUE_TYPE: type_}
+    # Of quorum queues and streams `exclusive` is an empty text.
+    return {**entry, "exclusive": entry.get("exclusive") is True, "arguments": arguments}
 
 
 def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -492,7 +460,7 @@ class LiveExchange:
     @cached_property
     def _binding_definitions(self) -> list[BindingDefinition]:
         path = ("exchanges", self.vhost, self.name, "bindings", "source")
-        return [_binding(entry) for entry in self._api.get_list(*path, fields=_BINDING)]
+        return [make_object(BindingDefinition, entry) for entry in self._api.get_list(*path, fields=_BINDING)]
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
@@ -586,12 +554,12 @@ class LiveExchange:
             self.name,
             ring,
             [
-                _exchange(entry)
+                make_object(ExchangeDefinition, entry)
                 for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
                 if entry["name"]
             ],
             [
-                _binding(entry)
+                make_object(BindingDefinition, entry)
                 for entry in api.get_list("bindings", vhost, fields=_BINDING)
                 if entry["source"]
             ],
