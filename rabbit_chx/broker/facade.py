@@ -31,9 +31,9 @@ from rabbit_chx.topology.live.reading import (
     read_consumer_tags,
     read_release,
     read_ring,
-    read_sharded_exchange,
     read_topology,
 )
+from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord

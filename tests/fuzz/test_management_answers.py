@@ -25,9 +25,9 @@ from rabbit_chx.topology.live.reading import (
     LiveExchange,
     read_bindings,
     read_consumer_tags,
-    read_sharded_exchange,
     read_topology,
 )
+from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.ring_records import BrokerStart, make_settled_record, record_arguments
 

@@ -1,4 +1,4 @@
-"""Read a vhost, an exchange, its slots, its shards and its rates from the management API and a ring source. Nothing is declared.
+"""Read a vhost, an exchange, its slots and its rates from the management API and a ring source. Nothing is declared.
 
 Publish rates are those of the management API's statistics. A message counts for the exchange that it was published to, and for the queues
 that it reached. The exchanges in between, such as slots, have no rates (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3``
@@ -62,7 +62,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
-from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.ring_records import (
     START_MARK,
     BrokerStart,
@@ -74,7 +73,6 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
     start_mark_in,
 )
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
 from rabbit_chx.topology.vhost_objects import FIELDS, make_object, vhost_objects
 
@@ -87,8 +85,9 @@ OVERVIEW: Mapping[str, Shape] = {
     "exchange_types?": [{"name": str}],
 }
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
-_WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
-_PAGE = 500
+WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
+#: The queues or exchanges of a page, the largest number that the API permits.
+PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`FIELDS`).
 _NAMED: Mapping[str, Shape] = {"name": str}
@@ -102,7 +101,7 @@ _BINDING: Mapping[str, Shape] = {
     "arguments?": dict,
 }
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
-_NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
+NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 #: What is known about a ring while its records change.
@@ -132,7 +131,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     exchanges = objects.read(
         ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
     )
-    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_QUEUE)
+    queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
@@ -221,7 +220,7 @@ def _start_by(
 def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
     try:
-        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
+        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=NODE)
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     now = time.time()
@@ -530,7 +529,7 @@ class LiveExchange:
         names = (START_MARK, *record_names(self.name))
         query = {
             "page": "1",
-            "page_size": str(_PAGE),
+            "page_size": str(PAGE),
             "name": f"^({'|'.join(map(re.escape, names))})$",
             "use_regex": "true",
         }
@@ -687,88 +686,3 @@ def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
     order = binding.arguments.get(PARTITION_ORDER)
     # The broker sorts terms, in which a number precedes any other.
     return (0, order) if is_number(order) else (1, 0)
-
-
-def read_sharded_exchange(
-    broker: LiveBroker, name: str, release: Release, *, counts: bool
-) -> ShardedExchange:
-    """Read an exchange with shards, and with `counts` the messages and consumers of each shard.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: no policy shards it, and it has no shards.
-    """
-    exchange = LiveExchange.of(broker, name, release)
-    policy, shards = exchange.policy_definition, _read_shards(broker.api, exchange)
-    is_sharded = SHARDS_PER_NODE in policy
-    if not is_sharded and not shards:
-        raise MismatchError(
-            f"exchange {name!r} in vhost {exchange.vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
-            "and enable the plugin rabbitmq_sharding",
-            exchange=name,
-        )
-    per_node = policy.get(SHARDS_PER_NODE)
-    sharding = ShardedExchange(
-        name,
-        exchange.type,
-        exchange.policy_name if is_sharded else None,
-        per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
-        str(policy.get("routing-key", "")),
-        shards,
-        _read_running_nodes(broker.api),
-        release,
-    )
-    return _with_counts(sharding, broker) if counts else sharding
-
-
-def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...]:
-    keys: dict[str, list[str]] = {}
-    for destination, key in exchange.bindings:
-        if isinstance(destination, str):
-            keys.setdefault(destination, []).append(key)
-    listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
-    types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
-    # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
-    names = {name: ShardName.parsed(name) for name in {*types, *keys}}
-    return tuple(
-        Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))
-        for name, parsed in sorted(names.items(), key=lambda entry: entry[0].encode())
-        if parsed is not None and parsed.exchange == exchange.name
-    )
-
-
-def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dict[str, Any]]:
-    """Return the queues whose names match an expression, page by page, so that a large vhost is not listed whole."""
-    queues: list[dict[str, Any]] = []
-    page, pages = 1, 1
-    while page <= pages:
-        query = {"page": str(page), "page_size": str(_PAGE), "name": pattern, "use_regex": "true"}
-        query |= _WITHOUT_STATISTICS
-        answer = api.get(
-            "queues", vhost, query=query, fields={"items": [{**_NAMED, **_QUEUE}], "page_count": int}
-        )
-        queues += answer["items"]
-        # A page that is not full is the last one, whatever number is given.
-        page, pages = page + 1, answer["page_count"] if len(answer["items"]) == _PAGE else 0
-    return queues
-
-
-def _read_running_nodes(api: ManagementApi) -> tuple[str, ...] | None:
-    try:
-        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=_NODE)
-    except AccessRefusedError:  # listing nodes takes the tag monitoring
-        return None
-    return tuple(sorted(node["name"] for node in nodes if node.get("running")))
-
-
-def _with_counts(exchange: ShardedExchange, broker: LiveBroker) -> ShardedExchange:
-    counted = {shard.name: try_count(broker.amqp, shard.name) for shard in exchange.reachable}
-    return replace(
-        exchange,
-        shards=tuple(
-            replace(shard, messages=counts.messages, consumers=counts.consumers)
-            if (counts := counted.get(shard.name))
-            else shard
-            for shard in exchange.shards
-        ),
-    )
