@@ -12,7 +12,7 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.live.declaring import _compare_existing, _Declaration, declare_exchange, wanted_ring
+from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchange, make_wanted_ring
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
@@ -106,7 +106,7 @@ def test_bindings_without_buckets_are_refused(
     monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
     broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
     exchange = ExchangeDefinition("x", "x-consistent-hash")
-    declaration = _Declaration(exchange, (), wanted_ring(TO_QUEUES, Release("4.3.6")), allow_existing=False)
+    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
     with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
-        to_bind, _ = _compare_existing(declaration, broker)
+        to_bind, _ = _compare_existing(exchange, wanted, broker, allow_existing=False)
         assert to_bind == (("q1", "2"),)
