@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from typing import Literal
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -214,15 +215,18 @@ def _name_writer() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the steps of a ring with its record, which is stored before the change of that number.
+    """A part of the steps of a ring with its record.
 
     Attributes:
-        follows_replacement: True: the former record is deleted only after that change, which makes the exchange again.
+        kind: when the record is stored. ``first``: before the first change of the plan. ``between``: before the change of the number
+            `before`, in the place of the former record. ``again``: before that change, too, which makes the exchange again; the former
+            record is deleted after it.
+        before: the number of a change of the plan; 0 for the first part.
     """
 
+    kind: Literal["first", "between", "again"]
     before: int
     record: RingRecord
-    follows_replacement: bool = False
 
 
 class RingKeeper:
@@ -282,7 +286,7 @@ class RingKeeper:
 
     def _begin_ring(self, name: str, parts: list[_Part]) -> None:
         stored = [replace(part, record=self._store.sign(part.record)) for part in parts]
-        if not any(part.before == 0 and not part.follows_replacement for part in stored):
+        if all(part.kind != "first" for part in stored):
             # The ring is not certain. Its unbinds could make an old record fit that says nothing about it.
             self._store.perform(self._store.deletions(name))
         if any(record_arguments(part.record) is None for part in stored):
@@ -293,7 +297,7 @@ class RingKeeper:
             self._store.perform(self._store.deletions(name))
             return
         for part in stored:
-            if part.before == 0 and not part.follows_replacement:
+            if part.kind == "first":
                 self._current[name] = part.record
                 self._store.perform(self._store.replacement(part.record) or [])
             else:
@@ -336,8 +340,7 @@ class RingKeeper:
         if replaced is not None:
             empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
             for part in _split(name, empty, late, live_ring.ring):
-                first = part.before == 0
-                yield replace(part, before=replaced, follows_replacement=True) if first else part
+                yield replace(part, kind="again", before=replaced) if part.kind == "first" else part
 
     # -- during the changes
 
@@ -352,7 +355,7 @@ class RingKeeper:
         """Return the operations that precede the next change of the plan."""
         operations: list[Operation] = []
         for part in self._parts.get(self.completed, ()):
-            if not part.follows_replacement:
+            if part.kind == "between":
                 self._current[part.record.exchange] = part.record
                 operations += self._store.replacement(part.record) or []
             elif stored := self._store.declaration(part.record):
@@ -363,7 +366,7 @@ class RingKeeper:
         """Return the operations that follow the next change of the plan, before it is counted."""
         operations: list[Operation] = []
         for part in self._parts.get(self.completed, ()):
-            if part.follows_replacement:
+            if part.kind == "again":
                 self._current[part.record.exchange] = part.record
                 operations += self._store.deletions(part.record.exchange, keep=1)
         return operations
@@ -434,7 +437,7 @@ def _split(
     state = state._replace(ground=Ground("recorded"))
     for start, before, part in split_steps(state, actions):
         record = RingRecord(name, before, part, ring.provenance)
-        yield _Part(steps[start][0] if start else 0, record)
+        yield _Part("between", steps[start][0], record) if start else _Part("first", 0, record)
 
 
 def _has_ring(subject: object) -> bool:
