@@ -40,10 +40,12 @@ FIELDS: Mapping[type, Mapping[str, Kind]] = {
     PolicyDefinition: {"name": NAME, "pattern": STRING, "apply-to": OPEN, "definition": OPEN, "priority": OPEN},
 }  # fmt: skip
 
-_Object = TypeVar("_Object", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition)
+ListedObject = TypeVar(
+    "ListedObject", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition
+)
 
 
-def make_object(model: type[_Object], entry: Mapping[str, Any]) -> _Object:
+def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedObject:
     """Return the object of an entry whose names and keys are valid. A field that is missing or null has the default of the attribute."""
     values = {
         name.replace("-", "_"): value for name in FIELDS[model] if (value := entry.get(name)) is not None
@@ -113,7 +115,7 @@ def vhost_objects(
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
-    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
+    left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
     rings = {}
     for name, ring in members.items():
         try:
@@ -133,7 +135,7 @@ def vhost_objects(
     return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
 
 
-def _missing_exchanges(
+def _find_missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
@@ -50,7 +50,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.vhost_objects import FIELDS, OPEN, make_object, vhost_objects
+from rabbit_chx.topology.vhost_objects import FIELDS, OPEN, ListedObject, make_object, vhost_objects
 from rabbit_chx.words import plural
 
 _WHAT = "the definitions file"
@@ -69,7 +69,6 @@ _LEFT_OUT = "RabbitMQ 4.3 imports it all the same, and it is left out here"
 #: The components of RabbitMQ and its plugins that have parameters, except policies.
 _COMPONENTS = ("operator_policy", "vhost-limits", "federation-upstream", "federation-upstream-set", "shovel")
 _LIMITS = ("max-connections", "max-queues")
-_Object = TypeVar("_Object", ExchangeDefinition, QueueDefinition, BindingDefinition)
 #: The fields that RabbitMQ imports with values of other types, so that no client can declare the object: flags with any, names with null,
 #: true and false. It refuses such values of other fields.
 _ODD_FIELDS: Mapping[type, tuple[str, ...]] = {
@@ -203,7 +202,7 @@ class _Entry:
             field, f"the value must be {expected}" if field in self.fields else "the value is missing"
         )
 
-    def read(self, model: type[_Object], **known: Any) -> _Object | None:
+    def read(self, model: type[ListedObject], **known: Any) -> ListedObject | None:
         """Return the object of the entry; None if a field is wrong, or no client can name the object. `known` replaces fields."""
         fields, is_sound = {**self.fields, **known}, True
         for name, kind in FIELDS[model].items():
@@ -274,11 +273,11 @@ class _File:
 
     def content(self, release: Release | None) -> DefinitionsContent:
         """Return what the file has for the vhost."""
-        exchanges, types = self._exchanges()
-        queues, untyped = self._queues()
-        policies = self._policies()
-        operators, parameters = self._parameters()
-        bindings = self._bindings(types, {queue.name for queue in queues})
+        exchanges, types = self._read_exchanges()
+        queues, untyped = self._read_queues()
+        policies = self._read_policies()
+        operators, parameters = self._read_parameters()
+        bindings = self._read_bindings(types, {queue.name for queue in queues})
         found = vhost_objects(exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED)
         facts = FileFacts(
             release,
@@ -291,7 +290,7 @@ class _File:
         left_out = (*self.left_out, *parameters, *self._other_objects(), *found.left_out)
         return DefinitionsContent(found.lists, facts, left_out, tuple(self.oddities.values()))
 
-    def _exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
+    def _read_exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
         found: dict[str, ExchangeDefinition] = {}
         types: dict[str, str] = dict(BROKERS_EXCHANGES)
@@ -315,7 +314,7 @@ class _File:
             _keep_first(found, first, exchange, entry)
         return list(found.values()), types
 
-    def _queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
+    def _read_queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
         """Return the queues, and the names of those whose type is the default of the broker's vhost."""
         found: dict[str, QueueDefinition] = {}
         first: dict[str, str] = {}
@@ -344,11 +343,11 @@ class _File:
             _keep_first(found, first, queue, entry)
         return list(found.values()), frozenset(untyped & found.keys())
 
-    def _bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
+    def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
         found: dict[BindingDefinition, str] = {}
         members: dict[tuple[str, object], str] = {}
         for entry in self._entries("bindings"):
-            binding = _binding(entry, types)
+            binding = _read_binding(entry, types)
             if binding is None:
                 continue
             source, place = binding.source, binding.destination
@@ -377,11 +376,11 @@ class _File:
                 entry.refuse("arguments.x-match", fault[0], binding.arguments.get("x-match"))
         return list(found)
 
-    def _policies(self) -> list[PolicyDefinition]:
+    def _read_policies(self) -> list[PolicyDefinition]:
         found: dict[str, tuple[str, PolicyDefinition]] = {}
         for entry in self._entries("policies"):
             policy, is_named = (
-                _policy(entry, object_faults),
+                _read_policy(entry, object_faults),
                 entry.check("name", NAME, odd="name" in entry.fields),
             )
             if policy is None:
@@ -393,7 +392,7 @@ class _File:
                 found[policy.name] = entry.path, policy
         return [policy for _, policy in found.values()]
 
-    def _parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
+    def _read_parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
         """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
         operators: dict[str, PolicyDefinition] = {}
         lines: list[str] = []
@@ -406,10 +405,10 @@ class _File:
             if component == "policy":
                 entry.refuse("component", "policies are not parameters: write it among the policies")
             elif component == "operator_policy":
-                if (policy := _operator_policy(entry)) is not None:
+                if (policy := _read_operator_policy(entry)) is not None:
                     operators[policy.name] = policy
             elif component == "vhost-limits":
-                limits += _limits(entry)
+                limits += _read_limits(entry)
             elif component not in _COMPONENTS:
                 message = "neither RabbitMQ nor a plugin of it has parameters of this component"
                 entry.note("component", message, "correct it, or remove the parameter")
@@ -505,7 +504,7 @@ def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, e
     found[name] = definition
 
 
-def _binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
+def _read_binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
     """Return the binding of an entry; None if it is wrong or left out, or if it is one of the default exchange."""
     source, key = entry.fields.get("source"), entry.fields.get("routing_key")
     is_keyless = key is None and types.get(str(source)) not in (HASH_EXCHANGE, *_NEED_KEY)
@@ -523,7 +522,7 @@ def _binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | Non
     return None
 
 
-def _policy(
+def _read_policy(
     entry: _Entry, faults: Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
 ) -> PolicyDefinition | None:
     """Return a policy; None if it is wrong."""
@@ -546,7 +545,7 @@ def _policy(
     return policy
 
 
-def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
+def _read_operator_policy(entry: _Entry) -> PolicyDefinition | None:
     """Return the operator policy of a parameter; None if it is wrong or left out."""
     name, value = entry.fields.get("name"), entry.fields.get("value")
     if not isinstance(value, dict):
@@ -558,7 +557,7 @@ def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
         inner.refuse(field, "an operator policy does not have this field")
     if "priority" not in value:
         inner.refuse_value("priority", "an integer")
-    policy = _policy(inner, operator_policy_faults)
+    policy = _read_policy(inner, operator_policy_faults)
     if not entry.check("name", NAME, odd=True):
         return None
     if "apply-to" not in value:
@@ -567,7 +566,7 @@ def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
     return policy
 
 
-def _limits(entry: _Entry) -> Iterator[str]:
+def _read_limits(entry: _Entry) -> Iterator[str]:
     """Yield the limits of a vhost, as text."""
     value = entry.fields.get("value")
     if entry.fields.get("name") != "limits":

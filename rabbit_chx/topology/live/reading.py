@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_number, is_whole
@@ -74,7 +74,7 @@ from rabbit_chx.topology.ring_records import (
     start_mark_in,
 )
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.vhost_objects import FIELDS, make_object, vhost_objects
+from rabbit_chx.topology.vhost_objects import FIELDS, ListedObject, make_object, vhost_objects
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -101,13 +101,12 @@ _BINDING: Mapping[str, Shape] = {
     "arguments?": dict,
 }
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
-NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
+_NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 #: What is known about a ring while its records change.
 _CHANGING = Ground("assumed", "an apply changes its record at this moment")
 
-_Object = TypeVar("_Object", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition)
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
@@ -159,7 +158,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         unclear_features=unclear,
         default_queue_type=_read_default_queue_type(api, vhost),
         records=records_in(own),
-        start=_start_by(own, cluster, _read_node_starts(api)),
+        start=_start_by(own, cluster, read_node_starts(api)),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -217,10 +216,10 @@ def _start_by(
     return BrokerStart(cluster, marks[0] if marks else None, nodes)
 
 
-def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
+def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
     try:
-        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=NODE)
+        nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
     except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     now = time.time()
@@ -257,10 +256,10 @@ class _LiveObjects:
         self.sources_left_out: set[str] = set()
 
     def read(
-        self, model: type[_Object], entries: Iterable[Mapping[str, Any]], noun: str | None = None
-    ) -> list[_Object]:
+        self, model: type[ListedObject], entries: Iterable[Mapping[str, Any]], noun: str | None = None
+    ) -> list[ListedObject]:
         """Return the objects of entries of the management API. `noun` is what one is called; None: the kind of the objects."""
-        objects: list[_Object] = []
+        objects: list[ListedObject] = []
         for entry in entries:
             fault = _entry_fault(model, entry)
             if fault is None:
@@ -522,7 +521,7 @@ class LiveExchange:
     def start(self) -> BrokerStart:
         """The last start of the broker, for records."""
         overview = self._api.get("overview", fields=OVERVIEW)
-        return _start_by(self._read_own(), overview.get("cluster_name"), _read_node_starts(self._api))
+        return _start_by(self._read_own(), overview.get("cluster_name"), read_node_starts(self._api))
 
     def _read_own(self) -> list[dict[str, Any]]:
         """Return the exchanges with the records of this exchange, and the one that marks the start of the broker."""

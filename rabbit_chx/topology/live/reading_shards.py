@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from rabbit_chx.errors import AccessRefusedError, MismatchError
+from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, try_count
-from rabbit_chx.topology.live.reading import NODE, PAGE, WITHOUT_STATISTICS, LiveExchange
+from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_node_starts
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 
@@ -32,7 +32,7 @@ def read_sharded_exchange(
             "and enable the plugin rabbitmq_sharding",
             exchange=name,
         )
-    per_node = policy.get(SHARDS_PER_NODE)
+    per_node, nodes = policy.get(SHARDS_PER_NODE), read_node_starts(broker.api)
     sharding = ShardedExchange(
         name,
         exchange.type,
@@ -40,7 +40,7 @@ def read_sharded_exchange(
         per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
-        _read_running_nodes(broker.api),
+        None if nodes is None else tuple(sorted(nodes)),
         release,
     )
     return _with_counts(sharding, broker) if counts else sharding
@@ -76,14 +76,6 @@ def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dic
         # A page that is not full is the last one, whatever number is given.
         page, pages = page + 1, answer["page_count"] if len(answer["items"]) == PAGE else 0
     return queues
-
-
-def _read_running_nodes(api: ManagementApi) -> tuple[str, ...] | None:
-    try:
-        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=NODE)
-    except AccessRefusedError:  # listing nodes takes the tag monitoring
-        return None
-    return tuple(sorted(node["name"] for node in nodes if node.get("running")))
 
 
 def _with_counts(exchange: ShardedExchange, broker: LiveBroker) -> ShardedExchange:
