@@ -75,8 +75,8 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     except BaseException as error:
         try:
             _remove(management, name, may_still_appear=False)
-        except RabbitChxError as left:
-            error.add_note(str(left))
+        except RabbitChxError as failed:
+            error.add_note(str(failed))
         raise
     _remove(management, name, may_still_appear=False)
 
@@ -91,14 +91,14 @@ def _remove(management: Management, name: str, *, may_still_appear: bool) -> Non
 
 def _try_to_remove(management: Management, name: str, *, may_still_appear: bool) -> None:
     """Delete the vhost, with retries: a large vhost takes time, and a request may have been interrupted."""
-    for last in (*(False,) * (_REMOVAL_TRIES - 1), True):
+    for left in reversed(range(_REMOVAL_TRIES)):
         try:
             management.request("DELETE", "vhosts", name)
         except NotFoundError:
             if not may_still_appear:
                 return
         except RabbitChxError as error:
-            if last:
+            if not left:
                 kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
                 raise kind(
                     f"the temporary vhost {name!r} {'may be' if may_still_appear else 'is'} left ({error}): run rabbitmqctl delete_vhost {name}"
