@@ -428,7 +428,7 @@ class DiagnosticsRing:
             problem = f"gave no answer within {self._timeout_s:g} s: check that the broker runs"
         except (OSError, ValueError) as cause:
             problem = f"could not be started ({cause}): {self._remedy}"
-        raise RingSourceError(f"the ring was not read: {self._quote_command(command[0])} {problem}")
+        raise RingSourceError(f"{_UNREAD}{self._quote_command(command[0])} {problem}")
 
     def _fail(self, result: subprocess.CompletedProcess[str]) -> NoReturn:
         output = result.stderr.strip() or result.stdout.strip()
@@ -437,7 +437,7 @@ class DiagnosticsRing:
         if "undef" in words and "ring_state" in words:
             remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
         raise RingSourceError(
-            f"the ring was not read: {self._quote_command('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
+            f"{_UNREAD}{self._quote_command('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
         )
 
     def _quote_command(self, tool: str) -> str:
