@@ -43,7 +43,7 @@ def test_arguments_are_learned_one_by_one() -> None:
         refusal("durable", "the value 'false' of type 'bool'", "the value 'true' of type 'bool'"),
     ],
 )
-def test_a_queue_that_is_not_fit(text: str) -> None:
+def test_a_queue_that_is_not_fit_is_refused(text: str) -> None:
     with pytest.raises(MismatchError, match="a group needs quorum queues with a single active consumer"):
         learn_argument("q", REQUIRED_ARGUMENTS, text)
 
@@ -95,7 +95,7 @@ def test_lanes_that_a_timeout_of_the_queue_makes_useless_are_reported() -> None:
     assert list(queue_warnings(queues, (4, 0, 5), member)) == []
 
 
-def test_a_queue_that_loses_what_cannot_be_handled() -> None:
+def test_a_queue_that_loses_what_cannot_be_handled_is_reported() -> None:
     queues = {"a": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "b": None}
     missing, unknown = queue_warnings(
         queues, (4, 3, 6), GroupMember("a", failures=FailurePolicy(on_failure="dead-letter"))
