@@ -137,7 +137,7 @@ long/models: $(STAMP) ## all states of larger consumer groups, slot hand-overs a
 	$(BIN)/python tests/models/hand_over_exploration.py
 	$(BIN)/python tests/models/roster_exploration.py
 
-long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of bench/README.md: 5 minutes
 	$(BIN)/python bench/peers.py --results docs/figures/peers.json
 	$(BIN)/python tools/update.py
 
