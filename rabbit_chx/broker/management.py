@@ -53,7 +53,7 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
-        (BrokerRefusedError, "this is a redirection, which is not followed: give the URL that it leads to"),
+        (BrokerRefusedError, "this is a redirection, which is not followed: pass the URL that it leads to"),
     ),
 }
 _PIECE = 1 << 16

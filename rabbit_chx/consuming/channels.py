@@ -347,7 +347,7 @@ class ConsumingConnection:
         self._last_number = next((number for number in numbers if number not in used), 0)
         if not self._last_number:
             raise InputError(
-                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: give each member fewer "
+                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: pass each member fewer "
                 "queues, or raise channel_max on the broker"
             )
         return self._last_number

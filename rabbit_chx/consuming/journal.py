@@ -16,7 +16,7 @@ from rabbit_chx.checks import is_number
 JOURNAL = "rabbit-chx.groups"
 #: The remedy for a broker that has no streams.
 WITHOUT_JOURNAL = (
-    "On a broker without streams give journal=None: then messages have no generation, a new member displaces others, shares are less even, "
+    "On a broker without streams pass journal=None: then messages have no generation, a new member displaces others, shares are less even, "
     "and two members of one name are not detected (docs/managed-brokers.md, 'ConsumerGroup without streams')"
 )
 

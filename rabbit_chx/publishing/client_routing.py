@@ -124,7 +124,7 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
         )
     if not ring.ground.is_certain:
         raise InputError(
-            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: give Broker a "
+            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: pass Broker a "
             "ring_source, which reads the true one; an x-modulus-hash exchange is read through the management API",
             exchange=exchange,
         )

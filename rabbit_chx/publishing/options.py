@@ -46,7 +46,7 @@ _LONGEST_BACKOFF_S = 5.0
 
 def _check_mapping(name: str, value: object) -> None:
     if not isinstance(value, Mapping):
-        raise InputError(f"{name} is of type {type(value).__name__}: give a dict of values by name")
+        raise InputError(f"{name} is of type {type(value).__name__}: pass a dict of values by name")
 
 
 _MAPPING = Kind("mapping of names to values", _check_mapping)

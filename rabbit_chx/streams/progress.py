@@ -120,7 +120,7 @@ class Progress:
     def _skip(self, begin: int, end: int, why: str) -> None:
         if not self._count_missing:
             raise MissingRowsError(
-                f"stream {self._stream!r} {why}, or give on_missing='count'",
+                f"stream {self._stream!r} {why}, or pass on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
             )

@@ -179,7 +179,7 @@ def compare(
     perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
     raise MismatchError(
         f"stream {stream!r} has id {stored.id} of {name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} given now is "
-        f"{getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop them; give the same rows, or a "
+        f"{getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop them; pass the same rows, or a "
         f"new name{perhaps if is_cut else ''}",
         queue=stream,
     )
@@ -190,7 +190,7 @@ def unproven(stream: str, name: str | None, known_id: int, row_id: int) -> Misma
     return MismatchError(
         f"the ids up to {known_id} of {name!r} are used in stream {stream!r}, and retention has removed the row with id {row_id}: it is not "
         "proven that the rows given now are those of the earlier run, and the broker would drop them. If they are, publish with proof=False "
-        "(in Spark verify=off), which believes it; else give them ids above, or a new name",
+        "(in Spark verify=off), which believes it; else use higher ids, or a new name",
         queue=stream,
     )
 

@@ -605,7 +605,7 @@ class StreamWriter:
         else:
             raise MismatchError(
                 f"stream {self.stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the rows "
-                "are not those of the earlier run, and the broker would drop them; give the same rows, or a new name",
+                "are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name",
                 queue=self.stream,
             )
 

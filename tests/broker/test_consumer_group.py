@@ -282,7 +282,7 @@ def test_two_members_of_one_name(stage: GroupStage) -> None:
         async with stage.member("a") as a, stage.member("b") as b:
             await eventually(lambda: len(b.members) == len(a.members) == 2, "both know of each other")
             with pytest.raises(
-                InputError, match=r"is the member 'a' of this group: give each process a name"
+                InputError, match=r"is the member 'a' of this group: pass each process a name"
             ):
                 async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
                     await asyncio.wait_for(twin.run(noted), 60)
@@ -420,7 +420,7 @@ def test_what_cannot_work(vhost_url: str) -> None:
     assert ConsumerGroup(vhost_url, ["c", "a", "b"], static=(1, 2)).queues == ("b",)
     for queues, how, said in [
         ([], {}, "queues is empty"),
-        ("orders", {}, "give a list"),
+        ("orders", {}, "pass a list"),
         (["a"], {"member": ""}, "member is ''"),
         (["a"], {"weight": 0}, "weight is 0"),
         (["a"], {"static": (2, 2)}, "static is"),

@@ -236,7 +236,7 @@ async def test_columns_that_come_asynchronously_are_refused(consumed: Consumed, 
         yield "k"
 
     async with SharedPublisher(vhost_url, "x") as publisher:
-        with pytest.raises(PublishError, match="keys is a single async_generator: give a list of them"):
+        with pytest.raises(PublishError, match="keys is a single async_generator: pass a list of them"):
             await publisher.publish_many(keys(), ["b"])  # type: ignore[arg-type]
     consumed()
 

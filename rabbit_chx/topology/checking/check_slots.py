@@ -108,7 +108,7 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
     verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
     message = (
         f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys are "
-        "elsewhere"
+        "go to a different queue"
     )
     yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
 

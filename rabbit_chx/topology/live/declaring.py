@@ -228,7 +228,7 @@ def _compare_existing(declaration: _Declaration, broker: LiveBroker) -> tuple[tu
             live = LiveExchange.of(broker, name, wanted.release)
         except NotFoundError:
             raise MismatchError(
-                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
+                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: pass URLs "
                 "of the same broker",
                 exchange=name,
             ) from None
@@ -254,7 +254,7 @@ def _compare_existing(declaration: _Declaration, broker: LiveBroker) -> tuple[tu
             )
     elif not broker.has_management and not declaration.allow_existing:
         raise InputError(
-            f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
+            f"exchange {name!r} exists, and AMQP does not list its bindings: pass Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=name,
         )
@@ -301,7 +301,7 @@ def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
         if keys.setdefault(destination, key) != key:
             raise InputError(
                 f"{destination!r} is bound twice, with the weights {keys[destination]} and {key}: the broker would "
-                "ignore or add the second, by release; give it once"
+                "ignore or add the second, by release; pass it once"
             )
     return ring
 

@@ -136,4 +136,4 @@ def test_an_answer_that_was_no_for_programs(
 def test_yes_alone_does_not_apply(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
     code, out, errors = ran(*repair, "--yes")
     assert (code, out, modelled.opened) == (2, "", 0)
-    assert "give --apply too" in errors
+    assert "pass --apply too" in errors

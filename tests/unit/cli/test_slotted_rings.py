@@ -127,7 +127,7 @@ def test_keys_of_a_queue_and_of_a_slot(answer: Callable[..., Any], ran: Ran, rin
     found = answer("keys", "--ring", ring, "exchange:e.slot.05", "--count", "5")["keys"]
     assert {RING.destination_for(key) for key in found} == {SLOTS[5]}
     assert (
-        "e.9 does not have a bucket: give one of e.1, e.2, e.3, exchange:audit"
+        "e.9 does not have a bucket: pass one of e.1, e.2, e.3, exchange:audit"
         in ran("keys", "--ring", ring, "e.9")[2]
     )
 

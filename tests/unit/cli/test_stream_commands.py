@@ -57,7 +57,7 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("yesterday", "--since is 'yesterday': give ISO 8601 with a time zone"),
+        ("yesterday", "--since is 'yesterday': pass ISO 8601 with a time zone"),
         ("2h30", "--since is '2h30'"),
         ("-2h", "--since is '-2h'"),
         ("2026-11-22T10:00", r"lacks a time zone: write 2026-11-22T10:00Z for UTC"),
@@ -111,7 +111,7 @@ def test_addresses_are_pairs() -> None:
         "[fe80::1]": "h:3",
     }
     for text in ("rabbit-0:5552", "rabbit-0=127.0.0.1:1", "a:1=b", "a:0=b:1", "a:1=b:65536"):
-        with pytest.raises(InputError, match="give rabbit-0:5552="):
+        with pytest.raises(InputError, match="pass rabbit-0:5552="):
             parse_addresses((text,))
 
 
@@ -122,7 +122,7 @@ def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
 
 def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("group", "show", "orders", "events", "--url", "amqp://127.0.0.1:1")
-    assert (code, "give one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors
+    assert (code, "pass one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors
 
 
 def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
@@ -206,7 +206,7 @@ def test_the_fields_of_a_row_and_its_json() -> None:
         (
             ["k"],
             {"read": 9, "other_exchange": 2},
-            "no rows with the key 'k' were published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange: give it with --published-to",
+            "no rows with the key 'k' were published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange: pass it with --published-to",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(peer: Peer) 
         ("q1", r"'q1' is none"),
         (
             HashRing.from_bindings([("q1", 1)]),
-            r"needs a ring that was read .* this one is replayed: give Broker a ring_source",
+            r"needs a ring that was read .* this one is replayed: pass Broker a ring_source",
         ),
         (RING.with_release(RING.release), r"this one is assumed"),
         (
@@ -114,7 +114,7 @@ def test_an_empty_ring_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"routing": "queue"}, r"routing is 'queue': give 'exchange' or 'client'"),
+        ({"routing": "queue"}, r"routing is 'queue': pass 'exchange' or 'client'"),
         ({"ring": RING}, r"a ring is given, and routing is 'exchange'"),
         ({"routing": "client"}, r"needs ring=.*None is none"),
         (

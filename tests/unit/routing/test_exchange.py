@@ -122,7 +122,7 @@ def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
 
 @pytest.mark.parametrize("no_ring", [None, ["q1"], "q1"])
 def test_an_exchange_has_a_ring(no_ring: Any) -> None:
-    with pytest.raises(InputError, match="is not a ring: give a HashRing"):
+    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
         ConsistentHashExchange("x", no_ring)
 
 
@@ -288,13 +288,13 @@ def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
 
 @pytest.mark.parametrize("bindings", [None, 5, "ab"])
 def test_bindings_are_a_list(bindings: Any) -> None:
-    with pytest.raises(InputError, match="is not a list: give"):
+    with pytest.raises(InputError, match="is not a list: pass"):
         ModulusHashExchange("m", bindings)
 
 
 def test_a_release_is_a_release() -> None:
     release: Any = "4.3.6"
-    with pytest.raises(InputError, match="give a Release"):
+    with pytest.raises(InputError, match="pass a Release"):
         ModulusHashExchange("m", [], release)
 
 

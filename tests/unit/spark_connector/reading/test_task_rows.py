@@ -84,7 +84,7 @@ def test_columns_and_their_order(scripted: type[Scripted]) -> None:
 
 @pytest.mark.usefixtures("scripted")
 def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = MissingRowsError("offset 3 is gone, or give on_missing='count'", queue="a", offsets=range(3, 5))
+    error = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
     monkeypatch.setattr(Scripted, "error", error)
     with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
         list(rows_of(RANGE, options_of()))

@@ -42,7 +42,7 @@ def planned(ring: WatchedRing, **options: str) -> WritePlan:
     "given", [{}, {"ring": RING.to_json()}], ids=["no ring", "a ring that is not read again"]
 )
 def test_something_must_read_the_ring(given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"nothing reads the ring before and after the write: give ringVia"):
+    with pytest.raises(InputError, match=r"nothing reads the ring before and after the write: pass ringVia"):
         WritePlan.checked({**OPTIONS, **given}, SCHEMA, overwrite=False, ring=WatchedRing(given.get("ring")))
 
 
