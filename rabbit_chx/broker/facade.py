@@ -295,8 +295,7 @@ class Broker:
         if not live.has_source and not live.has_management:
             raise ManagementNeededError(
                 f"the ring of {exchange!r} cannot be read over AMQP: pass a ring_source, such as 'docker exec NAME', "
-                "'kubectl exec POD --', or '' for a broker on this machine; or pass a management_url to read its record, or to assume "
-                "it from the bindings",
+                "'kubectl exec POD --', or '' for a broker on this machine; or a management_url, for its record or its bindings",
                 exchange=exchange,
             )
         return read_ring(live, exchange, self.release)

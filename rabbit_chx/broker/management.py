@@ -65,7 +65,7 @@ _MOST_MEMORY = 500_000_000
 _LARGEST_RATIO = 30
 _ASK_FOR_LESS = "ask for less, such as one exchange instead of all, or divide the vhost"
 _LONGEST_REASON = 300
-_CHECK_URL = "check that the URL is that of the management API, and not of a proxy or another service"
+_CHECK_URL = "check that the URL is the management API, and not a proxy or another service"
 
 
 class Management:

@@ -98,7 +98,7 @@ class RepairReport:
         ending = []
         if self.gap is not None:
             ending.append(
-                "A member that is bound again has no bucket in between: the longest gap is that of "
+                "While a queue is bound again, its messages go to other queues: the longest gap is of "
                 f"{self.gap.member!s}, {plural(self.gap.operations, 'operation')}."
             )
         if self.state == "planned" and not self.asks:

@@ -235,7 +235,7 @@ def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) ->
     if given.kind == "slots":
         raise InputError(
             Fix(
-                "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
+                "the queues of this ring share slots, and --unbind and --add do not determine which slots move: change "
                 "`members` in a topology file and run ",
                 to_type("topology plan"),
                 ", or compare two slot tables",

@@ -308,7 +308,7 @@ class BalanceReport:
             return _RESULTS[made.state]
         count = len(made.moves)
         proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
-        changes = "slot changes hands" if count == 1 else "slots change hands"
+        changes = "slot moves" if count == 1 else "slots move"
         return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
     def _file_blocks(self) -> Iterator[Block]:

@@ -250,8 +250,8 @@ class ConsumerChannel:
         )
         if self._prefetch > 1:
             message += (
-                ". After a timeout the next consumer gets waiting messages before those that were delivered after that one, and the order breaks: "
-                "raise the timeout (argument or policy of the queue, or consumer_timeout of the broker), or take fewer messages by prefetch"
+                ". A timeout breaks the order of the prefetched messages: raise it (argument or policy of the queue, or consumer_timeout of "
+                "the broker), or lower prefetch"
             )
         return ConnectionLostError(message, queue=self.queue)
 

@@ -624,8 +624,8 @@ def _queue_warnings(
     if timed and member.lanes > 1:
         yield (
             f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
-            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of messages that are held together. For more at a time, declare "
-            "the queue again without it"
+            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
+            "without it"
         )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():
@@ -651,13 +651,11 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
         else "drops the message, unless a policy names a dead-letter exchange"
     )
     remedy = (
-        "To keep every message in its place, declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
+        "Declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
         if is_argument
-        else "To keep every message in its place, declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1, "
-        "which the group cannot see, so that it still takes `lanes` messages"
+        else "Declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1"
     )
     return (
-        f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
-        f"handle it, the broker {fate}. So that later messages are not returned with it, the group takes `lanes` messages at a time (1 by "
-        f"default), which is slower than `prefetch`. {remedy}"
+        f"{queues}: the delivery limit is {limit}, {source}. Above it the broker {fate}. So the group takes `lanes` messages at a time, "
+        f"which is slower than `prefetch`. {remedy}"
     )

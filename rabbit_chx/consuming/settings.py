@@ -226,7 +226,7 @@ class QueueGroupOptions(GroupOptions):
     )
     prefetch: int = option(
         Kind(f"`int`, `lanes` to {_MAX_PREFETCH}"),
-        "the number of messages of one queue that the broker may deliver ahead. When a queue changes hands, messages that were not started are "
+        "the number of messages of one queue that the broker may deliver ahead. When a queue moves to another member, messages that were not started are "
         "requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time, and one with the argument "
         "``x-consumer-timeout`` one message from RabbitMQ 4.3 on",
         32,

@@ -77,9 +77,8 @@ def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -
     if more := matrix.move_count - len(moves):
         moves.append(f"and {more:,} more")
     return (
-        f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
-        f"may have gone to the old queue: {'; '.join(moves)}. Compare destination_for of the rings "
-        "before and after for each key, and publish those rows again"
+        f"the ring has changed during the write: {matrix.moved:.1%} of all keys have another queue now, and their messages may be in "
+        f"the old one: {'; '.join(moves)}. Compare destination_for of both rings for each key, and publish these messages again"
     )
 
 
@@ -119,7 +118,7 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
         )
     if ring.kind == "slots":
         raise InputError(
-            f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
+            f"{where} is not for slots, whose queues change while the ring stays: publish to the exchange",
             exchange=exchange,
         )
     if not ring.ground.is_certain:

@@ -162,7 +162,7 @@ def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
-        "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+        "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
         f"majority of its nodes; one of them has the key {key!r}"
     )
 

@@ -434,7 +434,7 @@ def refuse_converted(release: Release) -> None:
     if release.follows(rules.AMQP10_IS_CONVERTED):
         raise NotDeterminedError(
             f"RabbitMQ {release.version} has AMQP 1.0 by a plugin, which makes 0-9-1 messages of it in a way that is "
-            "not mirrored: pass a release from 4.0 on, or what the plugin makes of the message and client='pika'"
+            "not modelled: pass a release from 4.0 on, or what the plugin makes of the message and client='pika'"
         )
 
 

@@ -214,7 +214,7 @@ class WriteOptions:
     )
     keep_order: bool = publishing_option(
         "ordering", _RETRIES["keep_order"], either("none", "per-key"),
-        meaning="`per-key`: see [Order](spark.md#order); refuses `spark.speculation`", only="amqp",
+        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`", only="amqp",
     )
     skip_bad_rows: bool = option(
         "badRows", either("fail", "skip"),

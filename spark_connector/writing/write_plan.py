@@ -143,9 +143,9 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
         _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
     if before != now:
         raise InputError(
-            f"checkpointLocation {path} is that of a query that publishes to {before['target']!r} in vhost {before['vhost']!r}, and this one "
-            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, which would lack the rows of the earlier batches: pass another "
-            f"checkpointLocation; or, to go on without these rows, delete {file}"
+            f"checkpointLocation {path} belongs to a query that publishes to {before['target']!r} in vhost {before['vhost']!r}; this one "
+            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, without the rows of earlier batches: pass another "
+            f"checkpointLocation; or, to continue without these rows, delete {file}"
         )
 
 

@@ -225,9 +225,7 @@ def _better_ring(ring: RingPlan) -> str:
     )
     new_exchange = proposals.get("new-exchange")
     if order is not None and order.moved_at_worst < ring.moved_at_worst:
-        shares = (
-            f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
-        )
+        shares = f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
         return f"write the members in the order of the proposal {order.strategy} ({shares}), "
     if new_exchange is not None and ring.limit is not None and new_exchange.moved_at_worst <= ring.limit:
         share = f"{percent(new_exchange.moved, 1)} at any moment"

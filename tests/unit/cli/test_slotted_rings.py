@@ -104,7 +104,7 @@ def test_a_simulation_counts_by_queue_and_changes_no_slots(
         code, _, errors = ran("simulate", "--ring", ring, *change)
         assert code == 2
         assert (
-            "share slots, and --unbind and --add do not determine which slots change hands: change `members`"
+            "share slots, and --unbind and --add do not determine which slots move: change `members`"
             in errors
         )
 

@@ -111,7 +111,7 @@ def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any
     peer.answer = only(2, nack)
     with (
         Publisher(peer.settings, "orders", retries=Retries(nack_retries=0), **options) as publisher,
-        pytest.raises(PublishError, match="the broker refused messages") as caught,
+        pytest.raises(PublishError, match="the broker rejected messages") as caught,
     ):
         publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     report = caught.value.report
