@@ -51,7 +51,7 @@ class ClientRouting:
             sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
         if now.kind != self.ring.kind:
-            return "the exchange has another type now, and rows may have gone to a queue that no longer has their keys"
+            return "the exchange has another type now, and messages may be in a queue that no longer has their keys"
         if now.buckets == self.ring.buckets:
             return None
         rows: Counter[Any] = Counter()
@@ -71,7 +71,7 @@ def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
-        f"and {rows.get(source, 0):,} rows went to {source}"
+        f"and {rows.get(source, 0):,} messages went to {source}"
         for source, target, amount in matrix.largest_moves(_SHOWN_MOVES)
     ]
     if more := matrix.move_count - len(moves):

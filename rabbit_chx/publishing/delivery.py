@@ -557,7 +557,7 @@ class Delivery:
             self._take_back(connection, in_doubt)
             self._doubt(cause, in_doubt, by_broker=is_over_a_row, is_last_alone=is_last_alone)
         _log.warning(
-            "%s; reconnecting, %d rows are open",
+            "%s; reconnecting, %d messages are unconfirmed",
             cause,
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,

@@ -240,7 +240,7 @@ def test_leaving_the_block_waits_for_what_was_sent(peer: Peer) -> None:
 def test_leaving_the_block_reports_rows_that_are_not_confirmed(peer: Peer, answer: Answer) -> None:
     peer.answer = answer
     with (
-        pytest.raises(PublishError, match="0 of 1 rows confirmed"),
+        pytest.raises(PublishError, match="0 of 1 messages confirmed"),
         Publisher(peer.settings, "orders", retries=Retries(nack_retries=0)) as publisher,
     ):
         publisher.send(["k"], ["b"])

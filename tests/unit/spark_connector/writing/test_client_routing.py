@@ -69,7 +69,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
     path = tmp_path / "report.json"
     ring = readings(RING, GROWN)
     with pytest.raises(
-        PublishError, match=r"of the keys of q1 belong to q3 now, and 3 rows went to q1"
+        PublishError, match=r"of the keys of q1 belong to q3 now, and 3 messages went to q1"
     ) as caught:
         planned(ring, reportPath=str(path)).commit([DONE], ring=ring)
     assert caught.value.report.confirmed == 5
