@@ -347,8 +347,8 @@ class ConsumingConnection:
         self._last_number = next((number for number in numbers if number not in used), 0)
         if not self._last_number:
             raise InputError(
-                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: pass each member fewer "
-                "queues, or raise channel_max on the broker"
+                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: assign fewer "
+                "queues to each member, or raise channel_max on the broker"
             )
         return self._last_number
 

@@ -220,8 +220,8 @@ class StreamTaskWriter:
             size += messages.keys.nbytes + messages.bodies.nbytes
             if size > _MOST_SORTED:
                 raise InputError(
-                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: pass its "
-                    "source fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
+                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: "
+                    "read fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
                 )
             held.append(messages)
         if held:

@@ -282,7 +282,7 @@ def test_two_members_of_one_name(stage: GroupStage) -> None:
         async with stage.member("a") as a, stage.member("b") as b:
             await eventually(lambda: len(b.members) == len(a.members) == 2, "both know of each other")
             with pytest.raises(
-                InputError, match=r"is the member 'a' of this group: pass each process a name"
+                InputError, match=r"is the member 'a' of this group: use another name in each process"
             ):
                 async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
                     await asyncio.wait_for(twin.run(noted), 60)

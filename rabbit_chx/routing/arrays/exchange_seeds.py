@@ -132,8 +132,8 @@ class ExchangeSeeds:
             return _property_seeds(values, self._name, client, seed_of_null=seed_of_null)
         if client == "aio-pika" and len(self._hashed_on.name) > PAMQP_NAME_BYTES:
             raise InputError(
-                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: pass the "
-                "exchange a shorter name in hash-header"
+                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: use "
+                "a shorter name in hash-header"
             )
         return _header_seeds(
             values, self._release, client, self._field_type, self._seed_of_field, seed_of_null=seed_of_null

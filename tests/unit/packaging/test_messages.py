@@ -21,7 +21,7 @@ FILES = sorted(
 )
 #: Words that people of RabbitMQ and Spark do not use, or that they use for something else, as a mirrored queue.
 UNUSUAL = re.compile(
-    r"\b(?:mirror|elsewhere|for ever|changes? hands|in any case|at the peak|[Gg]ive|fast lane)\b|\d %"
+    r"\b(?:mirror|elsewhere|for ever|changes? hands|in any case|at the worst moment|[Gg]ive|fast lane)\b|\d %"
 )
 MOST_WORDS = 40
 
