@@ -485,7 +485,7 @@ class ConsumerGroup(Group):
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "
-                "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
+                "queue until it leaves. The order is kept. To share the queues, pass static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
         prefetches = await self._check_queues(connection, self.queues)
@@ -529,21 +529,21 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
     if isinstance(url, ConnectionSettings):
         return url
     if not isinstance(url, str):
-        raise InputError(f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost")
+        raise InputError(f"url is of type {type(url).__name__}: pass an AMQP URI, such as amqp://localhost")
     return ConnectionSettings.from_uri(url)
 
 
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
-        raise InputError(f"queues is the text {queues!r}: give a list of names")
+        raise InputError(f"queues is the text {queues!r}: pass a list of names")
     destinations = queues.destinations if isinstance(queues, KeyMap) else queues
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
-            raise InputError(f"{name} is an exchange: give the slot table, or the names of its queues")
+            raise InputError(f"{name} is an exchange: pass the slot table, or the names of its queues")
         check_name(name, "queue")
     if not names:
-        raise InputError("queues is empty: give one queue or more")
+        raise InputError("queues is empty: pass one queue or more")
     return tuple(str(name) for name in names)
 
 
@@ -557,5 +557,5 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     except (TypeError, ValueError):
         is_valid = False
     if not is_valid:
-        raise InputError(f"static is {static!r}: give (index, count) with an index from 0 to count - 1")
+        raise InputError(f"static is {static!r}: pass (index, count) with an index from 0 to count - 1")
     return tuple(sorted(queues)[index::count])

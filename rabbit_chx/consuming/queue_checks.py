@@ -120,8 +120,8 @@ def queue_warnings(
     if timed and member.lanes > 1:
         yield (
             f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
-            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of messages that are held together. For more at a time, declare "
-            "the queue again without it"
+            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
+            "without it"
         )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():

@@ -430,7 +430,7 @@ class Delivery:
             self._take_back(connection, unanswered)
             self._suspect(cause, unanswered, by_broker=is_over_a_row, is_last_alone=is_last_alone)
         _log.warning(
-            "%s; reconnecting, %d rows are open",
+            "%s; reconnecting, %d messages are unconfirmed",
             cause,
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,

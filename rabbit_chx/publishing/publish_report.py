@@ -90,14 +90,14 @@ class PublishReport:
     def __str__(self) -> str:
         if not self.rows:
             return "nothing was published"
-        parts = [f"{self.confirmed:,} of {self.rows:,} rows confirmed"]
+        parts = [f"{self.confirmed:,} of {self.rows:,} messages confirmed"]
         parts += [
             f"{count:,} {what}"
             for count, what in (
                 (self.returned, "returned as unroutable"),
-                (self.nacked, "refused"),
+                (self.nacked, "nacked"),
                 (self.unknown, "unknown"),
-                (self.retried, "sent again after a refusal"),
+                (self.retried, "resent after a nack"),
                 (self.republished, "sent again after a reconnect"),
             )
             if count
@@ -109,7 +109,7 @@ def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
-        "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+        "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
         f"majority of its nodes; one of them has the key {key!r}"
     )
 
