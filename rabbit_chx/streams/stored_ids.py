@@ -179,8 +179,8 @@ def compare(
     perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
     raise MismatchError(
         f"stream {stream!r} has id {stored.id} of {name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} given now is "
-        f"{getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass the same rows, or a "
-        f"new name{perhaps if is_cut else ''}",
+        f"{getattr(given, what)!r:.60}: the rows are not those of the earlier run, which the broker would drop; pass the same rows, or "
+        f"a new name{perhaps if is_cut else ''}",
         queue=stream,
     )
 

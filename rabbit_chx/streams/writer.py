@@ -343,7 +343,7 @@ class StreamWriter:
             if self._claimed_id < self._confirmed_id:
                 raise MismatchError(
                     f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
-                    f"{self._name!r} is {self._claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
+                    f"{self._name!r} is {self._claimed_id}: the stream was re-created or truncated, or has forgotten the name. Rows up to id "
                     f"{self._confirmed_id} may be lost: publish them again",
                     queue=self.stream,
                 )

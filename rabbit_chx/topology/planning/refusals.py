@@ -247,8 +247,8 @@ def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
 def _moved_text(ring: RingPlan) -> str:
     share = f"{percent(ring.moved, 1)} of the keys"
     if count := len(ring.handed_over):
-        slots = "slot changes" if count == 1 else "slots change"
-        return f"{count} {slots} hands in {ring.exchange}: {share} have another queue"
+        slots = "slot moves" if count == 1 else "slots move"
+        return f"{count} {slots} in {ring.exchange}: {share} have another queue"
     return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
 
 
