@@ -36,7 +36,7 @@ from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -284,10 +284,10 @@ class StreamPublisher(Owned):
         rows = self._validated_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
-            writer.counts = Counts()
-            writer.compares_known = self.compares_known
-            if self._name:
-                writer.call_ids = rows.ids if rows.streams is None else rows.ids[rows.streams == number]
+            has_all = rows.streams is None or not self._name  # without a name there are no ids
+            writer.start_call(
+                rows.ids if has_all else rows.ids[rows.streams == number], compares_known=self.compares_known
+            )
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[
