@@ -20,6 +20,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, OffsetSpec
 from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,33 +59,32 @@ class StoredIds:
     The broker keeps the last id of each name, and drops rows up to it. Its word (the *claimed* id) is not proof, since it may have
     written the id and not the row (docs/contributing/osiris-roll-over.md). Of the rows of a call, in the order of their ids::
 
-        first            known            stored             claimed             last
-          |  of earlier    |   of this      |  lost: confirmed |   new: not        |
-          |  runs          |   publisher    |  and dropped     |   sent before     |
-          +----------------+----------------+------------------+-------------------+
-             dropped          dropped          dropped, sent      sent under
-             again            again            as ``name~1``      the name
+                  known_id              found id               claimed_id
+          known      |    stored            |    lost              |    new
+        -------------+----------------------+----------------------+---------------
+          by earlier |    by this publisher |    confirmed, and    |    not sent
+          runs       |                      |    not stored        |    before
 
-    ``stored`` is looked up. So this is the core of exactly once, for each connection of a `StreamWriter`::
+    This is the core of exactly once, for each connection of a `StreamWriter`::
 
-        connect: claim(id) ----------- no row is claimed ----------------------------+
-           |                                                                         |
-           | rows up to the claimed id are given                                     |
-           v                                                                         |
-        send them, wait for their confirms: the stored ones are committed then       |
-           |                                                                         |
-           v                                                                         |
-        find_last: read the stream backward, until                                   |
-           |            |                  |                                         |
-           | an id is   | the stream, or   | retention has removed the part          |
-           | at least   | the part behind  | that may have them: MismatchError       |
-           | the last   | the noted end,   |                                         |
-           | given one  | has no more                                                |
-           |            v                                                            |
-           |         rows after the found id are lost: send them as ``name~1``,      |
-           |            |                     by this same method                    |
-           v            v                                                            v
-        compare_last, compare_known: a stored row differs: MismatchError ---> send the new rows
+        claim: are rows up to the claimed id given?
+          |    no ------------------------------------------------------------+
+          | yes                                                               |
+          v                                                                   |
+        send them, and wait for their confirms: the stored ones are committed |
+          |                                                                   |
+          v                                                                   |
+        find_last: read the stream backward, to our highest id                |
+          |         |                                                         |
+          |         +-- a part that may have lost rows was removed: error     |
+          |         |                                                         |
+          |         +-- the found id is lower than the last given one:        |
+          |             send the rows after it as ``name~1``, from the top    |
+          v                                                                   |
+        compare_last, compare_known: a stored row differs: error              |
+          |                                                                   |
+          v                                                                   |
+        send the new rows  <--------------------------------------------------+
 
     The highest id is found by reading the stream backward from its end. Other clients may have copied our rows with their message ids, so a
     low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are stored in
@@ -113,7 +113,9 @@ class StoredIds:
         self._is_first_claim = True
         self._call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._compares_known = True
-        self._ids, self._keys, self._bodies = self._call_ids, pa.array([]), pa.array([])
+        self._ids = self._call_ids
+        self._keys: Column = pa.array([], pa.binary())
+        self._bodies: Column = self._keys
         # A bound for lookups: all of our rows with a higher id are at this offset or after it.
         self._noted_id = self._noted_offset = 0
         self._next_note_at = 0.0

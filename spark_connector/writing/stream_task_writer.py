@@ -56,7 +56,7 @@ class StreamTaskWriter:
         self._counts = StreamCounts()
         self._last_row: tuple[Any, ...] | None = None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def publish_partition(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without rows opens no connection for publishing.
 
         Raises:

@@ -258,7 +258,7 @@ class TaskWriter:
         self._keys = KeySampler() if options.keep_order else None
         self._predicted: Counter[str] = Counter()
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def publish_partition(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
 
         Raises:

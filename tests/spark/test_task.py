@@ -51,7 +51,7 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
-    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).write([batch] * batches)
+    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).publish_partition([batch] * batches)
 
 
 def plan_of(options: WriteOptions) -> WritePlan:
@@ -118,7 +118,7 @@ def test_made_ids_go_on_over_batches(vhost_url: str, consumed: Consumed) -> None
 def test_made_ids_need_a_write(vhost_url: str) -> None:
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x", "messageId": "auto"})
     with pytest.raises(InputError, match="does not report the streaming query: add a column message_id"):
-        TaskWriter(plan_of(options), Task.current()).write([])
+        TaskWriter(plan_of(options), Task.current()).publish_partition([])
 
 
 def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
@@ -211,7 +211,7 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
             time.sleep(0.2)  # the page is a few seconds late
         yield batch
 
-    TaskWriter(plan_of(options), Task.current("w")).write(batches())
+    TaskWriter(plan_of(options), Task.current("w")).publish_partition(batches())
 
 
 @pytest.mark.usefixtures("channel")
@@ -239,7 +239,7 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
         management.request("DELETE", "connections", victims[0])
         yield pa.RecordBatch.from_pydict({"key": ["k"], "value": ["two"]})
 
-    report = TaskWriter(plan_of(options), Task.current("w")).write(batches())
+    report = TaskWriter(plan_of(options), Task.current("w")).publish_partition(batches())
     assert (report.rows, report.confirmed, report.reconnects) == (2, 2, 1)
     assert [message.body for message in consumed()][-1:] == [b"two"]
     assert "reconnects" in WriteReport("x", (report,), None).to_json()

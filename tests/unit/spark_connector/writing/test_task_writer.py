@@ -84,7 +84,7 @@ def write(*batches: Columns, **options: Any) -> TaskReport:
         schema = schema.add(name, StringType())
     made = [pa.RecordBatch.from_pydict({n: pa.array(v, pa.string()) for n, v in b.items()}) for b in batches]
     plan = WritePlan(MessageColumns.of(schema, parsed), parsed, streaming)
-    return TaskWriter(plan, Task.current("w", 7)).write(made)
+    return TaskWriter(plan, Task.current("w", 7)).publish_partition(made)
 
 
 def test_the_report_has_every_count_at_its_place() -> None:
@@ -196,7 +196,7 @@ def test_a_write_of_the_same_name_makes_the_same_ids() -> None:
         parsed = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "messageId": "auto", **options})
         schema = StructType().add("key", StringType()).add("value", StringType())
         batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in rows.items()})
-        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed), task).write([batch])
+        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed), task).publish_partition([batch])
         return Scripted.ids
 
     first, again = Task(write_id="first"), Task(write_id="again")
