@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing.key_map import KeyMap
+from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import (
     StreamCounts,
     TaskReport,
     WriteReport,
-    collect_notes,
     describe_left_rows,
     save_report,
 )
+from spark_connector.writing.key_samples import count_split_keys
 from spark_connector.writing.stream_layout import check_absent
 from spark_connector.writing.write_plan import WritePlan
 
@@ -160,3 +161,93 @@ def _report(
         changed_ring,
         plan.options.queue or None,
     )
+
+
+# -- the notes of a report
+
+
+def collect_notes(
+    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
+) -> tuple[str, ...]:
+    """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
+    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_skip_notes(tasks, options)))
+    if options.exactly_once:
+        return (*distinct, *filter(None, [ring_now]))
+    return (
+        *distinct,
+        *_attempt_notes(tasks),
+        *_loss_notes(tasks, options, ring_now),
+        *_key_notes(tasks, options),
+    )
+
+
+def _skip_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    count, rows = sum(task.skipped for task in tasks), sum(task.rows for task in tasks)
+    samples = [sample for task in tasks for sample in task.samples]
+    if options.skip_bad_rows and count and samples:
+        row = "" if samples[0].row is None else f"row {samples[0].row} of "
+        yield (
+            f"badRows is skip, and {count:,} of {rows:,} rows were not published; {row}partition {samples[0].partition}: "
+            f"{samples[0].reason}"
+        )
+
+
+def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:
+    again = sum(task.attempt > 0 for task in tasks)
+    if again:
+        yield (
+            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
+            "queues twice"
+        )
+    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
+    numbers = [task.task_id for task in tasks if task.task_id is not None]
+    between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+    others = between - sum(task.attempt for task in tasks)
+    if others > 0:
+        yield (
+            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
+            "tasks, or a stage that ran again because an executor or shuffle files were lost; after such a stage, "
+            "rows of this write may be in the queues twice, though every attempt is 0"
+        )
+
+
+def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
+    reconnects = sum(task.reconnects for task in tasks)
+    if options.super_stream:  # no ring
+        return
+    if not reconnects:
+        if ring_now is not None:
+            yield ring_now
+        return
+    if ring_now is not None:
+        yield f"connections were lost and opened again ({reconnects}): {ring_now}"
+    else:
+        advice = (
+            ""
+            if options.ring is None
+            else "; rows by predicted queue are then wrong, so read the ring again and compare"
+        )
+        yield (
+            f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
+            "metadata in Mnesia (the default until 4.1, removed in 4.3), the ring may have another order now, and keys may have "
+            f"changed queue during the write{advice}"
+        )
+    if options.keep_order and any(task.republished for task in tasks):
+        yield (
+            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
+            "after newer messages of their key: a consumer that needs the order drops messages older than what "
+            "it has seen"
+        )
+
+
+def _key_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    if not options.keep_order:
+        return
+    compared, split, has_all = count_split_keys(task.keys for task in tasks)
+    if split:
+        of_what = f"its {compared:,} keys" if has_all else f"{compared:,} keys looked at"
+        yield (
+            f"ordering is per-key, and {split:,} of {of_what} are in more than one partition, so the order "
+            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
+            "the key and sortWithinPartitions)"
+        )

@@ -20,8 +20,9 @@ from rabbit_chx.publishing.publish_report import NACK
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.placing.rings import count_by_queue
-from spark_connector.reports import MAX_SAMPLES, KeySample, KeySampler, RowSample, TaskReport, hash_key
+from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport, hash_key
 from spark_connector.spark_errors import strip_traceback, with_report
+from spark_connector.writing.key_samples import KeySampler
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ class TaskWriter:
             report,
             [_returned(self._task.partition, sample, self._options) for sample in report.samples],
             predicted=dict(self._predicted),
-            keys=self._keys.sample() if self._keys else KeySample(),
+            keys=self._keys.sample() if self._keys else b"",
         )
 
 

@@ -40,4 +40,4 @@ def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.Monke
     plan: Any = SimpleNamespace(layout=None, write_id="w")
     batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
     with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):
-        publishing.publish_partition(plan, FinishedTasks(None), iter([batch]))
+        publishing.publish_task(plan, FinishedTasks(None), iter([batch]))

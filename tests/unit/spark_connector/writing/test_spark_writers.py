@@ -13,6 +13,8 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 
 from pathlib import Path
 
+from pyspark.sql import datasource
+
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
@@ -68,9 +70,7 @@ def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: 
     writer.commit([_TaskDone(DONE, plan)] * 3, batch)
 
 
-@pytest.mark.skipif(
-    not hasattr(spark_writers.datasource, "DataSourceStreamArrowWriter"), reason="streams need PySpark 4.1"
-)
+@pytest.mark.skipif(not hasattr(datasource, "DataSourceStreamArrowWriter"), reason="streams need PySpark 4.1")
 def test_where_a_batch_is_committed_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are published: a check that fails then would only repeat them."""
     options = {"url": "amqp://h", "exchange": "x", "preflight": "false"}

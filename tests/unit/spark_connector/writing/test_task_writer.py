@@ -16,8 +16,9 @@ from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, collect_notes, hash_key
+from spark_connector.reports import RowSample, TaskReport, hash_key
 from spark_connector.writing import task_writer
+from spark_connector.writing.commit import collect_notes
 from spark_connector.writing.task_writer import Task, TaskWriter, mark_running
 from spark_connector.writing.write_plan import WritePlan
 
@@ -244,8 +245,8 @@ def test_the_task_refuses_copies_of_itself_before_it_connects(monkeypatch: pytes
     as_task(monkeypatch, Task(speculation=True))
     assert "copies of a task" in write(rows).notes[0]
     as_task(monkeypatch, Task(speculation=False))
-    assert write(rows, ordering="per-key").keys.hashes
-    assert not write(rows).keys.hashes
+    assert write(rows, ordering="per-key").keys
+    assert not write(rows).keys
 
 
 def test_a_refusal_names_the_queue_by_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
