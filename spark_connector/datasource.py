@@ -43,7 +43,7 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
 
         def schema(self) -> str:
             options = load("spark_connector.options.read_options", "ReadOptions")
-            include = options.checked(self.options, streaming=None).include
+            include = options.parse(self.options, streaming=None).include
             return str(load("spark_connector.reading.spark_readers", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:

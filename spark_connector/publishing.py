@@ -132,14 +132,14 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
     """Publish one partition. Runs in Python workers. `finished` receives the report as well, in case the job fails later."""
     rows = 0
 
-    def counted() -> Iterator[pa.RecordBatch]:
+    def count_rows() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         for batch in batches:
             rows += batch.num_rows
             yield batch
 
     writer = TaskWriter if plan.layout is None else StreamTaskWriter
-    report = writer(plan, Task.current(plan.write_id)).publish_partition(counted())
+    report = writer(plan, Task.current(plan.write_id)).publish_partition(count_rows())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

@@ -31,7 +31,7 @@ from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_text
+from rabbit_chx.streams.keys import check_streams, check_super_stream, is_named, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from collections import deque
 
     from numpy.typing import NDArray
-
-#: Maps keys to streams.
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
@@ -169,7 +167,7 @@ class StreamPublisher(Owned):
             connection.request_timeout_s = limits.confirm_timeout_s
             if options.create:
                 _create_missing(connection, stream, super_stream, options.create)
-            self.streams = self._found_streams(connection, stream, super_stream, options.routing)
+            self.streams = self._find_streams(connection, stream, super_stream, options.routing)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
@@ -193,7 +191,7 @@ class StreamPublisher(Owned):
             for destination in self.streams
         ]
 
-    def _found_streams(
+    def _find_streams(
         self,
         connection: StreamConnection,
         stream: str | None,
@@ -281,7 +279,7 @@ class StreamPublisher(Owned):
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
-        rows = self._validated_rows(keys, bodies, ids, filter_values)
+        rows = self._validate_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
             has_all = rows.streams is None or not self._name  # without a name there are no ids
@@ -329,7 +327,7 @@ class StreamPublisher(Owned):
             seconds=time.monotonic() - began,
         )
 
-    def _validated_rows(
+    def _validate_rows(
         self, keys: Column, bodies: Column, ids: Iterable[int] | None, filter_values: Column
     ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
@@ -344,7 +342,7 @@ class StreamPublisher(Owned):
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)
-        numbers = np.empty(0, np.int64) if ids is None else _increasing_ids(ids, len(key_column))
+        numbers = np.empty(0, np.int64) if ids is None else _check_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
@@ -378,7 +376,7 @@ class StreamPublisher(Owned):
         if given is None and self._filter_value is None:
             return None
         if given is None:
-            return _mapped(self._filter_value, keys) if callable(self._filter_value) else keys
+            return _map_keys(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
             raise InputError(
                 "the publisher has a filter_value, and filter_values are given: give one of them"
@@ -442,7 +440,7 @@ def _overhead(name: str | None, exchange: str) -> int:
     return len(frame) - 2 * len(text)
 
 
-def _mapped(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
+def _map_keys(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
     """Return the values of a function of each key, which is called once for each distinct key."""
     distinct = as_single_array(keys).dictionary_encode()
     values = [function(key) for key in distinct.dictionary.to_pylist() if key is not None]
@@ -493,13 +491,7 @@ def _check_ring(ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    for destination in ring.destinations:
-        if not isinstance(destination, str):
-            raise InputError(
-                f"{destination} of the ring is not a stream: bind only streams, or give a slot table"
-            )
-        if ring.destinations.count(destination) > 1:
-            raise InputError(f"stream {destination!r} is bound several times: unbind all but one")
+    check_streams(ring)
     return ring
 
 
@@ -588,7 +580,7 @@ def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
-def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:
+def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
     """Return the ids as an array after checking their number and order."""
     try:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once

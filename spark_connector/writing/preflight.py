@@ -19,7 +19,7 @@ from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation, local_path
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import check_report_path
-from spark_connector.spark_errors import raising_without_traceback
+from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.exchange_check import check_queue, inspect_exchange
 from spark_connector.writing.stream_layout import plan_layout
 from spark_connector.writing.write_plan import WritePlan
@@ -38,7 +38,7 @@ _TARGET_FILE = "rabbitmq-target.json"
 _MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 
 
-@raising_without_traceback
+@without_traceback
 def plan_write(
     options: Mapping[str, str],
     schema: StructType,

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import reduce_as_code
-from spark_connector.spark_errors import raising_without_traceback
+from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
@@ -65,7 +65,7 @@ class _SparkWriter:
         Raises:
             PublishError: a task has no report, as with ``trigger(continuous=...)``.
         """
-        plan, done = self._planned(messages)
+        plan, done = self._plan_of(messages)
         if not done or len(done) < len(messages):
             raise _incomplete(plan, done, len(messages), batchId)
         commit_write(plan, done, batchId)
@@ -76,12 +76,12 @@ class _SparkWriter:
         batchId: int | None = None,  # noqa: N803
     ) -> None:
         """Write the report when a task failed permanently (its message is None). Messages in the queues stay there."""
-        plan, done = self._planned(messages)
+        plan, done = self._plan_of(messages)
         if (plan.options.client_routing or plan.options.exactly_once) and len(done) == len(messages):
             return  # the commit has failed, and has saved the report with the cause
         abort_write(plan, done, len(messages), batch_id=batchId)
 
-    def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
+    def _plan_of(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
         done = [message for message in messages if isinstance(message, _TaskDone)]
         plan = self._plan
         if done:
@@ -125,7 +125,7 @@ class MicroBatchWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: igno
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
-@raising_without_traceback
+@without_traceback
 def batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, speculation: bool | None
 ) -> BatchWriter:
@@ -133,7 +133,7 @@ def batch_writer(
     return BatchWriter(plan_write(options, schema, overwrite=overwrite, speculation=speculation))
 
 
-@raising_without_traceback
+@without_traceback
 def stream_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, speculation: bool | None
 ) -> MicroBatchWriter:

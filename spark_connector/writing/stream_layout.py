@@ -15,10 +15,9 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.streams.keys import is_named, named_keys_text
+from rabbit_chx.streams.keys import check_streams, is_named, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
-from spark_connector.placing.rings import check_streams
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

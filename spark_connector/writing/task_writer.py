@@ -155,7 +155,7 @@ class TaskCounter:
                     self._note_repeats(begun_before=begun_before)
                 return publish(batches)
         except PublishError as cause:
-            where += _refusing_queue(cause.report, self._options)
+            where += _find_refusing_queue(cause.report, self._options)
             error: RabbitChxError = with_report(PublishError(f"{where}: {cause}", cause.report))
         except Exception as cause:  # noqa: BLE001  # it is raised below
             bare = strip_traceback(cause)
@@ -236,7 +236,7 @@ class TaskCounter:
         )
 
 
-def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
+def _find_refusing_queue(report: PublishReport, options: WriteOptions) -> str:
     """Return the name of the queue that refuses, by the ring: the broker does not report it."""
     refused = next((sample for sample in report.samples if sample.code == NACK), None)
     if refused is None or options.ring is None:
@@ -336,13 +336,13 @@ class TaskWriter:
     def _report(self, report: PublishReport) -> TaskReport:
         return self._counter.report(
             report,
-            [_returned(self._task.partition, sample, self._options) for sample in report.samples],
+            [_sample_of(self._task.partition, sample, self._options) for sample in report.samples],
             predicted=dict(self._predicted),
             keys=self._keys.sample() if self._keys else b"",
         )
 
 
-def _returned(partition: int, sample: Returned, options: WriteOptions) -> RowSample:
+def _sample_of(partition: int, sample: Returned, options: WriteOptions) -> RowSample:
     reason = f"{sample.code} {sample.text}"
     if options.client_routing:  # the routing key is the queue's name, and not secret
         return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)

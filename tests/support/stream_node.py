@@ -290,7 +290,7 @@ def _entry_at(content: bytes, place: int) -> tuple[list[bytes], int]:
     head, rows, size, packed = struct.unpack_from(">BHII", content, place)
     end = place + 11 + packed
     piece = Piece(0, rows, 0, memoryview(content[place + 11 : end]), size, CODECS[head >> 4 & 7])
-    data, ends = piece.unpacked()
+    data, ends = piece.unpack()
     begins = [0, *ends[:-1].tolist()]
     return [bytes(data[begin + 4 : end]) for begin, end in zip(begins, ends.tolist(), strict=True)], end
 
