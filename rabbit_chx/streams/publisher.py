@@ -35,7 +35,15 @@ from rabbit_chx.streams.keys import check_streams, check_super_stream, is_named,
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
+from rabbit_chx.streams.rows import (
+    SUB_ENTRY,
+    Column,
+    EncodedRows,
+    SubEntries,
+    as_column,
+    as_single_array,
+    encode_rows,
+)
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural
 
@@ -141,6 +149,7 @@ class StreamPublisher(Owned):
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
         self._name, self._filter_value = name, options.filter_value
+        self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
         check_options(options)
         limits = options.limits
@@ -171,14 +180,6 @@ class StreamPublisher(Owned):
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
-        self._sub_entries = None
-        if options.sub_entry_rows is not None:
-            bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
-            self._sub_entries = {
-                "most_rows": options.sub_entry_rows,
-                "codec": options.compression,
-                **bounds,
-            }
         self._writers = [
             StreamWriter(
                 destination,
@@ -186,7 +187,7 @@ class StreamPublisher(Owned):
                 name,
                 limits,
                 reading=reading,
-                sub_entries=self._sub_entries,
+                rows_per_id=options.sub_entry_rows or 1,
             )
             for destination in self.streams
         ]
@@ -381,7 +382,7 @@ class StreamPublisher(Owned):
             raise InputError(
                 "the publisher has a filter_value, and filter_values are given: give one of them"
             )
-        if self._sub_entries is not None:
+        if self._sub_entry_rows is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
         column = as_column(given, "filter_values")
@@ -414,13 +415,37 @@ class StreamPublisher(Owned):
     def _publish(self, batch: RowColumns) -> None:
         busy = []
         for number, stream_rows in batch.by_stream():
-            self._writers[number].start_batch(stream_rows, self._exchange)
+            self._writers[number].start_batch(stream_rows, self._encode(stream_rows))
             busy.append(self._writers[number])
         wait_s = 0.0
         while busy:
             has_progress = [writer.poll(wait_s) for writer in busy]
             wait_s = 0.0 if any(has_progress) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
+
+    def _encode(self, rows: RowColumns) -> EncodedRows | SubEntries:
+        """Return rows of a stream as they are sent: single ones, with a name with their message ids, or in sub-entries."""
+        if self._sub_entry_rows is not None:
+            return SubEntries(
+                rows.keys,
+                rows.bodies,
+                exchange=self._exchange,
+                most_rows=self._sub_entry_rows,
+                codec=self._compression,
+                most_bytes=self._frame_max,
+                overhead=self._overhead,
+            )
+        message_ids = None
+        if self._name is not None:
+            texts = pa.array(rows.ids).cast(pa.string())
+            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+        return encode_rows(
+            rows.keys,
+            rows.bodies,
+            exchange=self._exchange,
+            message_ids=message_ids,
+            filter_values=rows.filter_values,
+        )
 
 
 def _batches(rows: RowColumns) -> Iterator[RowColumns]:

@@ -25,14 +25,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import (
@@ -49,7 +48,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.options import WriteLimits
-from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
+from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
 from rabbit_chx.streams.stored_ids import StoredIds, index_after
 from rabbit_chx.words import plural
 
@@ -186,7 +185,7 @@ class StreamWriter:
         name: the publisher reference; None for at-least-once.
         limits: the window and the time limits, and whether claimed ids are verified.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
-        sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
+        rows_per_id: the most rows that are sent under one id: those of a sub-entry, only without a name.
 
     `counts` are those of the current call.
     """
@@ -198,19 +197,16 @@ class StreamWriter:
         name: str | None,
         limits: WriteLimits,
         *,
-        reading: dict[str, Any],
-        sub_entries: dict[str, Any] | None = None,
+        reading: Mapping[str, Any],
+        rows_per_id: int = 1,
     ) -> None:
         self.stream = stream
         self.counts = Counts()
         self._settings = settings
         self._name = name
-        self._sub_entries = sub_entries
         # Both count ids: rows, or sub-entries.
-        self._window_size, self._send_size = limits.window, _SEND_ROWS
-        if sub_entries is not None:
-            self._window_size = max(1, limits.window // sub_entries["most_rows"])
-            self._send_size = max(1, _SEND_ROWS // sub_entries["most_rows"])
+        self._window_size = max(1, limits.window // rows_per_id)
+        self._send_size = max(1, _SEND_ROWS // rows_per_id)
         self._limits = limits
         self._reading = reading
         self._connection: StreamConnection | None = None
@@ -242,24 +238,11 @@ class StreamWriter:
         self.counts = Counts()
         self._stored.start_call(ids, compares_known=compares_known)
 
-    def start_batch(self, rows: RowColumns, exchange: str) -> None:
-        """Begin with the next rows; all earlier ones are confirmed. `exchange` is their annotation ``x-exchange``."""
-        message_ids = None
-        if self._name is not None:
-            texts = pa.array(rows.ids).cast(pa.string())
-            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
-        if self._sub_entries is not None:
-            self._encoded = SubEntries(rows.keys, rows.bodies, exchange=exchange, **self._sub_entries)
-        else:
-            self._encoded = encode_rows(
-                rows.keys,
-                rows.bodies,
-                exchange=exchange,
-                message_ids=message_ids,
-                filter_values=rows.filter_values,
-            )
+    def start_batch(self, rows: RowColumns, encoded: EncodedRows | SubEntries) -> None:
+        """Begin with the next rows, which are `encoded`; all earlier ones are confirmed."""
+        self._encoded = encoded
         if self._name is None:
-            count = len(self._encoded.rows)
+            count = len(encoded.rows)
             rows = rows._replace(ids=np.arange(self._last_number + 1, self._last_number + count + 1))
             self._last_number += count
         self._rows = rows
@@ -408,9 +391,8 @@ class StreamWriter:
                 confirmed += len(new)
                 if len(new):
                     self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
-                if (
-                    window is self._window
-                ):  # claimed rows have a window of their own, and count when they are verified
+                # Claimed rows have a window of their own, and count when they are verified.
+                if window is self._window:
                     self._count_confirmed(new)
             elif isinstance(event, PublishErrors):
                 raise self._refusal_error(int(event.codes[0]))
@@ -475,18 +457,18 @@ class StreamWriter:
             claimed_id: the last id of the reference that the broker reports.
         """
         claimed = min(stop, max(start, self._index_after(claimed_id)))
-        is_true = True
+        is_claim_true = True
         if start < claimed:
             self._send_and_wait(level, start, claimed)
             last_id = self._stored.find_last(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
-            is_true = last_id >= claimed_id
+            is_claim_true = last_id >= claimed_id
             lost = max(start, self._index_after(last_id))
             if lost < claimed:
                 self._store_lost(level + 1, lost, claimed)
         if claimed < stop:
             self._is_repaired[claimed:stop] |= level > 0
             self._send_and_wait(level, claimed, stop)
-        return is_true
+        return is_claim_true
 
     def _store_lost(self, level: int, start: int, stop: int) -> None:
         """Store rows that the broker has confirmed but not stored, under the reference of this level."""

@@ -80,9 +80,9 @@ def plan_write(
     parsed = _with_ring(plan, ring)
     layout = None
     if parsed.to_streams:
-        look = parsed.preflight and (cache is None or cache.notes is None)
-        layout = plan_layout(parsed, schema, patient=streaming, look=look)
-        if cache is not None and look:  # the streams of a streaming query are checked once
+        checks_streams = parsed.preflight and (cache is None or cache.notes is None)
+        layout = plan_layout(parsed, schema, patient=streaming, checks_streams=checks_streams)
+        if cache is not None and checks_streams:  # the streams of a streaming query are checked once
             cache.keep(())
     for note in notes:
         _log.warning("%s", note)

@@ -209,7 +209,9 @@ def test_streams_are_looked_at_before_the_first_row_and_once_for_a_query(
     monkeypatch: pytest.MonkeyPatch, *, streaming: bool
 ) -> None:
     looks: list[bool] = []
-    monkeypatch.setattr(preflight, "plan_layout", lambda *_, look, **__: looks.append(look))
+    monkeypatch.setattr(
+        preflight, "plan_layout", lambda *_, checks_streams, **__: looks.append(checks_streams)
+    )
     once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once", "appId": "load"}
     options = once if streaming else {**once, "version": "1"}
     cache = PreflightCache() if streaming else None
