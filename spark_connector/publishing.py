@@ -15,8 +15,7 @@ from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import parse_task_error
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import PreflightCache, plan_write
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.writing.task_writer import run_task
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -138,8 +137,7 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
             rows += batch.num_rows
             yield batch
 
-    writer = TaskWriter if plan.layout is None else StreamTaskWriter
-    report = writer(plan, Task.current(plan.write_id)).publish_partition(count_rows())
+    report = run_task(plan, count_rows())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

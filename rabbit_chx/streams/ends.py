@@ -112,9 +112,8 @@ class ChunkFinder:
         if last is not None:
             return LogEnd(last.end, last.fingerprint)
         lowest = self.chunk_at(stream, "first", chunk_selector="all")
-        if lowest is None and self._has_chunks(
-            stream
-        ):  # it does not give them: an error, and not an empty stream
+        # If it does not give chunks that it has, that is an error, and not an empty stream.
+        if lowest is None and self._has_chunks(stream):
             lowest = self.chunk_at(stream, "first", self._timeout_s, chunk_selector="all")
         return LogEnd(lowest.offset if lowest else 0, None)
 

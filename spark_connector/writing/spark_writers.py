@@ -18,8 +18,7 @@ from spark_connector.executor_functions import reduce_as_code
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.writing.task_writer import run_task
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ class _SparkWriter:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = Task.current(self._plan.write_id)
-        writer = TaskWriter if self._plan.layout is None else StreamTaskWriter
-        return _TaskDone(writer(self._plan, task).publish_partition(iterator), self._plan)
+        return _TaskDone(run_task(self._plan, iterator), self._plan)
 
     def commit(
         self,

@@ -23,7 +23,7 @@ from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
-from spark_connector.writing.task_writer import Task, TaskCounter
+from spark_connector.writing.tasks import Task, TaskCounter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,8 +23,9 @@ from rabbit_chx.testing import RunningBroker
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_key
-from spark_connector.writing import task_writer
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.writing import tasks
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -251,12 +252,10 @@ def test_lines_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(vhost_url, rows(1_000), batches=3)
-    lines = [
-        record.message for record in caplog.records if record.name == "spark_connector.writing.task_writer"
-    ]
+    lines = [record.message for record in caplog.records if record.name == "spark_connector.writing.tasks"]
     assert lines[-1].startswith(
         "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
     )
@@ -272,7 +271,7 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     write(vhost_url, rows(10))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
     write(vhost_url, rows(1_000), batches=3)
     *during, last = capsys.readouterr().err.splitlines()
     assert last.startswith(

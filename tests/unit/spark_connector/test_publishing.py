@@ -32,11 +32,11 @@ def test_with_spark_connect_it_stays_empty() -> None:
 
 
 def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def write(_plan: object, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         assert [batch.num_rows for batch in batches] == [3]
         return TaskReport(0, 0, rows=2, publish_report=PublishReport(rows=2, confirmed=2))
 
-    monkeypatch.setattr(publishing, "TaskWriter", lambda *_: SimpleNamespace(publish_partition=write))
+    monkeypatch.setattr(publishing, "run_task", write)
     plan: Any = SimpleNamespace(layout=None, write_id="w")
     batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
     with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):

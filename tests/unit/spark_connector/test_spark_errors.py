@@ -15,7 +15,8 @@ from rabbit_chx.publishing import PublishReport
 from spark_connector.options.common import Brokers
 from spark_connector.spark_errors import parse_task_error, with_report
 from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

@@ -21,7 +21,7 @@ from spark_connector.writing import commit, stream_task_writer
 from spark_connector.writing.commit import commit_write
 from spark_connector.writing.stream_layout import ROW_BITS, StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

@@ -20,7 +20,7 @@ from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter, _Piece
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

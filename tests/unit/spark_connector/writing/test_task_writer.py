@@ -19,7 +19,8 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import RowSample, TaskReport, hash_key
 from spark_connector.writing import task_writer
 from spark_connector.writing.commit import collect_notes
-from spark_connector.writing.task_writer import Task, TaskWriter, mark_running
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task, mark_running
 from spark_connector.writing.write_plan import WritePlan
 
 Columns: TypeAlias = dict[str, list[str | None]]
