@@ -156,12 +156,12 @@ TASK = """    {
     }"""
 
 
-def test_the_json_to_the_letter() -> None:
+def test_the_json_has_each_field_of_the_report() -> None:
     report = WriteReport("x", (EVERYTHING,) * 2, "read", batch_id=7, seconds=12.0, notes=("of all",))
     assert report.to_json() == JSON.replace("TASK", TASK)
 
 
-def test_the_text() -> None:
+def test_the_text_of_a_report_has_the_counts_and_the_tasks() -> None:
     report = WriteReport("x", (EVERYTHING,), "read", seconds=12.0)
     assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", "rows             9"]
     assert "\nreturned         1\nnacked           2\n" in str(report)
