@@ -409,7 +409,7 @@ def _make_room(text: str, *, streaming: bool) -> str | None:
     if streaming or text.endswith("/"):
         if path.is_file():
             return (
-                "a stream has a report for each batch, so give a folder"
+                "a stream has a report for each batch, so pass a folder"
                 if streaming
                 else "there is a file of that name"
             )

@@ -139,9 +139,8 @@ class StoredIds:
         if claimed_id < self.confirmed_id:
             raise MismatchError(
                 f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and now its last id of "
-                f"{self._name!r} is {claimed_id}: the stream was deleted and created again, its log was cut, or it has forgotten the "
-                f"name among more than 255. Rows up to id {self.confirmed_id} may be lost: look at what it has, and publish what is "
-                "missing with a new publisher",
+                f"{self._name!r} is {claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
+                f"{self.confirmed_id} may be lost: publish them again",
                 queue=self._stream,
             )
         self.claimed_id = claimed_id
@@ -203,7 +202,7 @@ class StoredIds:
         else:
             raise MismatchError(
                 f"stream {self._stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the "
-                "rows are not those of the earlier run, and the broker would drop them; give the same rows, or a new name",
+                "rows are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name",
                 queue=self._stream,
             )
 
@@ -248,7 +247,7 @@ class StoredIds:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
             raise MismatchError(
                 f"stream {self._stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} "
-                f"given now is {getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop them; give "
+                f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass "
                 f"the same rows, or a new name{perhaps if is_cut else ''}",
                 queue=self._stream,
             )
@@ -292,18 +291,16 @@ class StoredIds:
         """Return the error for a known row that retention has removed."""
         return MismatchError(
             f"the ids up to {self.known_id} of {self._name!r} are used in stream {self._stream!r}, and retention has removed the row with "
-            f"id {row_id}: it is not proven that the rows given now are those of the earlier run, and the broker would drop them. If they "
-            "are, publish with proof=False (in Spark verify=off), which believes it; else give them ids above, or a new name",
+            f"id {row_id}: publish the rows of the earlier run with proof=False (in Spark verify=off), others with higher ids",
             queue=self._stream,
         )
 
     def _undecidable_error(self, highest_id: int, first_id: int, last_id: int) -> MismatchError:
         """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
         return MismatchError(
-            f"stream {self._stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, and has no row with one of them. Its "
-            f"highest id of this name is {highest_id}, which may be a copy that another client made, and retention has removed the begin of "
-            "the stream. So these rows were stored and removed, or they were never stored. If they were stored, publish with proof=False (in "
-            "Spark verify=off), which believes the broker; else publish them under another name",
+            f"stream {self._stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, but has none of these rows (its "
+            f"highest id is {highest_id}). If retention has removed them, publish with proof=False (in Spark verify=off); else publish them "
+            "under another name",
             queue=self._stream,
         )
 

@@ -223,7 +223,7 @@ def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
         assert folder.is_dir()
     save_report(WriteReport("x", (), None, batch_id=3), str(folder), streaming=True)
     assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
-    with pytest.raises(InputError, match="give a folder"):
+    with pytest.raises(InputError, match="pass a folder"):
         check_report_path(str(folder / "batch-3.json"), streaming=True)
     with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError: "):
         check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

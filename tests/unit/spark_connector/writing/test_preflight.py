@@ -112,7 +112,7 @@ def test_the_target_of_a_checkpoint_is_that_of_its_first_batch(tmp_path: Path) -
     check(exchange="b")
     for location in (str(tmp_path), tmp_path.as_uri()):
         with pytest.raises(
-            InputError, match=r"publishes to 'b' in vhost 'v', and this one publishes to 'c' in vhost 'v'"
+            InputError, match=r"publishes to 'b' in vhost 'v'; this one publishes to 'c' in vhost 'v'"
         ):
             check(location, exchange="c")
     with pytest.raises(InputError, match=r"delete .*rabbitmq-target.json"):
