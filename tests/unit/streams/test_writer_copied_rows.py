@@ -141,7 +141,7 @@ def test_what_retention_has_made_undecidable_is_refused(broker: Broker) -> None:
     stream.begins_at = 50
     with publisher(name="load") as made:
         with pytest.raises(
-            PublishError, match=r"ids 21 to 50 of 'load'.* highest id of this name is 20, which may be a copy"
+            PublishError, match=r"ids 21 to 50 of 'load'.*its highest id is 20\)"
         ) as raised:
             publish(made, rows=60)
         assert "proof=False" in str(raised.value)

@@ -228,7 +228,7 @@ class TestVerify:
 
     def test_tail_compares_the_last_row(self, broker: Broker) -> None:
         run()
-        with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
+        with pytest.raises(PublishError, match="the rows differ from the earlier run"):
             run(values=[*VALUES[:-1], "value z"])
         run(values=[*VALUES[:-1], "value z"], verify="off")
         assert broker.rows["s1"].ids == ids()
