@@ -140,9 +140,7 @@ def test_what_retention_has_made_undecidable_is_refused(broker: Broker) -> None:
     stream.copy(range(10, 21))
     stream.begins_at = 50
     with publisher(name="load") as made:
-        with pytest.raises(
-            PublishError, match=r"ids 21 to 50 of 'load'.*its highest id is 20\)"
-        ) as raised:
+        with pytest.raises(PublishError, match=r"ids 21 to 50 of 'load'.*its highest id is 20\)") as raised:
             publish(made, rows=60)
         assert "proof=False" in str(raised.value)
         assert (raised.value.report.confirmed, raised.value.report.repaired) == (0, 0)
