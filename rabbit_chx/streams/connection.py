@@ -618,9 +618,8 @@ class StreamConnection:
                 if message.code != Code.OK:
                     self._failure = failures.renewal_error(self.where, code_in_words(message.code))
             case frames.Reply():
-                if (
-                    message.correlation_id == self._correlation_id
-                ):  # a reply to a request that has timed out is ignored
+                # A reply to a request that has timed out is ignored.
+                if message.correlation_id == self._correlation_id:
                     self._replies[message.correlation_id] = message
             case frames.Tune():
                 self._proposed = message

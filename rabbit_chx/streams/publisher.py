@@ -31,20 +31,26 @@ from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.keys import check_super_stream, is_named, named_keys_text
+from rabbit_chx.streams.keys import check_streams, check_super_stream, is_named, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
+from rabbit_chx.streams.rows import (
+    SUB_ENTRY,
+    Column,
+    EncodedRows,
+    SubEntries,
+    as_column,
+    as_single_array,
+    encode_rows,
+)
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
 
     from numpy.typing import NDArray
-
-#: Maps keys to streams.
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
@@ -143,6 +149,7 @@ class StreamPublisher(Guarded):
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
         self._name, self._filter_value = name, options.filter_value
+        self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
         check_options(options)
         limits = options.limits
@@ -169,18 +176,10 @@ class StreamPublisher(Guarded):
             connection.request_timeout_s = limits.confirm_timeout_s
             if options.create:
                 _create_missing(connection, stream, super_stream, options.create)
-            self.streams = self._found_streams(connection, stream, super_stream, options.routing)
+            self.streams = self._find_streams(connection, stream, super_stream, options.routing)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
-        self._sub_entries = None
-        if options.sub_entry_rows is not None:
-            bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
-            self._sub_entries = {
-                "most_rows": options.sub_entry_rows,
-                "codec": options.compression,
-                **bounds,
-            }
         self._writers = [
             StreamWriter(
                 destination,
@@ -188,12 +187,12 @@ class StreamPublisher(Guarded):
                 name,
                 limits,
                 reading=reading,
-                sub_entries=self._sub_entries,
+                rows_per_id=options.sub_entry_rows or 1,
             )
             for destination in self.streams
         ]
 
-    def _found_streams(
+    def _find_streams(
         self,
         connection: StreamConnection,
         stream: str | None,
@@ -281,13 +280,13 @@ class StreamPublisher(Guarded):
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
-        rows = self._validated_rows(keys, bodies, ids, filter_values)
+        rows = self._validate_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
-            writer.counts = Counts()
-            writer.compares_known = self.compares_known
-            if self._name:
-                writer.call_ids = rows.ids if rows.streams is None else rows.ids[rows.streams == number]
+            has_all = rows.streams is None or not self._name  # without a name there are no ids
+            writer.start_call(
+                rows.ids if has_all else rows.ids[rows.streams == number], compares_known=self.compares_known
+            )
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[
@@ -329,7 +328,7 @@ class StreamPublisher(Guarded):
             seconds=time.monotonic() - began,
         )
 
-    def _validated_rows(
+    def _validate_rows(
         self, keys: Column, bodies: Column, ids: Iterable[int] | None, filter_values: Column
     ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
@@ -344,7 +343,7 @@ class StreamPublisher(Guarded):
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)
-        numbers = np.empty(0, np.int64) if ids is None else _increasing_ids(ids, len(key_column))
+        numbers = np.empty(0, np.int64) if ids is None else _check_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
@@ -378,12 +377,12 @@ class StreamPublisher(Guarded):
         if given is None and self._filter_value is None:
             return None
         if given is None:
-            return _mapped(self._filter_value, keys) if callable(self._filter_value) else keys
+            return _map_keys(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
             raise InputError(
                 "the publisher has a filter_value, and filter_values are given: pass one of them"
             )
-        if self._sub_entries is not None:
+        if self._sub_entry_rows is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
         column = as_column(given, "filter_values")
@@ -416,13 +415,37 @@ class StreamPublisher(Guarded):
     def _publish(self, batch: RowColumns) -> None:
         busy = []
         for number, stream_rows in batch.by_stream():
-            self._writers[number].start_batch(stream_rows, self._exchange)
+            self._writers[number].start_batch(stream_rows, self._encode(stream_rows))
             busy.append(self._writers[number])
         wait_s = 0.0
         while busy:
             has_progress = [writer.poll(wait_s) for writer in busy]
             wait_s = 0.0 if any(has_progress) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
+
+    def _encode(self, rows: RowColumns) -> EncodedRows | SubEntries:
+        """Return rows of a stream as they are sent: single ones, with a name with their message ids, or in sub-entries."""
+        if self._sub_entry_rows is not None:
+            return SubEntries(
+                rows.keys,
+                rows.bodies,
+                exchange=self._exchange,
+                most_rows=self._sub_entry_rows,
+                codec=self._compression,
+                most_bytes=self._frame_max,
+                overhead=self._overhead,
+            )
+        message_ids = None
+        if self._name is not None:
+            texts = pa.array(rows.ids).cast(pa.string())
+            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+        return encode_rows(
+            rows.keys,
+            rows.bodies,
+            exchange=self._exchange,
+            message_ids=message_ids,
+            filter_values=rows.filter_values,
+        )
 
 
 def _batches(rows: RowColumns) -> Iterator[RowColumns]:
@@ -442,7 +465,7 @@ def _overhead(name: str | None, exchange: str) -> int:
     return len(frame) - 2 * len(text)
 
 
-def _mapped(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
+def _map_keys(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
     """Return the values of a function of each key, which is called once for each distinct key."""
     distinct = as_single_array(keys).dictionary_encode()
     values = [function(key) for key in distinct.dictionary.to_pylist() if key is not None]
@@ -493,13 +516,7 @@ def _check_ring(ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    for destination in ring.destinations:
-        if not isinstance(destination, str):
-            raise InputError(
-                f"{destination} of the ring is not a stream: bind only streams, or pass a slot table"
-            )
-        if ring.destinations.count(destination) > 1:
-            raise InputError(f"stream {destination!r} is bound several times: unbind all but one")
+    check_streams(ring)
     return ring
 
 
@@ -588,7 +605,7 @@ def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
-def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:
+def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
     """Return the ids as an array after checking their number and order."""
     try:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +19,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.options import check_options, documented, takes
-from rabbit_chx.streams.batches import Batches
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
 from rabbit_chx.streams.options import RangeOptions, ReaderOptions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @documented(ReaderOptions)
-class StreamReader(Batches):
+class StreamReader:
     """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
@@ -66,6 +67,8 @@ class StreamReader(Batches):
         with StreamReader("rabbitmq-stream://localhost", "orders-0") as reader:
             print(sum(batch.num_rows for batch in reader))
     """
+
+    _pending: Future[pa.RecordBatch | None] | None = None  # the batch that a cancelled task has waited for
 
     @takes(ReaderOptions)
     def __init__(self, options: ReaderOptions) -> None:
@@ -192,6 +195,63 @@ class StreamReader(Batches):
         self._failure = self._failure or InputError(
             f"the reader of stream {self.stream!r} is closed: open a new one"
         )
+
+    # -- in an asyncio loop, and as an Arrow C stream
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it in a thread, once no other thread takes a batch."""
+        from asyncio import to_thread
+
+        self.stop()
+        pending = self._pending
+
+        def close() -> None:
+            if pending is not None:
+                wait([pending])
+            self.close()
+
+        await to_thread(close)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        """Return the next batch, which a thread takes; after a cancelled wait the one that was waited for."""
+        from asyncio import CancelledError, shield, wrap_future
+
+        if self._pending is None:
+            self._pending = Future()
+            # A daemon: a program that ends does not wait for a batch, as it does for a thread of an executor.
+            threading.Thread(
+                target=self._take, args=(self._pending,), name="rabbit_chx next batch", daemon=True
+            ).start()
+        try:
+            batch = await shield(wrap_future(self._pending))
+        except CancelledError:
+            raise
+        except BaseException:
+            self._pending = None
+            raise
+        self._pending = None
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def _take(self, batch: Future[pa.RecordBatch | None]) -> None:
+        try:
+            batch.set_result(next(self, None))
+        except BaseException as cause:  # noqa: BLE001  # the waiting task raises it
+            batch.set_exception(cause)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the remaining batches as an Arrow C stream: the Arrow PyCapsule interface."""
+        import pyarrow as pa
+
+        stream = pa.RecordBatchReader.from_batches(self.schema, self)
+        return stream.__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     # -- reading
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -44,15 +43,6 @@ def as_ring(given: KeyMap | str) -> KeyMap:
             "the broker does not hash the keys of a super stream: pass a ring, or write with the option superStream"
         )
     return key_map
-
-
-def check_streams(ring: KeyMap) -> None:
-    """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
-    for place, count in Counter(ring.destinations).items():
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
-        if count > 1:
-            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
 
 
 @lru_cache(CACHED_RINGS)
