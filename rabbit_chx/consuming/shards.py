@@ -358,7 +358,7 @@ class PseudoQueueConsumer(_ConsumerBase):
                 queue=self._exchange,
                 reply_code=404,
             ) from None
-        shard = ShardName.parsed(str(answer.queue))
+        shard = ShardName.parse(str(answer.queue))
         if shard is None or shard.exchange != self._exchange:
             raise MismatchError(
                 f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: give the name of one",

@@ -32,7 +32,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import compiled
+from rabbit_chx.topology.policies import compile_pattern
 from rabbit_chx.words import FEW, listed
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
@@ -382,7 +382,7 @@ def _mirroring_faults(definition: Mapping[str, Any]) -> Iterator[Found]:
 def pattern_fault(pattern: str) -> Fault | None:
     """Return the fault of a policy's pattern; None also where only Python, and not PCRE, may refuse it."""
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except re.error as error:
         before = pattern[: error.pos]
         is_nothing = (
@@ -439,7 +439,7 @@ def ignored_arguments(
     ]
 
 
-def ignored_by(
+def find_ignored(
     objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
 ) -> Iterator[tuple[list[str], str, str]]:
     """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""

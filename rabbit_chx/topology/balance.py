@@ -217,8 +217,8 @@ def balance(
     """
     check_slot_table(slots)
     queues = [queue for queue in slots.destinations if isinstance(queue, str)]
-    weights = _checked_weights(dict.fromkeys(queues, 1) if weights is None else weights)
-    sample = load if isinstance(load, SlotLoad) else _checked_load(load)
+    weights = _check_weights(dict.fromkeys(queues, 1) if weights is None else weights)
+    sample = load if isinstance(load, SlotLoad) else _check_load(load)
     target = target if isinstance(target, LoadTarget) else LoadTarget(target)
     loads = {slot: sample.messages.get(slot, 0) for slot in slots.slots}
     own = {queue: sample.messages.get(queue, 0) for queue in queues if queue in slots.ring.destinations}
@@ -233,7 +233,7 @@ def balance(
         return MoveProblem(loads, {slot: slots.owners.get(slot) for slot in loads}, limits, own)
 
     problem = problem_of(target)
-    moves = None if problem.hopeless else found_moves(problem)
+    moves = None if problem.hopeless else find_moves(problem)
     reachable = _reachable(problem_of, target, weights) if moves is None else None
     return SlotBalance(
         state=("impossible" if problem.hopeless else "not-found")
@@ -256,14 +256,14 @@ def balance(
     )
 
 
-def _checked_load(load: Mapping[Destination, float]) -> SlotLoad:
+def _check_load(load: Mapping[Destination, float]) -> SlotLoad:
     for place, amount in load.items():
         if not is_finite(amount) or amount < 0:
             raise InputError(f"the load of {place} is {amount!r:.40}: give a number from 0")
     return SlotLoad(load)
 
 
-def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
+def _check_weights(weights: Mapping[str, int]) -> dict[str, int]:
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
             raise InputError(
@@ -280,18 +280,18 @@ def _reachable(
     """Return the lowest higher target that is reached: a factor in hundredths, or a share in hundredths of a percent."""
     parts = _HUNDREDTHS if target.kind == "factor" else _HUNDREDTHS * _HUNDREDTHS
 
-    def reached(count: int) -> bool:
+    def is_reached(count: int) -> bool:
         problem = problem_of(LoadTarget(count / parts, target.kind))
-        return not problem.hopeless and found_moves(problem) is not None
+        return not problem.hopeless and find_moves(problem) is not None
 
     low = ceil(target.value * parts)
     # With this target the heaviest queue may have the whole load.
     high = parts if target.kind == "share" else ceil(parts * sum(weights.values()) / max(weights.values()))
-    if high <= low or not reached(high):
+    if high <= low or not is_reached(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        low, high = (low, middle) if is_reached(middle) else (middle, high)
     return LoadTarget(high / parts, target.kind)
 
 
@@ -432,7 +432,7 @@ class MoveProblem:
         return loads
 
 
-def found_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
+def find_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
     """Return the new queue of each slot that moves; None if no solution was found."""
     return _GreedyPass(problem).moves()
 
@@ -454,7 +454,7 @@ class _GreedyPass:
             queue = max(self._slots_of, key=self._excess)
             if self._excess(queue) <= 0:
                 self._undo_needless_moves()
-                return self._moved()
+                return self._list_moves()
             if not (self._give_away(queue) or self._swap(queue)):
                 return None
         return None
@@ -513,7 +513,7 @@ class _GreedyPass:
         self._slots_of[old].remove(slot)
         self._slots_of[new].append(slot)
 
-    def _moved(self) -> dict[ExchangeRef, str]:
+    def _list_moves(self) -> dict[ExchangeRef, str]:
         owners = self._problem.owners
         return {
             slot: queue
@@ -524,7 +524,7 @@ class _GreedyPass:
 
     def _undo_needless_moves(self) -> None:
         loads, owners = self._problem.loads, self._problem.owners
-        for slot, queue in sorted(self._moved().items(), key=lambda move: -loads[move[0]]):
+        for slot, queue in sorted(self._list_moves().items(), key=lambda move: -loads[move[0]]):
             old = owners[slot]
             if old in self._room and loads[slot] <= self._room[old]:
                 self._move(slot, queue, old)

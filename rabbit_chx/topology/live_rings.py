@@ -19,7 +19,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.ring_records import RingRecord, fitted_state, records_of
+from rabbit_chx.topology.ring_records import RingRecord, fit_state, records_of
 
 
 class LiveRing(NamedTuple):
@@ -66,7 +66,7 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
-def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
+def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
     """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
 
     Return None without a record that fits the bindings.
@@ -76,7 +76,7 @@ def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] 
     for record in records_of(name, live.facts.records):
         if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.facts.start):
             with contextlib.suppress(NotDeterminedError):
-                state = fitted_state(record, bound)
+                state = fit_state(record, bound)
                 return record, HashRing(
                     *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
                 )

@@ -15,7 +15,7 @@ from rabbit_chx.topology.objects import BindingDefinition
 _HASHES = 1 << 27
 
 
-def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
+def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
     """Return the destination of each binding, in the order of the broker's numbers.
 
     If the order of `release` cannot be computed, that of 4.3 is used.
@@ -36,7 +36,7 @@ def modulus_of(
     bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
     pairs = [(binding.destination, binding.routing_key) for binding in bindings]
     if len(set(pairs)) < len(pairs):
-        pairs = list(ascending_bindings(numbered(bindings, release)))
+        pairs = list(ascending_bindings(number_bindings(bindings, release)))
     return ModulusHashExchange(name, pairs, release, provenance)
 
 

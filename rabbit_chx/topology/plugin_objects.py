@@ -128,7 +128,7 @@ def _row_of(made: ExchangeDefinition | QueueDefinition) -> _MadeByPlugin | None:
     return next((row for row in _TABLE if row.includes(made)), None)
 
 
-def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
+def _find_made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
     """Return the objects of plugins, with the rows of the table.
 
     A definitions file of 4.3 has the bindings of a link without its exchange, which counts by its name.
@@ -150,17 +150,17 @@ def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
 
 def plugin_objects(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues that plugins make and own, except shards."""
-    return frozenset(_made(topology))
+    return frozenset(_find_made(topology))
 
 
 def federation_links(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues of federation links."""
-    return frozenset(place for place, row in _made(topology).items() if row.plugin == _FEDERATION)
+    return frozenset(place for place, row in _find_made(topology).items() if row.plugin == _FEDERATION)
 
 
 def without_plugin_objects(topology: LiveTopology) -> LiveTopology:
     """Return a topology without the objects that plugins make, and without their bindings. `left_out` of its facts lists them."""
-    made = _made(topology)
+    made = _find_made(topology)
     if not made:
         return topology
     names: dict[tuple[str, str], list[str]] = {}
@@ -218,13 +218,13 @@ def with_links(wanted: Topology, live: LiveTopology) -> Topology:
         exchanges=tuple(
             exchange
             if exchange.ring is None or exchange.name not in rings
-            else replace(exchange, ring=_merged(exchange.ring, rings[exchange.name], made))
+            else replace(exchange, ring=_merge(exchange.ring, rings[exchange.name], made))
             for exchange in wanted.exchanges
         ),
     )
 
 
-def _merged(
+def _merge(
     wanted: Sequence[RingMember], live: Sequence[RingMember], made: frozenset[Destination]
 ) -> tuple[RingMember, ...]:
     merged = list(wanted)

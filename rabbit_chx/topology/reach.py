@@ -158,7 +158,7 @@ class Reach:
         """Return for each of the 2^21 seeds whether it reaches no queue; False if all do, which most rings show at once."""
         import numpy as np
 
-        hashed, visited = _hashed_on(exchange), seen | {exchange.name}
+        hashed, visited = _find_hashed(exchange), seen | {exchange.name}
         ends = [self._nowhere(place, hashed, visited) for place in ring.destinations]
         if ring.bucket_count and None not in ring.buckets and all(end is False for end in ends):
             return False
@@ -186,7 +186,7 @@ class Reach:
 
         ring = self._live.rings.get(exchange.name)
         if exchange.type == HASH_EXCHANGE and ring is not None:
-            if hashed is not None and _hashed_on(exchange) == hashed:
+            if hashed is not None and _find_hashed(exchange) == hashed:
                 return self._nowhere_of_ring(exchange, ring, seen)
             # An exchange that hashes something else has other seeds: only a result for all of them is certain.
             return bool(np.all(self._nowhere_of_ring(exchange, ring, seen)))
@@ -218,7 +218,7 @@ def _passes_all(type_: str, binding: BindingDefinition) -> bool:
     return type_ != "direct"
 
 
-def _hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
+def _find_hashed(exchange: ExchangeDefinition) -> HashedOn | None:
     named = {name: value for name, value in exchange.arguments.items() if name.startswith("hash-")}
     try:
         return HashedOn.from_arguments(
@@ -260,7 +260,7 @@ def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
     return reasons
 
 
-def reached_from(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
+def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
     """Return these exchanges, the objects that their messages reach, and the policies that match one of those.
 
     Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
@@ -310,15 +310,15 @@ def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
         places += [member.destination for member in exchange.ring or exchange.members or ()]
-        places += _named(exchange.arguments.get(name) for name in ONWARD_ARGUMENTS)
+        places += _list_refs(exchange.arguments.get(name) for name in ONWARD_ARGUMENTS)
     for queue in topology.queues:
         links.setdefault(queue.name, []).extend(
-            _named(queue.arguments.get(name) for name in ONWARD_ARGUMENTS)
+            _list_refs(queue.arguments.get(name) for name in ONWARD_ARGUMENTS)
         )
     for binding in topology.bindings:
         links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
     for policy in topology.policies:
-        if targets := list(_named(policy.definition.get(name) for name in ONWARD_ARGUMENTS)):
+        if targets := list(_list_refs(policy.definition.get(name) for name in ONWARD_ARGUMENTS)):
             listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
             listed += [queue.name for queue in topology.queues]
             for place in listed:
@@ -327,7 +327,7 @@ def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
     return links
 
 
-def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
+def _list_refs(values: Iterable[object]) -> Iterator[ExchangeRef]:
     yield from (ExchangeRef(value) for value in values if isinstance(value, str) and value)
 
 

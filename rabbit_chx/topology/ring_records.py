@@ -1,6 +1,6 @@
 """The record of a ring: the order of its bindings, which the broker keeps in the arguments of an exchange. Values, without I/O.
 
-The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `known_ring` returns the ring
+The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `find_known_ring` returns the ring
 that the records and the listed bindings prove, or the reason why they prove none:
 
 - A settled record fits its own bindings. It also fits bindings that lack some of its own, because an unbind keeps the order of the others, and
@@ -245,7 +245,7 @@ def after_steps(state: RingState, steps: Iterable[Step]) -> RingState:
 # -- the ring that records and bindings prove
 
 
-def known_ring(
+def find_known_ring(
     records: Iterable[RingRecord], bound: Sequence[Binding], release: Release, now: BrokerStart
 ) -> HashRing:
     """Return the ring of an exchange by its records.
@@ -311,7 +311,7 @@ def _state_since(
 ) -> RingState:
     """Return the ring by one record."""
     try:
-        state = fitted_state(record, bound)
+        state = fit_state(record, bound)
         if record.start.has_restarted(now, marks=not release.follows(RESTART_KEEPS)) is not False:
             _check_restart(record, state, bound)
     except (NotDeterminedError, InputError) as error:
@@ -333,7 +333,7 @@ def _check_restart(record: RingRecord, state: RingState, bound: Sequence[Binding
         )
 
 
-def fitted_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
+def fit_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """Return the ring after the steps that are done, or after changes by others.
 
     Raises:
@@ -341,15 +341,15 @@ def fitted_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """
     before = {*(record.state.bindings or ())}
     if repeated := [binding for binding, count in Counter(bound).items() if count > 1]:
-        raise NotDeterminedError(f"{_shown(repeated)} is bound several times, with different arguments")
+        raise NotDeterminedError(f"{_show(repeated)} is bound several times, with different arguments")
     if record.steps:
         return _state_during(record, before ^ {*bound})
     missing, added = before - {*bound}, {*bound} - before
     if len(added) > 1:
-        raise NotDeterminedError(f"{_shown(added)} were bound since, and their order is not known")
+        raise NotDeterminedError(f"{_show(added)} were bound since, and their order is not known")
     if len(missing) > 1 and not _is_plain(record.state):
         raise NotDeterminedError(
-            f"{_shown(missing)} were unbound since, from a ring that its bindings do not make"
+            f"{_show(missing)} were unbound since, from a ring that its bindings do not make"
         )
     state = record.state
     for binding in missing:
@@ -396,7 +396,7 @@ def _is_plain(state: RingState) -> bool:
     return ring_changes.replay(bindings, state.release, Ground("replayed")).buckets == state.buckets
 
 
-def _shown(bindings: Iterable[Binding]) -> str:
+def _show(bindings: Iterable[Binding]) -> str:
     return listed([f"{place!s}={key}" for place, key in sorted(bindings, key=order_of_binding)])
 
 
@@ -553,12 +553,12 @@ def ring_by_records(
         doubts = [f"the record {record.name} is ignored: {record.problem}" for record in damaged]
         return replace(assumed, ground=Ground("assumed", "; ".join(doubts))) if doubts else assumed
     try:
-        return known_ring(valid, bound, assumed.release, now)
+        return find_known_ring(valid, bound, assumed.release, now)
     except NotDeterminedError as error:
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
-def settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
+def settle_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
     """Return the record of a ring that is certain, without time and writer.
 
     Args:

@@ -40,7 +40,7 @@ class ShardName:
         return f"sharding: {self.exchange} - {self.node} - {self.number}"
 
     @classmethod
-    def parsed(cls, queue: str) -> ShardName | None:
+    def parse(cls, queue: str) -> ShardName | None:
         """Parse the name of a queue; return None if it is not the name of a shard."""
         match = _NAME.fullmatch(queue)
         return None if match is None else cls(match[1], match[2], int(match[3]))
@@ -70,7 +70,7 @@ def is_sharded(exchange: ExchangeDefinition, topology: AnyTopology) -> bool:
     return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
 
 
-def kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset[str]:
+def find_kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset[str]:
     """Return the names of the shards that belong to an exchange which is sharded.
 
     A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
@@ -78,7 +78,7 @@ def kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset
     named = {
         queue.name: name.exchange
         for queue in live.queues
-        if (name := ShardName.parsed(queue.name)) is not None
+        if (name := ShardName.parse(queue.name)) is not None
     }
     if not named:
         return frozenset()
@@ -96,7 +96,7 @@ def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
     """Return True if a binding is the one that the plugin made between a shard and its exchange."""
     if not isinstance(binding.destination, str) or binding.destination not in shards:
         return False
-    name = ShardName.parsed(binding.destination)
+    name = ShardName.parse(binding.destination)
     return name is not None and name.exchange == binding.source
 
 
@@ -105,11 +105,11 @@ def without_shards(topology: LiveTopology) -> LiveTopology:
 
     An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
     """
-    shards = kept_shards(topology)
+    shards = find_kept_shards(topology)
     if not shards:
         return topology
     counts: dict[str, int] = {}
-    for name in map(ShardName.parsed, sorted(shards)):
+    for name in map(ShardName.parse, sorted(shards)):
         assert name is not None  # it is a shard
         counts[name.exchange] = counts.get(name.exchange, 0) + 1
 
@@ -146,7 +146,7 @@ def _or_unknown(value: object) -> object:
     return "not known" if value is None else value
 
 
-def _bound(keys: tuple[str, ...]) -> str:
+def _show_keys(keys: tuple[str, ...]) -> str:
     if keys == ("",):
         return "yes"
     return f"with {', '.join(map(repr, keys))}" if keys else "no"
@@ -169,7 +169,7 @@ class Shard:
     node: str
     number: int
     type: str | None = field(default="classic", metadata=shown("type", _or_unknown))
-    keys: tuple[str, ...] = field(default=(), metadata=shown("bound", _bound))
+    keys: tuple[str, ...] = field(default=(), metadata=shown("bound", _show_keys))
     messages: int | None = field(default=None, metadata=shown("messages", _or_unknown, number=True))
     consumers: int | None = field(default=None, metadata=shown("consumers", _or_unknown, number=True))
 

@@ -160,7 +160,7 @@ class _ChxUpgrade:
 
     def result(self, transient: Mapping[Destination, str], file: str | None) -> ExchangeUpgrade:
         exact = movement(self.old, self.new) if self._hashed_alike else None
-        moved = self._expected_movement() if exact is None else exact.moved
+        moved = self._estimate_movement() if exact is None else exact.moved
         findings = tuple(self._findings(transient, file))
         return ExchangeUpgrade(self.exchange.name, str(self.hashed_on), moved, exact, self._order, findings)
 
@@ -170,7 +170,7 @@ class _ChxUpgrade:
             self.before.follows(rule) == self.after.follows(rule) for rule in _OF_HEADERS
         )
 
-    def _expected_movement(self) -> float:
+    def _estimate_movement(self) -> float:
         before, after = self.old.shares(), self.new.shares()
         if before.keys() == after.keys() and len(before) < 2:
             return 0.0

@@ -81,7 +81,7 @@ def vhost_objects(
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
-    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
+    left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
     rings = {}
     for name, ring in members.items():
         try:
@@ -101,7 +101,7 @@ def vhost_objects(
     return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
 
 
-def _missing_exchanges(
+def _find_missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""

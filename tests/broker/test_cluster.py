@@ -75,7 +75,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await until(lambda: len(consumer.queues) == 9)
             await published(joining.url, 300, 300)
             await until(lambda: handled.count == 600)
-            assert {ShardName.parsed(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
+            assert {ShardName.parse(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
 
             await asyncio.to_thread(control, joining, "stop_app")
             await until(lambda: len(consumer.queues) == 6)

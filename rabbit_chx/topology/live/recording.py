@@ -32,7 +32,7 @@ from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
-from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
+from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -41,11 +41,11 @@ from rabbit_chx.topology.ring_records import (
     BrokerStart,
     RingRecord,
     Step,
-    fitted_state,
+    fit_state,
     record_arguments,
     record_names,
     records_of,
-    settled_record,
+    settle_record,
     split_steps,
     start_arguments,
     transient_places,
@@ -191,13 +191,13 @@ def record_of(exchange: LiveExchange) -> RingRecord:
     ring, bound = exchange.ring, exchange.bindings
     place = {destination: number for number, destination in enumerate(ring.destinations)}
     ordered = ring.bindings or sorted(bound, key=lambda binding: place.get(binding[0], len(place)))
-    return _signed(settled_record(exchange.name, ring, ordered), exchange.start)
+    return _signed(settle_record(exchange.name, ring, ordered), exchange.start)
 
 
 def settled_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of a live topology, without time and writer."""
     live_ring = find_live_ring(live, live.exchange(name), name)
-    return settled_record(name, live_ring.ring, live_ring.state.bindings or ())
+    return settle_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
 def _name_writer() -> str:
@@ -416,7 +416,7 @@ class RingKeeper:
 
     def _settle_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
         with contextlib.suppress(NotDeterminedError):
-            state = fitted_state(record, bound)
+            state = fit_state(record, bound)
             settled = self._store.signed(
                 replace(record, state=state._replace(ground=Ground("recorded")), steps=())
             )
@@ -467,10 +467,10 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
         return None
     change = plan.rings.get(name)
     if change is not None and change.steps and isinstance(change.after, HashRing):
-        record = settled_record(name, change.after, change.after.bindings or ())
+        record = settle_record(name, change.after, change.after.bindings or ())
     else:
         after = live_ring.ring if change is None or not isinstance(change.after, HashRing) else change.after
-        record = settled_record(name, after, live_ring.state.bindings or ())
+        record = settle_record(name, after, live_ring.state.bindings or ())
     return replace(record, origin=live_ring.ring.provenance)
 
 
@@ -488,7 +488,7 @@ def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
 
 
 def _is_confirmed(live: LiveTopology, name: str) -> bool:
-    found = recorded_ring(live, name)
+    found = find_recorded_ring(live, name)
     return found is not None and found[1].buckets == live.rings[name].buckets
 
 

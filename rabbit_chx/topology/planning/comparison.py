@@ -28,7 +28,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.plugin_objects import is_of, plugin_objects, with_links
-from rabbit_chx.topology.shards import kept_shards, shard_binding
+from rabbit_chx.topology.shards import find_kept_shards, shard_binding
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
@@ -137,7 +137,7 @@ class Comparison:
     @cached_property
     def shards(self) -> frozenset[str]:
         """The queues that rabbitmq_sharding keeps for sharded exchanges."""
-        return kept_shards(self.live, self.wanted)
+        return find_kept_shards(self.live, self.wanted)
 
     @cached_property
     def of_plugins(self) -> frozenset[Destination]:
@@ -148,7 +148,7 @@ class Comparison:
     def _unwanted(self) -> tuple[NamedObject, ...]:
         """The live objects that the topology neither contains nor refers to, as a member of a ring or as an alternate exchange."""
         wanted = by_name(self.wanted)
-        named = {*self.wanted.unlisted, *_named_by_arguments(self.wanted), *self.shards, *self.of_plugins}
+        named = {*self.wanted.unlisted, *_list_named(self.wanted), *self.shards, *self.of_plugins}
         return tuple(
             live
             for key, live in by_name(self.live).items()
@@ -273,11 +273,11 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
     """
     live = live_side(live)
-    plain, live, layouts = expand_slots(completed(wanted, live), live)
+    plain, live, layouts = expand_slots(complete(wanted, live), live)
     return Comparison(with_links(plain, live), live, layouts)
 
 
-def completed(wanted: Topology, live: LiveTopology) -> Topology:
+def complete(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with what a definitions file leaves to the broker.
 
     A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
@@ -322,7 +322,7 @@ def by_name(topology: AnyTopology) -> Mapping[tuple[ObjectKind, str], NamedObjec
     return {(named.kind, named.name): named for named in objects}
 
 
-def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
+def _list_named(wanted: Topology) -> Iterator[ExchangeRef]:
     tables = [exchange.arguments for exchange in wanted.exchanges]
     tables += [queue.arguments for queue in wanted.queues]
     tables += [policy.definition for policy in wanted.policies]

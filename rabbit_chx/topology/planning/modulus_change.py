@@ -15,7 +15,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
+from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
 from rabbit_chx.topology.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -44,7 +44,7 @@ def modulus_plans(compared: Comparison, changes: Sequence[PlannedChange]) -> dic
         moments = list(_moments(name, live, changes))
         if name not in kinds[1] and len(moments) == 1:
             continue
-        change = _counted(name, moments, live, is_hashing=(name in kinds[0], name in kinds[1]))
+        change = _count(name, moments, live, is_hashing=(name in kinds[0], name in kinds[1]))
         change = replace(
             change, limit=None if ExchangeRef(name) in compared.deleted_refs else compared.limit_of(name)
         )
@@ -77,7 +77,7 @@ def _moments(
             yield tuple(bound.values())
 
 
-def _counted(
+def _count(
     name: str,
     moments: Sequence[Sequence[BindingDefinition]],
     live: LiveTopology,
@@ -86,7 +86,7 @@ def _counted(
 ) -> RingPlan:
     """Return the change with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
     release = live.release or NEWEST_COMPARED
-    states = [numbered(bindings, release) for bindings in moments]
+    states = [number_bindings(bindings, release) for bindings in moments]
     if not is_hashing[0]:
         states[0] = ()
     before, after = states[0], states[-1]

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
@@ -34,7 +34,7 @@ from rabbit_chx.topology.planning.comparison import (
     Unwanted,
     by_name,
     compare,
-    completed,
+    complete,
     live_side,
 )
 from rabbit_chx.topology.planning.modulus_change import modulus_plans
@@ -106,7 +106,7 @@ def arrange(wanted: Topology, live: LiveTopology) -> Topology:
         InputError: as in `plan`.
     """
     live = live_side(live)
-    wanted = completed(wanted, live)
+    wanted = complete(wanted, live)
     orders = {
         name: proposal.ring
         for name, ring in plan(wanted, live).rings.items()
@@ -375,7 +375,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
         for pair in compared.pairs
         if pair.is_ours and not isinstance(pair.wanted, PolicyDefinition)
     ]
-    yield from (f"{message}: {fix}" for _, message, fix in ignored_by(declared, compared.release))
+    yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
     for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := live.facts.consumer_tags.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"

@@ -68,7 +68,7 @@ def proposals_of(
 
     propose(
         "least-moving-order",
-        least_moving_order(live, wanted, counter),
+        find_least_moving_order(live, wanted, counter),
         "the same members in the order that moves the fewest keys",
     )
     propose(
@@ -171,31 +171,31 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*staying, *(member for member in wanted if member not in staying))
 
 
-def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
+def find_least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return the members in the order that moves the fewest keys.
 
     Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each destination once.
     """
     if len(wanted) <= ALL_ORDERS:
         return _Score(live, wanted, counter).best(permutations(wanted))
-    return searched_order(live, wanted, counter)
+    return search_order(live, wanted, counter)
 
 
-def searched_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
+def search_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return an order that moves few keys, without trying all orders."""
     score = _Score(live, wanted, counter)
-    placed = _gaps_filled(live.ring, wanted)
-    starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchanged(placed)]
+    placed = _fill_gaps(live.ring, wanted)
+    starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchange_members(placed)]
     if len(wanted) > _TRIED:
         return score.best(starts)
-    return score.best([score.improved(start) for start in dict.fromkeys(starts)])
+    return score.best([score.improve(start) for start in dict.fromkeys(starts)])
 
 
 def _weights(members: Iterable[RingMember]) -> list[int]:
     return [weight_of(*member.binding) for member in members]
 
 
-def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
+def _fill_gaps(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     """Return the members at their old positions if possible, and the others in the gaps."""
     total = sum(_weights(wanted))
     by_destination = {member.destination: member for member in wanted}
@@ -212,7 +212,7 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     order: list[RingMember] = []
     end = 0
     for start, member in anchors:
-        filling = _filling(loose, start - end)
+        filling = _find_filling(loose, start - end)
         if filling is None:
             loose.append(member)
             continue
@@ -224,7 +224,7 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*order, *loose)
 
 
-def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
+def _find_filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
     if gap <= 0:
         return [] if gap == 0 else None
     fillings: dict[int, list[RingMember]] = {0: []}
@@ -255,7 +255,7 @@ class _Score:
         best_orders: list[Order] = []
         most = -1
         for order in orders:
-            staying = self.staying(order)
+            staying = self.count_staying(order)
             if staying > most:
                 best_orders, most = [], staying
             if staying == most:
@@ -267,7 +267,7 @@ class _Score:
         kept = count_kept_members(self._live, order)
         return kept, tuple(-self._number[member] for member in order)
 
-    def staying(self, order: Sequence[RingMember]) -> int:
+    def count_staying(self, order: Sequence[RingMember]) -> int:
         """Return the number of seeds that keep their destination."""
         if not order:
             return 0
@@ -280,7 +280,7 @@ class _Score:
         numbers = np.array([self._number[member] for member in order], np.int64)
         return np.repeat(numbers, self._weight[numbers])
 
-    def exchanged(self, order: Order) -> Order:
+    def exchange_members(self, order: Order) -> Order:
         """Return the order with members of equal weight exchanged if they are not at their old positions, the largest gain first."""
         import numpy as np
 
@@ -325,11 +325,11 @@ class _Score:
             (int(count), *divmod(int(cell), len(members))) for cell, count in zip(cells, seeds, strict=True)
         ]
 
-    def improved(self, order: Order) -> Order:
+    def improve(self, order: Order) -> Order:
         """Return an order that no exchange of two members and no move of one member improves."""
         for _ in range(_MOST_ROUNDS):
             better = self.best([order, *_neighbours(order)])
-            if self.staying(better) == self.staying(order):
+            if self.count_staying(better) == self.count_staying(order):
                 return order
             order = better
         return order
@@ -363,7 +363,7 @@ class LeastMoved(NamedTuple):
     by_slots: float | None
 
 
-def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
+def find_least_moved(before: HashRing, after: HashRing) -> LeastMoved:
     """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards."""
     members = make_members(after.buckets)
     weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
@@ -371,14 +371,14 @@ def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
         return LeastMoved(None, None)
     counter = MovementCounter(before.buckets)
     live = LiveRing("", before, make_members(before.buckets))
-    order = least_moving_order(live, members, counter) if members else ()
+    order = find_least_moving_order(live, members, counter) if members else ()
     by_order = counter.count_moved(
         [member.destination for member in order for _ in range(weights[member.destination])]
     )
-    return LeastMoved(by_order, _moved_by_slots(before, weights))
+    return LeastMoved(by_order, _count_moved_by_slots(before, weights))
 
 
-def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
+def _count_moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
     owners = {
         ExchangeRef(str(number)): queue
         for number, queue in enumerate(before.buckets)

@@ -39,7 +39,7 @@ from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.policies import policy_in_the_way
-from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.topology.toml_values import show_value
 from rabbit_chx.words import percent, plural
 
 ALLOW_DELETE = Argument("allow_delete")
@@ -204,7 +204,7 @@ def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
     assert ring.limit is not None  # it is over the limit
     override = allow_moved(ring.moved_at_worst)
     if ring.is_ring:
-        moves = f"{_moved_text(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the worst moment, and"
+        moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the worst moment, and"
         better = _better_ring(ring)
     else:
         moves = f"{ring.exchange} is an {ring.before.kind} exchange, and the plan moves {ring.moves};"
@@ -246,7 +246,7 @@ def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
     return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
 
 
-def _moved_text(ring: RingPlan) -> str:
+def _say_moved(ring: RingPlan) -> str:
     share = f"{percent(ring.moved, 1)} of the keys"
     if count := len(ring.handed_over):
         slots = "slot changes" if count == 1 else "slots change"
@@ -415,7 +415,7 @@ def _refused_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Fin
     for found in declaration_faults(wanted, release):
         if moment.compared.live.release is not None and found.field.endswith("queue-master-locator"):
             continue  # `_denied_feature` knows whether this broker permits it
-        where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
+        where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
         by = f"RabbitMQ {release.version}"
         message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
         yield Finding("declaration", message, found.fix)
@@ -574,7 +574,7 @@ _RULES = {
 }
 
 
-def _refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
+def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
     """Return what each rule finds, in one pass over the changes."""
     found: dict[str, list[Finding]] = {name: [] for name in _RULES}
     moment = _Moment(compared, changes)
@@ -608,7 +608,7 @@ def refusals_of(
         rings: the plans of rings.
         unbound: the owned bindings that are removed although neither end is deleted.
     """
-    rings, found = list(rings), _refused_changes(compared, changes)
+    rings, found = list(rings), _find_refused_changes(compared, changes)
     impossible = sorted(ring.exchange for ring in rings if ring.is_impossible)
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
     replaced = [

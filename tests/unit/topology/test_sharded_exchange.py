@@ -10,7 +10,7 @@ from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName, shard_
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:
-    parsed = ShardName.parsed(name)
+    parsed = ShardName.parse(name)
     assert parsed is not None
     return Shard(name, parsed.node, parsed.number, keys=keys, messages=0, consumers=consumers)
 
