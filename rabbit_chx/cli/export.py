@@ -22,9 +22,8 @@ from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.topology.plugin_objects import without_plugin_objects
+from rabbit_chx.topology.plugin_objects import without_plugin_objects, without_shards
 from rabbit_chx.topology.reach import select_reached
-from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapse, explain_not_collapsed
 from rabbit_chx.topology.toml_values import toml_value
 

@@ -278,18 +278,6 @@ def _remove_parts(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology
     )
 
 
-def parking_queues(*sides: AnyTopology) -> dict[str, str]:
-    """Return the parking queues of `sides`, topologies of plain objects, by the name of their hash exchanges, sorted."""
-    parks = {}
-    for side in sides:
-        parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
-        for exchange in side.exchanges if parking else ():
-            park = SlotNames(exchange.name, 1).park
-            if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in parking:
-                parks[exchange.name] = park
-    return dict(sorted(parks.items()))
-
-
 def queues_behind_slots(live: LiveTopology) -> list[str]:
     """Return the queues of the slots' alternate exchanges, by argument or policy."""
     alternates = {

@@ -51,10 +51,9 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare, live_side
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
-from rabbit_chx.topology.plugin_objects import federation_links
+from rabbit_chx.topology.plugin_objects import federation_links, is_sharded
 from rabbit_chx.topology.policies import find_applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.shards import is_sharded
 from rabbit_chx.topology.slot_owners import number_slots
 from rabbit_chx.words import percent
 

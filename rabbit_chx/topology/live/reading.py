@@ -62,6 +62,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
+from rabbit_chx.topology.plugin_objects import ShardName
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.ring_records import (
     START_MARK,
@@ -74,7 +75,7 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
     start_mark_in,
 )
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
+from rabbit_chx.topology.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots import queues_behind_slots
 from rabbit_chx.topology.vhost_objects import vhost_objects
 

@@ -13,7 +13,8 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.argument_table import plain, unsendable
 from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
@@ -268,7 +269,7 @@ def unremovable_holes(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order(exchange: str, ring: HashRing) -> Finding:
+def unknown_order(exchange: str, ring: KeyMap) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
@@ -332,7 +333,7 @@ def _absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     if source not in moment.present and not _is_predeclared(source):
         yield _absent(source, "bindings of it are wanted")
     if binding.destination not in moment.present and not _is_predeclared(binding.destination):
-        exchange = moment.compared.slots.get(binding.source)
+        exchange = moment.slots.get(binding.source)
         reason = f"{binding.source} is to be bound to it"
         if exchange is not None:
             reason = f"it is to have slots of {exchange}"
@@ -511,6 +512,7 @@ class _Moment:
 
     Attributes:
         compared: the two sides.
+        slots: the exchange of each wanted slot.
         present: the queues and exchanges that exist.
         policies: the policies that exist, by name.
         expiring: the number of bindings of each auto-delete exchange that the plan neither deletes nor replaces.
@@ -522,6 +524,7 @@ class _Moment:
     def __init__(self, compared: Comparison, changes: Sequence[PlannedChange]) -> None:
         live = compared.live
         self.compared = compared
+        self.slots = {slot: name for name, layout in compared.layouts.items() for slot in layout.names.slots}
         self.present = set(compared.existing)
         self.policies = {policy.name: policy for policy in live.policies}
         removed = {
@@ -590,8 +593,10 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 def _ring_refusals(ring: RingPlan, compared: Comparison) -> Iterator[Finding]:
     yield from ring.refusals
+    if ring.needs_order and not ring.before.ground.is_certain:
+        yield unknown_order(ring.exchange, ring.before)
     if ring.is_over_limit:
-        yield movement_refusal(ring, is_default=compared.limit_of(ring.exchange) is None)
+        yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 
 
 def refusals_of(
@@ -625,7 +630,11 @@ def refusals_of(
         *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
         *map(deletion, unbound),
-        *map(absent_external, compared.missing_bindings("external")),
+        *(
+            absent_external(wanted)
+            for wanted, live, _ in compared.bindings
+            if wanted is not None and live is None and wanted.owner == "external"
+        ),
         *chain.from_iterable(found.values()),
     )
     return tuple(dict.fromkeys(refusals))

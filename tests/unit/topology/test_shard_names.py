@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.shards import ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import shard_names
 
 
 @pytest.mark.parametrize(

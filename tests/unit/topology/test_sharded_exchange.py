@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from rabbit_chx.analysis.finding_kinds import SHARD_KINDS
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import Shard, ShardedExchange, shard_names
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:

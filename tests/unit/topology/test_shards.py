@@ -19,7 +19,8 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.shards import find_kept_shards, shard_names, without_shards
+from rabbit_chx.topology.plugin_objects import find_kept_shards, without_shards
+from rabbit_chx.topology.shards import shard_names
 
 SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")
