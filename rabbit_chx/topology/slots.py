@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -104,21 +104,18 @@ def expand(wanted: _Side, live: LiveTopology) -> _Side:
     return expand_by(wanted, slot_layouts(wanted, live))
 
 
-class ExpandedTopologies(NamedTuple):
-    """Both sides of a plan with plain objects instead of exchanges with slots; `layouts` has the wanted exchanges by their names."""
+def expand_slots(
+    wanted: Topology, live: LiveTopology
+) -> tuple[Topology, LiveTopology, dict[str, SlotLayout]]:
+    """Return both sides of a plan with plain objects instead of exchanges with slots, and the wanted exchanges with slots, by their names.
 
-    wanted: Topology
-    live: LiveTopology
-    layouts: Mapping[str, SlotLayout]
-
-
-def expand_slots(wanted: Topology, live: LiveTopology) -> ExpandedTopologies:
-    """Return both sides of a plan with plain objects instead of exchanges with slots. Errors are those of `expand`."""
+    Errors are those of `expand`.
+    """
     if all(exchange.slots is None for side in (wanted, live) for exchange in side.exchanges):
-        return ExpandedTopologies(wanted, live, {})
+        return wanted, live, {}
     live = expand(live, live)
     layouts = slot_layouts(wanted, live)
-    return ExpandedTopologies(expand_by(wanted, layouts), live, layouts)
+    return expand_by(wanted, layouts), live, layouts
 
 
 def slot_layouts(wanted: AnyTopology, live: LiveTopology) -> dict[str, SlotLayout]:
