@@ -25,7 +25,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology.objects import RingMember, order_of_name
-from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames, pin_members
 from rabbit_chx.words import percent, percent_or_blank
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
@@ -186,12 +186,7 @@ class SlotBalance:
         slots = SlotNames(exchange, len(self.after.slots)).refs
         if self.after.ring.buckets != slots or len(self.after.owners) < len(slots):
             return None
-        numbers: dict[str, list[int]] = {}
-        for number, slot in enumerate(slots):
-            numbers.setdefault(self.after.owners[slot], []).append(number)
-        return tuple(
-            RingMember(queue, slots=tuple(numbers[queue])) for queue in sorted(numbers, key=order_of_name)
-        )
+        return pin_members(self.after.owners[slot] for slot in slots)
 
 
 def balance(

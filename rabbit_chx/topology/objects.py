@@ -26,7 +26,7 @@ HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
 ALTERNATE_EXCHANGE = "alternate-exchange"
 #: The arguments and settings of policies that name an exchange to which messages go on.
-ONWARD_ARGUMENTS = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
+_ONWARD = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 #: The arguments of a super stream's exchange, and of the bindings of its partitions.
@@ -301,6 +301,12 @@ def natural_order(
 _KINDS_OF_OBJECTS: Mapping[str, type] = dict(
     zip(OBJECT_LISTS, (ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition), strict=True)
 )
+
+
+def list_onward(table: Mapping[str, Any]) -> list[ExchangeRef]:
+    """Return the exchanges that arguments, or the settings of a policy, name: messages go on to them."""
+    names = (table.get(argument) for argument in _ONWARD)
+    return [ExchangeRef(name) for name in names if isinstance(name, str) and name]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -26,10 +26,10 @@ from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
-    ONWARD_ARGUMENTS,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
+    list_onward,
 )
 from rabbit_chx.topology.policies import policy_matches, setting_of
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
 _MADE_BY_BROKER = "amq.gen-"
-#: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,25 +309,19 @@ def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
         places += [member.destination for member in exchange.ring or exchange.members or ()]
-        places += _list_refs(exchange.arguments.get(name) for name in ONWARD_ARGUMENTS)
+        places += list_onward(exchange.arguments)
     for queue in topology.queues:
-        links.setdefault(queue.name, []).extend(
-            _list_refs(queue.arguments.get(name) for name in ONWARD_ARGUMENTS)
-        )
+        links.setdefault(queue.name, []).extend(list_onward(queue.arguments))
     for binding in topology.bindings:
         links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
     for policy in topology.policies:
-        if targets := list(_list_refs(policy.definition.get(name) for name in ONWARD_ARGUMENTS)):
+        if targets := list_onward(policy.definition):
             listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
             listed += [queue.name for queue in topology.queues]
             for place in listed:
                 if _may_match(policy, place):
                     links[place] += targets
     return links
-
-
-def _list_refs(values: Iterable[object]) -> Iterator[ExchangeRef]:
-    yield from (ExchangeRef(value) for value in values if isinstance(value, str) and value)
 
 
 def _may_match(policy: PolicyDefinition, place: Destination) -> bool:

@@ -6,7 +6,7 @@ The file lists the slots of each queue, or its weights determine them, with as f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
@@ -61,6 +61,16 @@ def number_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember
     """Return the members of a ring of slots in the order of their numbers; None if they are not the slots of an exchange."""
     members = tuple(map(RingMember, SlotNames(exchange, len(bound)).refs))
     return members if bound and set(members) == set(bound) else None
+
+
+def pin_members(owners: Iterable[str]) -> tuple[RingMember, ...]:
+    """Return the queues, sorted by name, with the numbers of their slots. `owners` are the queues of the slots, in the order of the slots."""
+    slots_of: dict[str, list[int]] = {}
+    for number, queue in enumerate(owners):
+        slots_of.setdefault(queue, []).append(number)
+    return tuple(
+        RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
+    )
 
 
 def repair_members(

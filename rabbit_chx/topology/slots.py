@@ -26,10 +26,9 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
     RingMember,
-    order_of_name,
 )
 from rabbit_chx.topology.policies import setting_of
-from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots, queues_of_slots
+from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots, pin_members, queues_of_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -57,12 +56,7 @@ class SlotLayout:
 
     def pin_members(self) -> tuple[RingMember, ...]:
         """Return the queues, sorted by name, with their slots."""
-        slots_of: dict[str, list[int]] = {}
-        for number, queue in enumerate(self.owners.values()):
-            slots_of.setdefault(queue, []).append(number)
-        return tuple(
-            RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
-        )
+        return pin_members(self.owners.values())
 
     @property
     def is_ours(self) -> bool:

@@ -19,11 +19,11 @@ from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
-    ONWARD_ARGUMENTS,
     BindingDefinition,
     ObjectKind,
     PolicyDefinition,
     RingMember,
+    list_onward,
 )
 from rabbit_chx.topology.plugin_objects import (
     find_kept_shards,
@@ -147,7 +147,13 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         for there in (live_objects.get(key),)
     )
     shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
-    staying = {*wanted.unlisted, *_list_named(wanted), *shards, *of_plugins}
+    tables = [
+        *(exchange.arguments for exchange in wanted.exchanges),
+        *(queue.arguments for queue in wanted.queues),
+        *(policy.definition for policy in wanted.policies),
+    ]
+    named_onward = {ref for table in tables for ref in list_onward(table)}
+    staying = {*wanted.unlisted, *named_onward, *shards, *of_plugins}
     unwanted = [
         named
         for key, named in live_objects.items()
@@ -293,14 +299,3 @@ def by_name(topology: AnyTopology) -> Mapping[tuple[ObjectKind, str], NamedObjec
     """Return the exchanges, queues and policies by kind and name."""
     objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
     return {(named.kind, named.name): named for named in objects}
-
-
-def _list_named(wanted: Topology) -> Iterator[ExchangeRef]:
-    tables = [exchange.arguments for exchange in wanted.exchanges]
-    tables += [queue.arguments for queue in wanted.queues]
-    tables += [policy.definition for policy in wanted.policies]
-    for table in tables:
-        for argument in ONWARD_ARGUMENTS:
-            name = table.get(argument)
-            if isinstance(name, str) and name:
-                yield ExchangeRef(name)
