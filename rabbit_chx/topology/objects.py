@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import binding_key, check_destination
+from rabbit_chx.routing.bindings import binding_key, check_destination, weight_of
 from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, as_table
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
@@ -95,6 +95,11 @@ class RingMember:
     def binding(self) -> Binding:
         """The destination and the binding key, for `HashRing.from_bindings`."""
         return self.destination, self.key
+
+    @property
+    def weight(self) -> int:
+        """The number of buckets by its key. A key that no broker takes is an InputError."""
+        return weight_of(self.destination, self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects import ObjectSet, RingMember, order_of_name
 
@@ -99,7 +98,7 @@ def _choose_member(members: Sequence[RingMember], ring: HashRing | None) -> Ring
     if ring is None or len(members) == 1:
         return members[0]
     count = ring.buckets.count(members[0].destination)
-    return next((member for member in members if weight_of(*member.binding) == count), members[0])
+    return next((member for member in members if member.weight == count), members[0])
 
 
 #: The number of seeds of each slot whose keys each queue has now.
@@ -133,7 +132,7 @@ def owners_of_slots(
     """
     if any(member.slots is not None for member in members):
         return _read_lists(names, members)
-    weights = {str(member.destination): weight_of(*member.binding) for member in members}
+    weights = {str(member.destination): member.weight for member in members}
     live_owners = {
         slot: next((queue for queue in queues if queue in weights), queues[0])
         for slot in names.slots

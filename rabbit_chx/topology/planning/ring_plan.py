@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.routing import Destination, HashRing, ring_changes
-from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
@@ -273,7 +273,7 @@ def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
     }
     bound, last = set(live.bound), -1
     for number, member in enumerate(wanted):
-        position = positions.get((member.destination, weight_of(*member.binding)), -1)
+        position = positions.get((member.destination, member.weight), -1)
         if position <= last or member not in bound:
             return number
         last = position
