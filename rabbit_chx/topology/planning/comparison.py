@@ -112,13 +112,14 @@ class Comparison:
     def redeclare(self, exchanges: Collection[str]) -> Comparison:
         """Return the comparison in which further exchanges are replaced."""
         redeclared = self.redeclared | frozenset(exchanges)
+        redeclared_refs = set(map(ExchangeRef, redeclared))
         replaced = tuple(
             (pair.live, pair.wanted)
             for pair in self.pairs
             if pair.is_ours
             and pair.live is not None
             and not isinstance(pair.wanted, PolicyDefinition)
-            and (pair.fields or pair.wanted.ref in {ExchangeRef(name) for name in redeclared})
+            and (pair.fields or pair.wanted.ref in redeclared_refs)
         )
         refs = _refs_of(live for live, _ in replaced)
         return replace(self, redeclared=redeclared, replaced=replaced, replaced_refs=refs)
@@ -140,25 +141,12 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         else exchange.max_share_moved
         for exchange in wanted.exchanges
     }
-    wanted_objects, live_objects = by_name(wanted), by_name(live)
+    live_objects = by_name(live)
     pairs = tuple(
-        ObjectPair(named, there, () if there is None else fields_between(there, named, release))
-        for key, named in wanted_objects.items()
-        for there in (live_objects.get(key),)
+        _compare_object(named, live_objects.get(key), release) for key, named in by_name(wanted).items()
     )
     shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
-    tables = [
-        *(exchange.arguments for exchange in wanted.exchanges),
-        *(queue.arguments for queue in wanted.queues),
-        *(policy.definition for policy in wanted.policies),
-    ]
-    named_onward = {ref for table in tables for ref in list_onward(table)}
-    staying = {*wanted.unlisted, *named_onward, *shards, *of_plugins}
-    unwanted = [
-        named
-        for key, named in live_objects.items()
-        if key not in wanted_objects and not named.name.startswith(BROKERS_OWN) and named.ref not in staying
-    ]
+    unwanted = _find_unwanted(wanted, live, {*shards, *of_plugins})
     deleted = tuple(named for named in unwanted if wanted.owned(named.name))
     uses, deleted_refs = _count_uses(live), _refs_of(deleted)
     # An end of a live binding exists, also if no list has it.
@@ -178,6 +166,28 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         deleted_refs=deleted_refs,
         existing=existing - deleted_refs,
     ).redeclare(())
+
+
+def _compare_object(wanted: NamedObject, live: NamedObject | None, release: Release) -> ObjectPair:
+    return ObjectPair(wanted, live, () if live is None else fields_between(live, wanted, release))
+
+
+def _find_unwanted(
+    wanted: Topology, live: LiveTopology, of_plugins: Collection[Destination]
+) -> list[NamedObject]:
+    """Return the live objects that the topology neither contains nor refers to, and that neither the broker nor a plugin makes."""
+    tables = [
+        *(exchange.arguments for exchange in wanted.exchanges),
+        *(queue.arguments for queue in wanted.queues),
+        *(policy.definition for policy in wanted.policies),
+    ]
+    onward = (ref for table in tables for ref in list_onward(table))
+    listed, staying = by_name(wanted), {*wanted.unlisted, *onward, *of_plugins}
+    return [
+        named
+        for key, named in by_name(live).items()
+        if key not in listed and not named.name.startswith(BROKERS_OWN) and named.ref not in staying
+    ]
 
 
 def _compare_bindings(
