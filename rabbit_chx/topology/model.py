@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
-from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.arguments import find_ignored
@@ -34,6 +34,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.vhost_objects import assume_ring
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -294,11 +295,11 @@ class Topology(AnyTopology):
         if definition is None or definition.ring is None or not self.is_assumed(exchange):
             return None
         try:
-            return _make_assumed_ring(definition, self.release)
+            return assume_ring(definition.ring, self.release)
         except InputError:  # the file's own release refuses a weight, which a broker that was upgraded keeps
             if release is None:
                 raise
-            return _make_assumed_ring(definition, release)
+            return assume_ring(definition.ring, release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +410,7 @@ class LiveTopology(AnyTopology):
             definition = topology.exchange(name)
             if definition is not None and definition.ring is not None:
                 with suppress(InputError):  # that release refuses a weight
-                    rings[name] = _make_assumed_ring(definition, release or topology.release)
+                    rings[name] = assume_ring(definition.ring, release or topology.release)
         facts = BrokerFacts(
             operator_policies=topology.file.operator_policies, sources_left_out=topology.sources_left_out
         )
@@ -440,12 +441,6 @@ class LiveTopology(AnyTopology):
 
     def _find_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # its rings do not depend on it
         return self.rings.get(exchange)
-
-
-def _make_assumed_ring(definition: ExchangeDefinition, release: Release | None) -> HashRing:
-    """Return the ring of an exchange whose members are in no known order."""
-    bindings = [member.binding for member in definition.ring or ()]
-    return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
 
 
 def _lists_of(topology: AnyTopology) -> dict[str, Any]:
