@@ -325,7 +325,7 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
         yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 
-def _absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
     binding, source = change.binding, ExchangeRef(change.binding.source)
     if binding == moment.undone:
@@ -350,7 +350,7 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
-def _cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
     subject = change.subject
     if isinstance(subject, BindingDefinition):
@@ -370,7 +370,7 @@ def _cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
 
 
-def _last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an auto-delete exchange whose last binding is removed, unless the plan deletes or replaces it."""
     source = change.binding.source
     if moment.expiring.get(source) == 1:
@@ -381,7 +381,7 @@ def _last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
         )
 
 
-def _sharded_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _refuse_under_sharding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
@@ -401,7 +401,7 @@ def _sharded_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Fin
         )
 
 
-def _unsendable_argument(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
+def _find_unsendable(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
     """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
     assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
     for name, value in change.subject.arguments.items():
@@ -409,13 +409,13 @@ def _unsendable_argument(change: PlannedChange, _: _Moment) -> Iterator[Finding]
             yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def _refused_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _refuse_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
     wanted, release = change.subject, moment.compared.release
     assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
     for found in declaration_faults(wanted, release):
         if moment.compared.live.release is not None and found.field.endswith("queue-master-locator"):
-            continue  # `_denied_feature` knows whether this broker permits it
+            continue  # `_find_denied_feature` knows whether this broker permits it
         where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
         by = f"RabbitMQ {release.version}"
         message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
@@ -434,7 +434,7 @@ _PLUGIN_SETTINGS = (
 )
 
 
-def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
     wanted, types, release = (
         change.subject,
@@ -462,13 +462,13 @@ def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
 DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
 
 
-def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an object that uses a deprecated feature that the broker denies.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
-    use = _deprecated_use(change.subject)
+    use = _find_deprecated_use(change.subject)
     if use is not None and use[0] in moment.compared.live.facts.denied_features:
         feature, usage, fix = use
         message = (
@@ -480,7 +480,7 @@ def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
 def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[str]:
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
-        use = None if change.wanted is None else _deprecated_use(change.wanted)
+        use = None if change.wanted is None else _find_deprecated_use(change.wanted)
         if use is not None and use[0] in live.facts.unclear_features:
             feature, usage, fix = use
             yield (
@@ -489,7 +489,7 @@ def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange
             )
 
 
-def _deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
+def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
     """Return the deprecated feature that an object uses, how it uses it, and the remedy."""
     if isinstance(subject, QueueDefinition):
         if "x-queue-master-locator" in subject.arguments:
@@ -566,14 +566,14 @@ _DECLARED = ("create", "update", "replace")
 _REMOVED = ("delete", "replace")
 #: The rules for single changes, in the order of their refusals.
 _RULES = {
-    "missing": _ChangeRule(["bind"], ["binding"], _absent_ends),
-    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
-    "auto-delete": _ChangeRule(["unbind"], ["binding"], _last_binding),
-    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _missing_plugin),
-    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
-    "sharded": _ChangeRule(_DECLARED, ["exchange"], _sharded_declaration),
-    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _denied_feature),
-    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
+    "missing": _ChangeRule(["bind"], ["binding"], _find_absent_ends),
+    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
+    "auto-delete": _ChangeRule(["unbind"], ["binding"], _find_last_binding),
+    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _find_missing_plugin),
+    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
+    "sharded": _ChangeRule(_DECLARED, ["exchange"], _refuse_under_sharding),
+    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _find_denied_feature),
+    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),
 }
 
 
