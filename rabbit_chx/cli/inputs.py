@@ -233,7 +233,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.routing.key_map_json import key_map_from_json
     from rabbit_chx.topology.live_rings import make_members
-    from rabbit_chx.topology.ring_records import settle_record
+    from rabbit_chx.topology.ring_records import make_settled_record
 
     try:
         ring = ring_beneath(key_map_from_json(text))
@@ -251,7 +251,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         )
     bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
     return replace(
-        settle_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
+        make_settled_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
     )
 
 

@@ -1,6 +1,6 @@
 """The record of a ring: the order of its bindings, which the broker keeps in the arguments of an exchange. Values, without I/O.
 
-The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `find_known_ring` returns the ring
+The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `prove_ring` returns the ring
 that the records and the listed bindings prove, or the reason why they prove none:
 
 - A settled record fits its own bindings. It also fits bindings that lack some of its own, because an unbind keeps the order of the others, and
@@ -245,7 +245,7 @@ def after_steps(state: RingState, steps: Iterable[Step]) -> RingState:
 # -- the ring that records and bindings prove
 
 
-def find_known_ring(
+def prove_ring(
     records: Iterable[RingRecord], bound: Sequence[Binding], release: Release, now: BrokerStart
 ) -> HashRing:
     """Return the ring of an exchange by its records.
@@ -553,12 +553,12 @@ def ring_by_records(
         doubts = [f"the record {record.name} is ignored: {record.problem}" for record in damaged]
         return replace(assumed, ground=Ground("assumed", "; ".join(doubts))) if doubts else assumed
     try:
-        return find_known_ring(valid, bound, assumed.release, now)
+        return prove_ring(valid, bound, assumed.release, now)
     except NotDeterminedError as error:
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
-def settle_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
+def make_settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
     """Return the record of a ring that is certain, without time and writer.
 
     Args:

@@ -1,0 +1,112 @@
+"""What is missing is found first, and nothing is made if something differs: without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rabbit_chx import ExchangeRef, HashRing, Release
+from rabbit_chx.errors import MismatchError, NotFoundError
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchange, make_wanted_ring
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
+from rabbit_chx.topology.live.reading import LiveExchange
+
+X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
+Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))
+BINDS = [Operation("bind", BindingDefinition("x", *bound)) for bound in (("q2", "1"), ("q1", "2"))]
+TO_QUEUES = (("q2", 1), ("q1", 2))
+
+
+class Script:
+    """A broker by AMQP alone, on which some objects exist, and others differ. A name is what was looked at passively."""
+
+    where, vhost = "amqp://guest:***@host:5672/%2F", "/"
+    has_management = has_source = False
+    api = carrier = None
+
+    def __init__(self, *there: str, differs: Operation | None = None) -> None:
+        self._there, self._differs = there, differs
+        self.done: list[Any] = []
+        self.amqp: Any = self
+
+    def declare(self, *bindings: Any) -> list[Any]:
+        broker: Any = self
+        exchange = ExchangeDefinition("x", "x-consistent-hash")
+        declare_exchange(exchange, bindings, broker, Release("4.3.6"), allow_existing=True)
+        return self.done
+
+    def perform(self, operation: Operation) -> None:
+        self.done.append(operation)
+        if operation == self._differs:
+            text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'"
+            raise make_refusal(self.where, operation, 406, text)
+
+    def perform_together(self, operations: Sequence[Operation]) -> bool:
+        self.done += operations
+        return True
+
+    def check_sendable(self, operations: Sequence[Operation]) -> None:
+        """All can be sent."""
+
+    def check_exchange(self, exchange: str) -> None:
+        self.done.append(exchange)
+        if exchange not in self._there:
+            raise NotFoundError("no such thing", exchange=exchange, reply_code=404)
+
+    def count(self, queue: str) -> QueueCounts:
+        self.check_exchange(queue)
+        return QueueCounts(0, 0)
+
+
+def test_on_an_empty_broker_all_is_looked_at_then_created_then_bound_in_order() -> None:
+    assert Script().declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q2, Q1, *BINDS]
+
+
+def test_what_exists_is_compared_where_it_is_found() -> None:
+    assert Script("x", "q1", "q2").declare(*TO_QUEUES) == ["x", X, "q2", Q2, "q1", Q1, *BINDS]
+
+
+def test_nothing_is_created_if_something_else_differs() -> None:
+    script = Script("q1", differs=Q1)
+    with pytest.raises(MismatchError, match="x-max-length") as caught:
+        script.declare(*TO_QUEUES)
+    assert caught.value.queue == "q1"
+    assert script.done == ["x", "q2", "q1", Q1]
+
+
+def test_destination_exchanges_are_looked_at_once_and_never_created() -> None:
+    slot = ExchangeRef("slot")
+    bound = Operation("bind", BindingDefinition("x", slot, "1"))
+    assert Script("x", "slot").declare((slot, 1)) == ["x", X, "slot", bound]
+    with pytest.raises(NotFoundError) as caught:
+        Script("x").declare((slot, 1))
+    assert caught.value.exchange == "slot"
+
+
+@pytest.mark.parametrize(
+    ("listed", "buckets", "refused_"),
+    [(["q2"], ["q2"], False), (["q2", "q1"], ["q2"], True), ([], ["q2"], True)],
+)
+def test_bindings_without_buckets_are_refused(
+    monkeypatch: pytest.MonkeyPatch, listed: list[str], buckets: list[str], *, refused_: bool
+) -> None:
+    weights = dict(TO_QUEUES)
+    ring = HashRing.from_buckets([name for name in buckets for _ in range(weights[name])], Release("4.3.6"))
+    live = SimpleNamespace(
+        check_type=lambda: None,
+        hash_arguments={},
+        bindings=[(name, str(weights[name])) for name in listed],
+        ring=ring,
+    )
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
+    broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
+    exchange = ExchangeDefinition("x", "x-consistent-hash")
+    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
+    with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
+        to_bind, _ = _compare_existing(exchange, wanted, broker, allow_existing=False)
+        assert to_bind == (("q1", "2"),)

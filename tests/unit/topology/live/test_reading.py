@@ -1,0 +1,197 @@
+"""How many messages are parked, as a reading of the vhost tells: AMQP knows it, and the management API knows what was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from model_broker import ModelBroker
+from model_client import ModelClient
+from sides import as_live
+
+from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    check,
+    plan,
+)
+from rabbit_chx.topology.live.live_broker import QueueCounts
+from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
+from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology.vhost_objects import make_object
+
+WANTED = Topology.from_toml("""
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "events.{1..2}", weight = 1 }]
+[[queues]]
+name = "events.{1..2}"
+""")
+PLAIN = expand(WANTED, LiveTopology())
+BY_POLICY = replace(
+    PLAIN,
+    exchanges=tuple(replace(exchange, arguments={}) for exchange in PLAIN.exchanges),
+    policies=(PolicyDefinition("park", r"\.slot\.", "exchanges", {"alternate-exchange": "events.park"}, 0),),
+)
+
+
+class Counting(ModelClient):
+    """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
+
+    def __init__(self, topology: Topology, answer: QueueCounts | None) -> None:
+        super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
+        self.asked: list[str] = []
+        self._answer = answer
+
+    def count(self, queue: str) -> QueueCounts:
+        self.asked.append(queue)
+        if self._answer is None:
+            raise UnreachableError("its node is down", reply_code=404)
+        return self._answer
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        listed = super()._listed(kind, *path)
+        return [{**entry, "messages": 9} for entry in listed] if kind == "queues" else listed
+
+
+@pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
+@pytest.mark.parametrize(
+    ("answer", "parked"),
+    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (None, 9)],
+    ids=str,
+)
+def test_what_is_parked_is_asked_of_the_queue_itself(
+    there: Topology, answer: QueueCounts | None, parked: int
+) -> None:
+    client = Counting(there, answer)
+    live = client.live()
+    assert client.asked == ["events.park"]
+    assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
+    assert check(live).parked == {"events": parked}
+    assert check(live).sound is (parked == 0)
+
+
+def test_without_slots_no_queue_is_asked() -> None:
+    client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
+    assert client.live().facts.messages == {"q": 9}
+    assert client.asked == []
+
+
+def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
+    class WithOperatorPolicy(ModelClient):
+        def _listed(self, kind: str, *path: str) -> Any:
+            if kind == "operator-policies":
+                definition = {"max-length": 5}
+                return [{"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": definition}]
+            return super()._listed(kind, *path)
+
+    topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
+    live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).live()
+    assert live.facts.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
+    assert live.policies == ()
+
+
+@pytest.mark.parametrize(
+    ("listed", "denied", "unclear"),
+    [
+        ([{"name": "a", "state": "denied", "deprecation_phase": "permitted_by_default"}], {"a"}, set()),
+        ([{"name": "a", "state": "permitted", "deprecation_phase": "denied_by_default"}], set(), set()),
+        ([{"name": "a", "deprecation_phase": "permitted_by_default"}], set(), set()),
+        ([{"name": "a", "deprecation_phase": "denied_by_default"}], set(), {"a"}),
+        ([{"name": "a", "deprecation_phase": "removed"}], {"a"}, set()),
+        (NotFoundError("no such path"), set(), set()),
+        (AccessRefusedError("not permitted"), set(), set(DEPRECATED_FEATURES)),
+    ],
+)
+def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[str]) -> None:
+    class WithFeatures(ModelClient):
+        def _listed(self, kind: str, *path: str) -> Any:
+            if kind != "deprecated-features":
+                return super()._listed(kind, *path)
+            if isinstance(listed, Exception):
+                raise listed
+            return listed
+
+    live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
+    assert (set(live.facts.denied_features), set(live.facts.unclear_features)) == (denied, unclear)
+
+
+@pytest.mark.parametrize(
+    ("listed", "argument", "expected"),
+    [
+        ("classic", "undefined", "classic"),
+        ("quorum", "", "quorum"),
+        ("stream", "stream", "stream"),
+        ("delayed", "delayed", "delayed"),
+        ("rabbit_plugin_queue", None, "rabbit_plugin_queue"),
+    ],
+)
+def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone(
+    listed: str, argument: str | None, expected: str
+) -> None:
+    class WithOtherTypes(ModelClient):
+        def _listed(self, kind: str, *path: str) -> Any:
+            found = super()._listed(kind, *path)
+            arguments = {} if argument is None else {"x-queue-type": argument}
+            return (
+                [{**entry, "type": listed, "arguments": arguments} for entry in found]
+                if kind == "queues"
+                else found
+            )
+
+    ring = '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\nowner = "external"\n'
+    there = Topology.from_toml(f'{ring}[[queues]]\nname = "q"\n')
+    live = WithOtherTypes(ModelBroker.holding(there, Release("4.3.6"))).live()
+    (queue,) = live.queues
+    assert (queue.type, dict(queue.arguments)) == (expected, {})
+    assert check(live).findings == ()
+    assert plan(Topology.from_toml(ring), live).changes == ()
+    (change,) = plan(there, live).changes or (None,)
+    assert (change is None) is (expected == "classic")
+    if change is not None:
+        assert (str(change), change.fields[0].old) == ("replace queue q", expected)
+
+
+def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
+    """A plugin decides what they mean."""
+    settings = {
+        "overflow": "drop-head",
+        "max-length": 1,
+        "expires": 5,
+        "message-ttl": 5,
+        "consumer-timeout": 5,
+    }
+    arguments = {f"x-{name}": value for name, value in settings.items()}
+    ring = HashRing.from_buckets(("q",), Release("4.3.6"))
+    exchange = ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("q"),))
+    by_argument = LiveTopology(
+        (exchange,),
+        (QueueDefinition("q", "delayed", arguments=arguments),),
+        rings={"h": ring},
+        release=ring.release,
+    )
+    policy = PolicyDefinition("p", "^q$", definition=settings)
+    by_policy = as_live(
+        replace(by_argument, queues=(QueueDefinition("q", "delayed"),), policies=(policy,)),
+        operator_policies=(policy,),
+    )
+    assert (check(by_argument).findings, check(by_policy).findings) == ((), ())
+
+
+def test_what_an_entry_leaves_out_or_has_as_null_is_the_default() -> None:
+    """Older releases write an empty table as a list."""
+    policy: dict[str, Any] = {"name": "p", "pattern": "^q", "apply-to": None, "definition": []}
+    assert make_object(PolicyDefinition, policy) == PolicyDefinition("p", "^q")
+    assert make_object(QueueDefinition, {"name": "q", "vhost": "/", "messages": 5}) == QueueDefinition("q")
+    ends = {"source": "x", "destination": "y", "destination_type": "exchange", "routing_key": "k"}
+    assert make_object(BindingDefinition, ends) == BindingDefinition("x", ExchangeRef("y"), "k")
