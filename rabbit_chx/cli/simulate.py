@@ -62,7 +62,7 @@ class SimulateReport:
             least = min([shares.least, *(way for way in self.least or () if way is not None)])
             facts = [
                 ("change", source_fact(change.ring)[1]),
-                ("moved", f"{percent(shares.moved)} of all keys; {percent(least)} had to move in any case"),
+                ("moved", f"{percent(shares.moved)} of all keys; minimum {percent(least)}"),
             ]
             if messages:
                 total = plural(int(sum(messages.amounts.values())), "message")
@@ -235,7 +235,7 @@ def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) ->
     if given.kind == "slots":
         raise InputError(
             Fix(
-                "the queues of this ring share slots, and --unbind and --add do not determine which slots change hands: change "
+                "the queues of this ring share slots, and --unbind and --add do not determine which slots move: change "
                 "`members` in a topology file and run ",
                 to_type("topology plan"),
                 ", or compare two slot tables",

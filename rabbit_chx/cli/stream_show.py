@@ -194,7 +194,7 @@ def show(
         streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
     read_at = datetime.now(UTC)
     if at.management_url is None:
-        say("only the management API shows writers: give --management-url")
+        say("only the management API shows writers: pass --management-url")
     else:
         with sign_of_life("reading the management API"):
             streams = list(_with_writers(at, streams))

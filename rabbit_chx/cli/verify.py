@@ -172,7 +172,7 @@ class StoredReport:
             yield table_of(MisplacedExample, examples)
         if not total.right + total.wrong:
             yield Line(
-                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange give --published-to."
+                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange pass --published-to."
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -328,9 +328,9 @@ class ScratchReport:
         if self.is_applied or self.ring.ground.is_certain or not has_ring(self.ring):
             return None  # the bindings determine where an x-modulus-hash exchange routes
         if self.ring.provenance == "assumed":
-            origin, remedy = "that guess", "give --ring-via PREFIX to read it"
+            origin, remedy = "that guess", "pass --ring-via PREFIX to read it"
         else:
-            origin, remedy = "the ring of the file", "give --ring-via PREFIX instead of --topology"
+            origin, remedy = "the ring of the file", "pass --ring-via PREFIX instead of --topology"
         return f"the copy was made from {origin}, so this verifies the rules of the broker, not the ring; {remedy}"
 
     @property
@@ -447,10 +447,10 @@ def verify(
         return Outcome(report, code=report.code)
     if unused := typed(StreamOptions):
         raise InputError(
-            f"{unused[0]} is an option for the rows of streams: give --stream NAME too, or --stream '*'"
+            f"{unused[0]} is an option for the rows of streams: pass --stream NAME too, or --stream '*'"
         )
     if exchange is None and topology is None:
-        raise InputError("the exchange is not given: give EXCHANGE, or --topology FILE")
+        raise InputError("the exchange is not given: pass EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
 
 

@@ -123,7 +123,7 @@ def check_key_map(*key_maps: object) -> None:
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
             raise InputError(
-                f"{key_map!r:.60} is not a ring: give a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
+                f"{key_map!r:.60} is not a ring: pass a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
             )
 
 

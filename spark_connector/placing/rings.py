@@ -41,7 +41,7 @@ def as_ring(given: KeyMap | str) -> KeyMap:
     key_map = as_key_map(given)
     if key_map.kind == "super-stream":
         raise InputError(
-            "the broker does not hash the keys of a super stream: give a ring, or write with the option superStream"
+            "the broker does not hash the keys of a super stream: pass a ring, or write with the option superStream"
         )
     return key_map
 
@@ -50,7 +50,7 @@ def check_streams(ring: KeyMap) -> None:
     """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
     for place, count in Counter(ring.destinations).items():
         if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
         if count > 1:
             raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
 

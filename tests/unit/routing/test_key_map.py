@@ -211,7 +211,7 @@ def test_only_maps_with_one_hash_are_compared(
 
 def test_what_does_not_map_keys() -> None:
     for wrong in (None, "orders", {"a": "b"}, ExchangeRef("x")):
-        with pytest.raises(InputError, match="is not a ring: give a HashRing"):
+        with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
             check_key_map(wrong)
     for text in ("[]", "{}", '{"format": "rabbit-chx/super-stream"}', "nonsense"):
         with pytest.raises(InputError):

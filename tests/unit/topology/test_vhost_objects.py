@@ -1,44 +1,55 @@
-"""The objects of a vhost as a list has them: rings in no known order, and what a topology does not have."""
+"""The objects of a vhost: what an entry in JSON leaves out, and what a topology does not contain."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Release
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.vhost_objects import assume_ring, vhost_objects
-
-RELEASE = Release("4.3.6")
+from rabbit_chx.routing import ExchangeRef, Release
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.vhost_objects import make_object, vhost_objects
 
 
-def test_a_ring_of_listed_members_is_assumed() -> None:
-    ring = assume_ring([RingMember("b", "2"), RingMember("a")], RELEASE)
+def test_what_an_entry_leaves_out_or_has_as_null_is_the_default() -> None:
+    """Older releases write an empty table as a list."""
+    policy: dict[str, Any] = {"name": "p", "pattern": "^q", "apply-to": None, "definition": []}
+    assert make_object(PolicyDefinition, policy) == PolicyDefinition("p", "^q")
+    assert make_object(QueueDefinition, {"name": "q", "vhost": "/", "messages": 5}) == QueueDefinition("q")
+    ends = {"source": "x", "destination": "y", "destination_type": "exchange", "routing_key": "k"}
+    assert make_object(BindingDefinition, ends) == BindingDefinition("x", ExchangeRef("y"), "k")
 
-    assert ring.buckets == ("b", "b", "a")
-    assert ring.provenance == "assumed"
-    assert ring.ground.doubt
+
+def test_queues_with_a_generated_name_and_bindings_to_queues_that_are_not_listed_are_left_out() -> None:
+    ring = ExchangeDefinition("ring", "x-consistent-hash")
+    topic = ExchangeDefinition("topic", "topic", arguments={"alternate-exchange": "lost"})
+    bindings = [
+        BindingDefinition("", "jobs", "jobs"),  # of the default exchange
+        BindingDefinition("ring", "jobs", "1"),
+        BindingDefinition("ring", "exclusive", "1"),
+        BindingDefinition("topic", "jobs", "#"),
+        BindingDefinition("topic", "amq.gen-1", "#"),
+    ]
+    queues = [QueueDefinition("jobs"), QueueDefinition("amq.gen-1")]
+    found = vhost_objects(
+        [ring, topic, ExchangeDefinition("amq.topic", "topic")], queues, bindings, [], release=None
+    )
+    assert found.left_out == (
+        "queue amq.gen-1: the broker generated its name",
+        "queue exclusive: a member of ring that is not among the queues",
+        "binding of topic to amq.gen-1: that queue is exclusive or has no name",
+        "exchange lost: bindings or arguments name it, but it does not exist",
+    )
+    assert found.sources_left_out == {"topic"}
+    assert found.lists["queues"] == (QueueDefinition("jobs"),)
+    assert found.lists["bindings"] == (BindingDefinition("topic", "jobs", "#"),)
+    assert [exchange.name for exchange in found.lists["exchanges"]] == ["ring", "topic"]
+    assert {name: ring.destinations for name, ring in found.rings.items()} == {"ring": ("jobs", "exclusive")}
+    assert found.rings["ring"].provenance == "assumed"
 
 
 def test_a_weight_that_the_release_refuses_makes_no_ring() -> None:
-    with pytest.raises(InputError, match="takes at most 10000"):
-        assume_ring([RingMember("a", "10001")], RELEASE)
+    exchange, binding = ExchangeDefinition("x", "x-consistent-hash"), BindingDefinition("x", "q", "10001")
 
-
-def test_a_ring_and_a_binding_to_a_queue_that_is_not_listed_are_left_out() -> None:
-    hashing, direct = ExchangeDefinition("x", "x-consistent-hash"), ExchangeDefinition("d")
-    bindings = [
-        BindingDefinition("x", "q", "no weight"),
-        BindingDefinition("d", "q", "k"),
-        BindingDefinition("d", "exclusive", "k"),
-    ]
-
-    found = vhost_objects([hashing, direct], [QueueDefinition("q")], bindings, [], release=RELEASE)
+    found = vhost_objects([exchange], [QueueDefinition("q")], [binding], [], release=Release("4.3.6"))
 
     assert found.rings == {}
-    assert found.lists["bindings"] == (bindings[1],)
-    assert found.sources_left_out == {"d"}
-    assert [text.partition(":")[0] for text in found.left_out] == [
-        "binding of d to exclusive",
-        "the ring of x",
-    ]
+    assert [text.partition(":")[0] for text in found.left_out] == ["the ring of x"]

@@ -67,7 +67,7 @@ def test_what_does_not_move_rows_does_not_change_the_name() -> None:
 
 
 def test_a_ring_by_which_rows_must_not_be_placed() -> None:
-    with pytest.raises(InputError, match="the ring is replayed: give one that was read from the broker"):
+    with pytest.raises(InputError, match="the ring is replayed: pass one that was read from the broker"):
         digest(HashRing.from_bindings([("s0", 1)]))
     with pytest.raises(InputError, match="exchange audit of the ring is not a stream"):
         digest(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
