@@ -139,7 +139,7 @@ class StoredIds:
         if claimed_id < self.confirmed_id:
             raise MismatchError(
                 f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and now its last id of "
-                f"{self._name!r} is {claimed_id}: the stream was re-created or truncated, or has forgotten the name. Rows up to id "
+                f"{self._name!r} is {claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
                 f"{self.confirmed_id} may be lost: publish them again",
                 queue=self._stream,
             )
