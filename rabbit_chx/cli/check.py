@@ -32,12 +32,12 @@ from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
-from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.plan_value import counted_kind
+from rabbit_chx.topology.planning.plan_value import count_kind
 from rabbit_chx.words import listed, plural
 
 _MOST_SHOWN = 50
@@ -382,8 +382,8 @@ class CheckedFile(NamedTuple):
     def of(cls, topology: Topology, release: Release) -> CheckedFile:
         """Return a file with its findings by the rules of a release."""
         of_exchanges, of_queues = (
-            ignored_by(topology.exchanges, release),
-            ignored_by(topology.queues, release),
+            find_ignored(topology.exchanges, release),
+            find_ignored(topology.queues, release),
         )
         return cls(
             topology,
@@ -430,7 +430,7 @@ def _contents(file: CheckedFile) -> str:
         "binding": topology.bindings,
         "policy": topology.policies,
     }
-    counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
+    counts = [count_kind(len(objects), kind) for kind, objects in parts.items() if objects]
     found = [
         plural(len(texts), what)
         for texts, what in (

@@ -226,9 +226,9 @@ def simulate(
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     if changed is None or not has_ring(source) or not has_ring(changed):
         return None
-    from rabbit_chx.topology.planning.proposals import least_moved
+    from rabbit_chx.topology.planning.proposals import find_least_moved
 
-    return least_moved(ring_beneath(source), ring_beneath(changed))
+    return find_least_moved(ring_beneath(source), ring_beneath(changed))
 
 
 def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:

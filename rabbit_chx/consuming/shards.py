@@ -22,7 +22,8 @@ from rabbit_chx.errors import (
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.topology.shards import ShardedExchange, ShardName
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection
@@ -358,7 +359,7 @@ class PseudoQueueConsumer(_ConsumerBase):
                 queue=self._exchange,
                 reply_code=404,
             ) from None
-        shard = ShardName.parsed(str(answer.queue))
+        shard = ShardName.parse(str(answer.queue))
         if shard is None or shard.exchange != self._exchange:
             raise MismatchError(
                 f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: pass the name of one",

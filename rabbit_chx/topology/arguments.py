@@ -32,7 +32,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import compiled
+from rabbit_chx.topology.policies import compile_pattern
 from rabbit_chx.words import FEW, listed
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
@@ -382,7 +382,7 @@ def _mirroring_faults(definition: Mapping[str, Any]) -> Iterator[Found]:
 def pattern_fault(pattern: str) -> Fault | None:
     """Return the fault of a policy's pattern; None also where only Python, and not PCRE, may refuse it."""
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except re.error as error:
         before = pattern[: error.pos]
         is_nothing = (
@@ -414,7 +414,7 @@ class IgnoredArgument(NamedTuple):
     meant: str | None
 
 
-def ignored_arguments(
+def find_ignored_arguments(
     declared: ExchangeDefinition | QueueDefinition, release: Release | None
 ) -> list[IgnoredArgument]:
     """Return the arguments that a broker of this release accepts, and that change nothing; if `release` is None, those of every release.
@@ -422,7 +422,7 @@ def ignored_arguments(
     Exchanges and queues of plugins' types are left out if their arguments are not in the tables.
     """
     if release is None:
-        of_each = [ignored_arguments(declared, each) for each in MEASURED]
+        of_each = [find_ignored_arguments(declared, each) for each in MEASURED]
         in_all = set.intersection(*({found.name for found in each} for each in of_each))
         return [found for found in of_each[-1] if found.name in in_all]
     known = (
@@ -439,7 +439,7 @@ def ignored_arguments(
     ]
 
 
-def ignored_by(
+def find_ignored(
     objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
 ) -> Iterator[tuple[list[str], str, str]]:
     """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
@@ -447,7 +447,7 @@ def ignored_by(
     for declared in objects:
         if declared.arguments is NO_ARGUMENTS:
             continue
-        for found in ignored_arguments(declared, release):
+        for found in find_ignored_arguments(declared, release):
             alike.setdefault((declared.kind, found), []).append(declared.name)
     broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
     for (kind, found), names in alike.items():

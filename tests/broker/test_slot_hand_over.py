@@ -23,7 +23,7 @@ from placed_death import PlacedDeath
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.slots import collapsed
+from rabbit_chx.topology.slots import collapse
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: How often slots change hands to and fro, and how often movers die at each step: more by `make long WHAT=hand-over`.
@@ -119,7 +119,7 @@ def test_moving_in_and_out_under_load(site: ChangedSite) -> None:
         into = site.planned(_slots(3, 6))
         assert 0 < into.rings["events"].moved < 0.7
         site.apply(into)
-        live = collapsed(site.live()).exchange("events")  # with the slots of each member
+        live = collapse(site.live()).exchange("events")  # with the slots of each member
         assert live is not None
         assert live.members is not None
         members = tuple(replace(member, slots=None) for member in live.members)

@@ -13,7 +13,7 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release
 from rabbit_chx.topology.file.fields import file_finding
 from rabbit_chx.topology.file.toml_file import parse
-from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.topology.toml_values import show_value
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 MODULUS = HASH.replace("consistent", "modulus")
@@ -360,11 +360,11 @@ def test_an_error_without_a_file_names_the_topology() -> None:
 
 
 def test_values_are_shown_as_toml_and_shortened() -> None:
-    assert shown_value({"a": [1, True, "é\n"], "b": {}}) == '{ a = [1, true, "é\\n"], b = {} }'
-    assert shown_value("x" * 100) == '"' + "x" * 59 + "..."
-    assert shown_value("\ud800") == '"?"'
-    assert shown_value(1 << 5000) == "a number of 5001 bits"
-    assert len(shown_value(list(range(10_000)))) == 63
+    assert show_value({"a": [1, True, "é\n"], "b": {}}) == '{ a = [1, true, "é\\n"], b = {} }'
+    assert show_value("x" * 100) == '"' + "x" * 59 + "..."
+    assert show_value("\ud800") == '"?"'
+    assert show_value(1 << 5000) == "a number of 5001 bits"
+    assert len(show_value(list(range(10_000)))) == 63
 
 
 def test_a_word_that_is_close_is_found() -> None:
