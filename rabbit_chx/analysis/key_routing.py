@@ -24,7 +24,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
@@ -103,7 +103,7 @@ class Hashing:
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
         check_key_map(ring)
-        if ring.kind in ("x-consistent-hash", "slots"):
+        if ring.traits.exchange_type == "x-consistent-hash":
             return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
         return cast("ModulusHashExchange | SuperStream", ring)
 
@@ -215,9 +215,8 @@ def keys_for(
     check_whole("start", start, 0)
     check_whole("tries", tries, 1)
     check_key_map(ring)
-    beneath = ring_beneath(ring)
-    if destination not in ring.destinations and destination in beneath.destinations:
-        ring = beneath  # a slot is asked for
+    if destination not in ring.destinations and destination in ring.beneath.destinations:
+        ring = ring.beneath  # a slot is asked for
     if destination not in ring.destinations:
         names = ", ".join(map(str, dict.fromkeys(ring.destinations[:10]))) or "nothing at all"
         raise InputError(

@@ -18,7 +18,8 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.key_map import check_key_map
+from rabbit_chx.routing.slot_table import SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,8 @@ class SlotLoad:
         Raises:
             InputError: a value cannot be sent, or `key_map` is neither a HashRing nor a SlotTable.
         """
-        ring = ring_beneath(key_map)
+        check_key_map(key_map)
+        ring = key_map.beneath
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()
         sketch = KeySketch(counters)

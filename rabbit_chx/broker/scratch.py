@@ -139,12 +139,8 @@ class ScratchMessage:
     properties: pika.BasicProperties | None = None
 
 
-def copied_runs(ring: KeyMap) -> list[CopiedRun]:
-    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
-
-    Raises:
-        EmptyRingError: the ring has no buckets.
-    """
+def _runs_of(ring: KeyMap) -> list[CopiedRun]:
+    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers."""
     if not ring.bucket_count:
         raise EmptyRingError(
             "the ring has no buckets: nothing is bound to the exchange, so there is nothing to copy"
@@ -158,8 +154,17 @@ def copied_runs(ring: KeyMap) -> list[CopiedRun]:
     return runs
 
 
-def declare_copy(connection: PikaConnection, runs: Sequence[CopiedRun], arguments: Mapping[str, str]) -> None:
-    """Declare an exchange with these runs as its ring; it is deleted with its vhost."""
+def declare_copy(
+    connection: PikaConnection, key_map: KeyMap, arguments: Mapping[str, str]
+) -> list[CopiedRun]:
+    """Declare an exchange with the buckets of a map and a queue for each run, and return the runs. It is deleted with its vhost.
+
+    Raises:
+        EmptyRingError: the map has no buckets.
+    """
+    if key_map.traits.exchange_type == MODULUS_EXCHANGE:
+        return _declare_modulus_copy(connection, key_map.destinations)
+    runs = _runs_of(key_map)
     exchange = ExchangeDefinition(_EXCHANGE, HASH_EXCHANGE, durable=False, arguments=arguments)
     connection.perform(Operation("declare", exchange))
     for run in runs:
@@ -171,9 +176,10 @@ def declare_copy(connection: PikaConnection, runs: Sequence[CopiedRun], argument
             connection.perform(Operation("bind", BindingDefinition(run.name, run.name)))
         binding = BindingDefinition(_EXCHANGE, destination, str(run.weight))
         connection.perform(Operation("bind", binding))
+    return runs
 
 
-def declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> list[CopiedRun]:
+def _declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> list[CopiedRun]:
     """Declare an ``x-modulus-hash`` exchange with destinations of these names, and return a run for each; it is deleted with its vhost.
 
     Names determine the order from 4.3 on, and binding keys before, so the keys ascend.

@@ -20,12 +20,10 @@ from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, Field
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.slot_table import ring_beneath
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -236,7 +234,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     from rabbit_chx.topology.ring_records import settled_record
 
     try:
-        ring = ring_beneath(key_map_from_json(text))
+        ring = key_map_from_json(text).beneath
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if not isinstance(ring, HashRing):
@@ -422,9 +420,9 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not has_ring(source):
+    if not source.traits.has_order:
         return destination
-    if destination not in known and destination not in ring_beneath(source).destinations:
+    if destination not in known and destination not in source.beneath.destinations:
         shown = [
             f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
             for place in known[:_SHOWN_DESTINATIONS]

@@ -24,7 +24,6 @@ from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
@@ -58,7 +57,7 @@ class RingReport:
         if self.stored is not None:
             facts.append(("record", f"of {self.stored.about}"))
         yield Facts(facts)
-        ring = ring_beneath(self.ring)
+        ring = self.ring.beneath
         if not ring.buckets:
             return
         slots = self.ring if isinstance(self.ring, SlotTable) else None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import click
 
@@ -37,7 +37,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
@@ -48,7 +48,6 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition
 
-ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 _EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
@@ -105,8 +104,7 @@ class RingInput:
     @property
     def type(self) -> ExchangeType:
         """The type of the exchange."""
-        kind = self.source.kind
-        return "x-consistent-hash" if kind == "slots" else kind
+        return self.source.traits.exchange_type
 
     def under(self, rules: Release | None) -> RingInput:
         """Return this input under the rules of another release."""

@@ -46,10 +46,12 @@ class StreamMap(NamedTuple):
     Attributes:
         exchange: the exchange, or the super stream.
         source: maps keys to streams.
+        title: what `exchange` is.
     """
 
     exchange: str
     source: KeyMap
+    title: str = "exchange"
 
     @property
     def streams(self) -> list[str]:
@@ -240,11 +242,11 @@ def _named_placement(source: SuperStream, routing: StreamRouting | None) -> Stre
             f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
             "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
         )
-    return StreamMap(source.name, replace(source, routing=routing))
+    return StreamMap(source.name, replace(source, routing=routing), "super stream")
 
 
 def _placed(exchange: str, ring: RingInput) -> StreamMap:
-    if ring.source.kind == "super-stream":
+    if ring.type == "super-stream":
         raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
     if ring.arguments:
         raise InputError(

@@ -19,9 +19,7 @@ from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
-    copied_runs,
     declare_copy,
-    declare_modulus_copy,
     route_on_copy,
     scratch_vhost,
 )
@@ -33,7 +31,6 @@ from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import (
     NEED_RING,
     exchange_facts,
-    has_ring,
     hashes_text,
     outcome_text,
     ring_text,
@@ -106,8 +103,7 @@ class StoredReport:
     @property
     def is_guess(self) -> bool:
         """True if the ring is assumed."""
-        source = self.placement.source
-        return has_ring(source) and source.provenance == "assumed"
+        return self.placement.source.ground.is_assumed
 
     @property
     def code(self) -> int:
@@ -135,7 +131,7 @@ class StoredReport:
     def findings(self) -> list[Finding]:
         """The contradiction of a ring by a row: one is enough."""
         examples, wrong = self.examples, self.total.wrong
-        if not examples or not has_ring(self.placement.source):
+        if not examples or not self.placement.source.traits.has_order:
             return []
         first = examples[0]
         reached = "nowhere" if first.belongs_to is None else f"to {first.belongs_to}"
@@ -156,11 +152,10 @@ class StoredReport:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
         from rabbit_chx.streams import StreamParity
 
-        named = "super stream" if self.placement.source.kind == "super-stream" else "exchange"
         name, source = source_fact(self.placement.source)
         total = self.total
         facts = [
-            (named, self.placement.exchange),
+            (self.placement.title, self.placement.exchange),
             ("vhost", self.vhost),
             ("ring" if name == "ring" else "placing", source),
             *([("not determined", NEED_RING)] if self.is_guess else []),
@@ -308,8 +303,8 @@ class ScratchReport:
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded, or if the file was applied."""
-        if self.is_applied or self.ring.ground.is_certain or not has_ring(self.ring):
-            return None  # the bindings determine where an x-modulus-hash exchange routes
+        if self.is_applied or self.ring.ground.is_certain or not self.ring.traits.has_order:
+            return None  # where no order matters, the bindings determine the destinations
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "give --ring-via PREFIX to read it"
         else:
@@ -334,7 +329,7 @@ class ScratchReport:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The facts in the heading."""
-        if has_ring(self.ring):
+        if self.ring.traits.has_order:
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 
@@ -602,11 +597,7 @@ def _on_copy(
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):
-        if has_ring(ring):
-            runs = copied_runs(ring)
-            declare_copy(connection, runs, arguments)
-        else:
-            runs = declare_modulus_copy(connection, ring.destinations)
+        runs = declare_copy(connection, ring, arguments)
         found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, wanted, place)

@@ -21,6 +21,7 @@ from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
+from rabbit_chx.routing.key_map import check_key_map
 from rabbit_chx.routing.message import (
     AMQP_1_0,
     NO_KEYS,
@@ -34,7 +35,7 @@ from rabbit_chx.routing.message import (
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +171,8 @@ class ConsistentHashExchange(HashExchange):
             InputError: the broker would refuse the arguments, or an argument of this call is invalid.
         """
         short_string(name, "the exchange's name")
-        beneath = ring_beneath(ring)
+        check_key_map(ring)
+        beneath = ring.beneath
         check_ring(beneath)
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)

@@ -29,9 +29,11 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    TRAITS,
     Flows,
     KeyMap,
     KeyMapKind,
+    MapTraits,
     check_comparable,
     modulo_flows,
     modulo_share_moved,
@@ -68,6 +70,7 @@ class ModulusHashExchange(HashExchange):
     """
 
     kind: ClassVar[KeyMapKind] = "x-modulus-hash"
+    traits: ClassVar[MapTraits] = TRAITS["x-modulus-hash"]
     hashing: ClassVar[str] = "x-modulus-hash"
 
     name: str
@@ -128,6 +131,11 @@ class ModulusHashExchange(HashExchange):
     def bucket_count(self) -> int:
         """The number of bindings."""
         return len(self.destinations)
+
+    @property
+    def beneath(self) -> ModulusHashExchange:
+        """The exchange itself."""
+        return self
 
     def destination_for(self, key: str | bytes) -> Destination:
         """Return the destination of a message with this routing key, without CC and BCC.

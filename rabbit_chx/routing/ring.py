@@ -30,7 +30,15 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import (
+    TRAITS,
+    Flows,
+    KeyMap,
+    KeyMapKind,
+    MapTraits,
+    seed_flows,
+    share_of_seeds_moved,
+)
 from rabbit_chx.routing.observations import state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
@@ -62,6 +70,7 @@ class HashRing:
     """
 
     kind: ClassVar[KeyMapKind] = "x-consistent-hash"
+    traits: ClassVar[MapTraits] = TRAITS["x-consistent-hash"]
     hashing: ClassVar[str] = "x-consistent-hash"
 
     buckets: tuple[Place, ...]
@@ -175,6 +184,11 @@ class HashRing:
     def bucket_count(self) -> int:
         """The number of buckets without holes, as used for routing."""
         return self._bucket_count
+
+    @property
+    def beneath(self) -> HashRing:
+        """The ring itself."""
+        return self
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.

@@ -26,9 +26,11 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    TRAITS,
     Flows,
     KeyMap,
     KeyMapKind,
+    MapTraits,
     check_comparable,
     modulo_flows,
     modulo_share_moved,
@@ -67,6 +69,7 @@ class SuperStream:
     """
 
     kind: ClassVar[KeyMapKind] = "super-stream"
+    traits: ClassVar[MapTraits] = TRAITS["super-stream"]
     #: The client chooses the partition, on all releases alike.
     release: ClassVar[None] = None
 
@@ -166,6 +169,11 @@ class SuperStream:
     def bucket_count(self) -> int:
         """The number of partitions."""
         return len(self.partitions)
+
+    @property
+    def beneath(self) -> SuperStream:
+        """The super stream itself."""
+        return self
 
     def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str | None:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.

@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.super_stream import StreamRouting, check_routing
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
@@ -314,6 +314,26 @@ def check_super_stream(super_stream: str | None, routing: StreamRouting | None) 
         )
 
 
+def check_stream_ring(ring: object) -> KeyMap:
+    """Return a ring whose rows are stored by a client; an InputError unless it was read and each destination is a stream, bound once."""
+    if not is_routed_by_broker(ring):
+        raise InputError(
+            f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
+        )
+    if not ring.ground.is_certain:
+        raise InputError(
+            f"the ring must be read from the broker, recorded or observed, and this one is {ring.ground}: {ring.traits.how_to_read}"
+        )
+    if not ring.destinations:
+        raise InputError("the ring has no destinations: bind streams first")
+    for place, count in Counter(ring.destinations).items():
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
+        if count > 1:
+            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
+    return ring
+
+
 def is_named(binding_keys: Sequence[str | None]) -> bool:
     """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
     return list(binding_keys) != list(map(str, range(len(binding_keys))))
@@ -344,11 +364,8 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
             f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange"
         )
     if placing.provenance == "assumed":
-        remedy = "read it with a ring source"
-        if placing.kind == "x-modulus-hash":
-            remedy = f"on {placing.release} their order is not known, or some are left out; read it with Broker.exchange from 4.3 on"
         raise InputError(
-            f"the ring is assumed from the bindings, so the keys may be in another stream: {remedy}"
+            f"the ring is {placing.ground}, so the keys may be in another stream: {placing.traits.how_to_read}"
         )
     places = placing.destinations
     of_stream: dict[str, list[bytes]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
-from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.key_map_json import key_map_from_json
 
 if TYPE_CHECKING:
@@ -39,20 +38,11 @@ def as_key_map(given: KeyMap | str) -> KeyMap:
 def as_ring(given: KeyMap | str) -> KeyMap:
     """Return the key map of an exchange, as `as_key_map`; InputError for a super stream, whose keys the client hashes."""
     key_map = as_key_map(given)
-    if key_map.kind == "super-stream":
+    if not is_routed_by_broker(key_map):
         raise InputError(
             "the broker does not hash the keys of a super stream: give a ring, or write with the option superStream"
         )
     return key_map
-
-
-def check_streams(ring: KeyMap) -> None:
-    """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
-    for place, count in Counter(ring.destinations).items():
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
-        if count > 1:
-            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
 
 
 @lru_cache(CACHED_RINGS)
@@ -116,7 +106,7 @@ class WatchedRing:
     @property
     def may_change_unseen(self) -> bool:
         """True if keys may change queue without a lost connection, as with slots."""
-        return self.ring is not None and self.ring.kind == "slots"
+        return self.ring is not None and self.ring.traits.changes_unseen
 
     def read_again(self) -> KeyMap:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
@@ -153,7 +143,8 @@ class WatchedRing:
             )
         if before is not None and _same(before, now):
             return None
-        if before is not None and before.hashing == now.hashing and "slots" not in (before.kind, now.kind):
+        changes_unseen = any(ring is not None and ring.traits.changes_unseen for ring in (before, now))
+        if before is not None and before.hashing == now.hashing and not changes_unseen:
             return describe_ring_change(before, now, rows)
         return "the exchange has another type or slots now, and rows may have gone to a queue that no longer has their keys"
 

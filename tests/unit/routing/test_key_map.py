@@ -189,6 +189,32 @@ def test_the_slots_that_moved_are_those_of_another_queue() -> None:
 
 
 @makers
+def test_the_map_of_the_broker_has_the_release_and_ground_and_none_beneath(
+    make: Callable[[list[str]], KeyMap],
+) -> None:
+    key_map = make(["a", "b", "d"])
+    beneath = key_map.beneath
+    assert beneath.beneath is beneath
+    assert (beneath.release, beneath.ground) == (key_map.release, key_map.ground)
+    assert beneath.traits.exchange_type == key_map.traits.exchange_type
+    # Only where destinations can change without the map of the broker, there is a map beneath.
+    assert (beneath is not key_map) == key_map.traits.changes_unseen
+
+
+@makers
+def test_a_change_that_does_not_determine_the_map_is_refused(make: Callable[[list[str]], KeyMap]) -> None:
+    key_map = make(["a", "b"])
+    if not key_map.traits.changes_unseen:
+        assert "new" in key_map.bind("new", "9").destinations
+        assert "a" not in key_map.unbind("a").destinations
+        return
+    with pytest.raises(InputError, match=r"a bind of new=9 does not determine which slots .* plan\(wanted"):
+        key_map.bind("new", "9")
+    with pytest.raises(InputError, match="an unbind of a does not determine which slots change hands"):
+        key_map.unbind("a")
+
+
+@makers
 def test_json_keeps_the_map(make: Callable[[list[str]], KeyMap]) -> None:
     key_map = make(["a", "b"])
     assert key_map_from_json(key_map.to_json()) == key_map

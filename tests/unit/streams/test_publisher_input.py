@@ -45,7 +45,7 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ),
         (
             {"ring": ModulusHashExchange("x", [("s", "1"), ("s", "2")], provenance="read"), "exchange": "x"},
-            "stream 's' is bound several times",
+            "stream 's' is bound 2 times",
         ),
         ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
         ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
