@@ -15,8 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import address_option, parse_addresses
-from rabbit_chx.cli.stream_show import places_of
+from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
@@ -253,7 +252,7 @@ def _stream_group(
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = [stream.name for stream in places_of(connection, names)]
+        streams = [*find_streams(connection, names)]
     shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
     return StreamGroupReport(at.address, group, settings.vhost, shares, members, ignored)
 

@@ -11,7 +11,7 @@ import click
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import Document, place_text, to_json
-from rabbit_chx.cli.apply import has_terminal
+from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,12 +19,13 @@ from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import node_addresses, stream_settings
 from rabbit_chx.words import listed
 
@@ -257,6 +258,27 @@ def _placed(exchange: str, ring: RingInput) -> StreamMap:
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
     return StreamMap(exchange, ring.source)
+
+
+def find_streams(connection: StreamConnection, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the streams of these names, each with the super stream or exchange that was named; None if the stream itself was."""
+    found: dict[str, str | None] = {}
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises an error if the user may not read it
+            found.setdefault(name, None)
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
+                queue=name,
+            ) from None
+        connection.metadata(partitions)
+        found |= dict.fromkeys(partitions, name)
+    return found
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:

@@ -12,7 +12,8 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.cli.plan import PlanReport, permitting_options
+from rabbit_chx.cli.plan import permitting_options
+from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.fixes import Argument
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.topology import LiveTopology, Topology, plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx import Topology
-from rabbit_chx.cli.plan import changes_table, ranged
+from rabbit_chx.cli.plan_report import changes_table, ranged
 from rabbit_chx.topology import BindingDefinition, LiveTopology, QueueDefinition, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import counted_changes

@@ -265,7 +265,7 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
 
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
-        stream_show.places_of(connection, ["s0"])
+        stream_options.find_streams(connection, ["s0"])
 
 
 def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
