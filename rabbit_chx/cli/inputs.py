@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -26,8 +27,6 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from io import BufferedReader
-
     from rabbit_chx.analysis.key_routing import Hashing
     from rabbit_chx.topology import Imported, Topology
     from rabbit_chx.topology.ring_records import RingRecord
@@ -335,13 +334,8 @@ def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
 
 def read_whole(path: str, content: str) -> bytes:
     """Read a whole file. `content` is its content in words."""
-    if path == STDIN:
-        claim_stdin(f"the {content}")
-    try:
-        with opened(path, content) as file:
-            return file.read()
-    except OSError as error:
-        raise InputError(f"the {content} file {file_name(path)} cannot be read: {error.strerror}") from None
+    with open_input(path, content, f"{content} file") as file:
+        return file.read()
 
 
 def claim_stdin(content: str) -> None:
@@ -356,10 +350,26 @@ def file_name(path: str) -> str:
     return "stdin" if path == STDIN else path
 
 
-def opened(path: str, content: str) -> BufferedReader | BinaryIO:
-    """Open a file, or stdin for ``-``."""
-    if path != STDIN:
-        return Path(path).open("rb")
+@contextmanager
+def open_input(path: str, content: str, what: str) -> Iterator[BinaryIO]:
+    """Open a file, or stdin for ``-``, which one option of a run can have.
+
+    Args:
+        path: the file.
+        content: its content in words.
+        what: the file in words, for errors.
+    """
+    if path == STDIN:
+        claim_stdin(f"the {content}")
+    try:
+        with Path(path).open("rb") if path != STDIN else _stdin(content) as file:
+            yield file
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(f"the {what} {file_name(path)} cannot be read: {why:.200}") from None
+
+
+def _stdin(content: str) -> BinaryIO:
     if sys.stdin is None:  # Python sets None if the stream is closed
         pipe = "keys" if content != "topology" else "a topology"
         raise InputError(f"stdin is closed: pipe {pipe} into it, or give a file")

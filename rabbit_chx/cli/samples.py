@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import click
 
 from rabbit_chx.cli.command import TEXT, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, hashed_value, opened
+from rabbit_chx.cli.inputs import STDIN, file_name, hashed_value, open_input
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
 from rabbit_chx.rendering import reading, sign_of_life
@@ -168,11 +168,9 @@ class TableFile:
 @contextmanager
 def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> Iterator[Any]:
     """Open a file of keys or stdin; errors of the block name the file."""
-    name = file_name(path)
-    if path == STDIN:
-        claim_stdin(f"the {contents}")
+    name, what = file_name(path), "key file" if contents == "keys" else f"file of {contents}"
     try:
-        with opened(path, contents) as file, reading(name, file) if progress else nullcontext():
+        with open_input(path, contents, what) as file, reading(name, file) if progress else nullcontext():
             yield file
     except InputError:
         raise
@@ -180,10 +178,8 @@ def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> 
         raise MissingExtraError(
             f"{name} is a table, which needs pyarrow: {install_command('streams')}, or {remedy}"
         ) from None
-    except (OSError, ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
-        why = str(getattr(error, "strerror", None) or error)
-        what = "key file" if contents == "keys" else f"file of {contents}"
-        raise InputError(f"the {what} {name} cannot be read: {why:.200}") from None
+    except (ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
+        raise InputError(f"the {what} {name} cannot be read: {error!s:.200}") from None
 
 
 def _csv_rows(
