@@ -118,12 +118,12 @@ class Hashing:
         if not isinstance(exchange, ConsistentHashExchange):
             return [exchange.route(**self.message(value)) for value in values]
         if not exchange.ring.destinations:
-            return [_routed(exchange, self.message(value)) for value in values]
+            return [_route(exchange, self.message(value)) for value in values]
         places: tuple[Place, ...] = (*exchange.destinations, None)  # the index of a hole, -1, is the last
         try:
             indices = exchange.indices(values, field_type=self.field_type, client=self.client)
         except ChannelClosedError:
-            return [_routed(exchange, self.message(value)) for value in values]
+            return [_route(exchange, self.message(value)) for value in values]
         return [places[index] for index in indices.tolist()]
 
     def identities(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -165,7 +165,7 @@ class Hashing:
         return value if bare else AmqpField(self.field_type, value)  # type: ignore[arg-type]
 
 
-def _routed(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:
+def _route(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:
     try:
         return exchange.route(**message)
     except ChannelClosedError as error:

@@ -175,7 +175,9 @@ class SlotLoad:
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()
         sketch = KeySketch(counters)
-        for key, place, count in chain.from_iterable(_routed(ring, batch, hashing) for batch in batches):
+        for key, place, count in chain.from_iterable(
+            _route_distinct(ring, batch, hashing) for batch in batches
+        ):
             messages[place] += count
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
@@ -185,7 +187,7 @@ class SlotLoad:
         return cls(counted, nowhere, keys)
 
 
-def _routed(
+def _route_distinct(
     ring: HashRing, batch: Sequence[Any] | SampleBatch, hashing: Hashing
 ) -> Iterable[tuple[Hashable, Place, int]]:
     """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""

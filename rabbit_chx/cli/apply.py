@@ -238,7 +238,7 @@ def apply(
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.opened() as opened:
+    with at.open() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
@@ -271,13 +271,11 @@ def apply(
         if asks and not ask(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
-        done = _applied(at, opened, plan, given, output)
+        done = _apply(at, opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 
 
-def _applied(
-    at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str
-) -> ApplyReport:
+def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:
     try:
         applied = apply_shown(
             at,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.broker_options import BrokerAddresses, counted, disk_alarms, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms, unwound_by_signals
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput, Report, sign_of_life
@@ -43,7 +43,7 @@ def apply_shown(
     if alarms := disk_alarms():
         say(f"{alarms}: once its disk is full, RabbitMQ 4.3 refuses every login after a change")
     verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
-    with unwound_by_signals(), counted("applied", size) as counting, ExitStack() as checking:
+    with unwound_by_signals(), count_progress("applied", size) as counting, ExitStack() as checking:
         checking.enter_context(sign_of_life("checking the plan against the broker"))
 
         def progress(count: int, _: int) -> None:

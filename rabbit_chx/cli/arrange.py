@@ -89,7 +89,7 @@ def arrange(
                 ", and arrange the result",
             )
         )
-    with at.opened() as opened:
+    with at.open() as opened:
         read = LivePlan.read(opened, given, vhost)
         store_read_rings(at, read.live, opened)
     plan = read.plan

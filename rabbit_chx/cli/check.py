@@ -104,14 +104,14 @@ class CheckReport:
             [
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
-                ("checked", f"{self._checked()} against {against}"),
+                ("checked", f"{self._count_checked()} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none"),
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
-        lines = list(_folded(findings))
+        lines = list(_fold_findings(findings))
         for (vhost, exchange, fix), alike in groupby(
             lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
         ):
@@ -132,7 +132,7 @@ class CheckReport:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
 
-    def _checked(self) -> str:
+    def _count_checked(self) -> str:
         """Return the numbers of the checked objects, and the ground of the rings."""
         checks = list(self.ended.values())
         rings = [ring for check in checks for ring in check.rings.values()]
@@ -268,7 +268,7 @@ def _in_vhost(finding: Finding, vhost: str) -> Finding:
     )
 
 
-def _folded(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
+def _fold_findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
     """Yield the lines of findings, each with the count of its findings, in the words of the command line.
 
     Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
@@ -482,7 +482,7 @@ def check_topology(
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(
+        return _validate(
             files, broker.vhost or "/", variables, parse_release(release) or NEWEST_COMPARED, output
         )
     if release is not None:
@@ -491,17 +491,17 @@ def check_topology(
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
     (file,) = files
 
-    def checked(live: BrokerAddresses) -> TopologyCheck:
+    def run_check(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
         topology = _topology(live)
         with sign_of_life("comparing"):
             return check(topology, wanted, file=file)
 
     live = broker.live()
-    return _outcome(live, output, checked, file=file, ignored=ignored)
+    return _outcome(live, output, run_check, file=file, ignored=ignored)
 
 
-def _validated(
+def _validate(
     files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
@@ -578,7 +578,7 @@ def check_ring(
     if observed.observed is not None and len(exchanges) != 1:
         raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
 
-    def checked(live: BrokerAddresses) -> TopologyCheck:
+    def run_check(live: BrokerAddresses) -> TopologyCheck:
         topology = _topology(live, exchanges=exchanges, stores=observed.observed is None)
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
@@ -586,7 +586,7 @@ def check_ring(
             return check(topology, exchange=exchanges or None)
 
     return _outcome(
-        broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
+        broker.live(), output, run_check, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
     )
 
 
@@ -601,11 +601,13 @@ def _check_observed(topology: LiveTopology, name: str, observed: ObservedOptions
         try:
             topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
-            return _contradicted(exchange, topology, str(error))
+            return _check_of_contradiction(exchange, topology, str(error))
     return check(topology, exchange=name, observed={name: pairs})
 
 
-def _contradicted(exchange: ExchangeDefinition, topology: LiveTopology, doubt: str) -> TopologyCheck:
+def _check_of_contradiction(
+    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str
+) -> TopologyCheck:
     """Return the check of an exchange whose observed keys are those of no ring."""
     finding = Finding("contradicted", doubt, LATER_KEYS, exchange=exchange.name)
     members = [(member.destination, member.key) for member in exchange.ring or ()]
@@ -615,7 +617,7 @@ def _contradicted(exchange: ExchangeDefinition, topology: LiveTopology, doubt: s
 
 def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> LiveTopology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
-    with live.opened() as opened, sign_of_life("reading the broker"):
+    with live.open() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()
         if stores:
             store_read_rings(live, topology, opened, exchanges=exchanges)
@@ -625,7 +627,7 @@ def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: b
 def _outcome(
     live: BrokerAddresses,
     output: str,
-    checked: Callable[[BrokerAddresses], TopologyCheck],
+    run_check: Callable[[BrokerAddresses], TopologyCheck],
     *,
     exchanges: tuple[str, ...] = (),
     file: str | None = None,
@@ -636,7 +638,7 @@ def _outcome(
     errors: list[RabbitChxError] = []
 
     @contextmanager
-    def noting_errors() -> Iterator[None]:
+    def note_errors() -> Iterator[None]:
         try:
             yield
         except RabbitChxError as error:
@@ -646,14 +648,14 @@ def _outcome(
 
     vhosts = [live.settings.vhost]
     if all_vhosts:
-        with noting_errors():
+        with note_errors():
             vhosts = live.vhosts()
     checks: dict[str, TopologyCheck | None] = dict.fromkeys(vhosts)
     for vhost in vhosts if not errors else ():
-        with noting_errors():
-            checks[vhost] = checked(live.in_vhost(vhost))
+        with note_errors():
+            checks[vhost] = run_check(live.in_vhost(vhost))
     if not errors and not any(check is None or check.is_of_something for check in checks.values()):
-        with noting_errors():
+        with note_errors():
             checks = dict.fromkeys(checks)
             if file is None:
                 raise InputError(f"nothing was checked: {live.why_nothing_hashes(vhosts)}")

@@ -116,7 +116,7 @@ class GroupReport(Document):
         ]
         if self.parked is not None:
             facts.append(("parked", plural(self.parked, "message")))
-        facts += _ignored_facts(self.ignored_entries)
+        facts += _facts_of_ignored(self.ignored_entries)
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
         yield table_of(ShownQueue, self.queues, total=True)
         if self.members:
@@ -153,7 +153,7 @@ class StreamGroupReport(Document):
 
         counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
         facts = [("stream group", self.group), ("vhost", self.vhost), ("group", counts)]
-        yield Facts(facts + _ignored_facts(self.ignored_entries))
+        yield Facts(facts + _facts_of_ignored(self.ignored_entries))
         yield table_of(StreamShare, self.streams, total=True)
         if self.members:
             yield table_of(StreamMember, self.members)
@@ -167,7 +167,7 @@ class StreamGroupReport(Document):
         yield _members_gauge(of_group, len(self.members))
 
 
-def _ignored_facts(count: int) -> list[tuple[str, str]]:
+def _facts_of_ignored(count: int) -> list[tuple[str, str]]:
     return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
 
 

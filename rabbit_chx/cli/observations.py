@@ -190,7 +190,7 @@ def _values(
     """Yield key, queue, time and exchange of each row; None for a column that the file does not have."""
     from pyarrow import string
 
-    from rabbit_chx.cli.samples import check_text_column, listed_column
+    from rabbit_chx.cli.samples import check_text_column, list_column
 
     columns: list[Iterable[str | None]] = []
     for what in _COLUMNS:
@@ -199,7 +199,7 @@ def _values(
             columns.append(repeat(None, batch.num_rows))
         elif what in _NEEDED:
             check_text_column(file, batch, name, f"a {what} is text or an integer")
-            columns.append(listed_column(file, batch, name, first, string()))
+            columns.append(list_column(file, batch, name, first, string()))
         else:
             columns.append(_texts(file, batch, name))
     yield from zip(*columns, strict=True)

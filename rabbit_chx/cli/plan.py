@@ -41,13 +41,13 @@ def plan(
     """
     at = broker.live()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.opened() as opened:
+    with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
         store_read_rings(at, live.live, opened)
     made = live.plan
-    permitting = permitting_options(made.refusals)
+    permitting = options_to_permit(made.refusals)
     ending = []
-    if not given.is_definitions and file != "-" and _arranging_moves_less(made):
+    if not given.is_definitions and file != "-" and _can_move_less(made):
         ending.append(Fix("Move less by:  ", to_type("topology arrange", file, write=True)))
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
@@ -72,7 +72,7 @@ def plan(
     return Outcome(report, code, plot=("movement", made), plotted=plotted)
 
 
-def _arranging_moves_less(plan: Plan) -> bool:
+def _can_move_less(plan: Plan) -> bool:
     return any(
         proposal.strategy == "least-moving-order" and proposal.moved_at_worst < ring.moved_at_worst
         for ring in plan.rings.values()
@@ -80,7 +80,7 @@ def _arranging_moves_less(plan: Plan) -> bool:
     )
 
 
-def permitting_options(refusals: Iterable[Finding]) -> dict[str, str | float] | None:
+def options_to_permit(refusals: Iterable[Finding]) -> dict[str, str | float] | None:
     """Return the options that permit all refusals; None if no option permits one of them."""
     options: dict[str, str | float] = {}
     for refusal in refusals:

@@ -84,7 +84,7 @@ class PlanReport:
             table = changes_table(plan.changes, whole=self.whole)
             is_long = len(table.rows) > _FOLDED_ROWS
             title = plural(len(plan.changes), "change") if is_long else "Changes"
-            notes = [*_temporary_objects(plan), *_drained_queues(plan, self.drain_s)]
+            notes = [*_temporary_objects(plan), *_queues_to_drain(plan, self.drain_s)]
             yield Section(title, [table, *notes], folded=is_long)
         for change in (change for change in plan.rings.values() if change.is_moving):
             if change.is_ring:
@@ -93,7 +93,7 @@ class PlanReport:
             elif change.before.buckets:
                 shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
                 yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
-        if unmanaged := _unmanaged(plan):
+        if unmanaged := _list_unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
             yield Section(
                 "Not in the file, unchanged",
@@ -101,7 +101,7 @@ class PlanReport:
                 folded=True,
             )
         if refusals:
-            yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])
+            yield Section("Refused", [Facts(_refusal_facts(refusals, whole=self.whole))])
         if self.ending:
             yield Lines(self.ending)
 
@@ -126,12 +126,12 @@ def _temporary_objects(plan: Plan) -> Iterator[Line]:
     )
     if names := [name for kind, name in created if (kind, name) in deleted]:
         yield Line(
-            f"{_listed(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
+            f"{_list_names(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
             "unbound and deleted."
         )
 
 
-def _drained_queues(plan: Plan, drain_s: float | None) -> Iterator[Line]:
+def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     # Streams are never drained; stand-ins and parking queues have no consumers.
     others = {change.name for change in plan.changes if change.action == "create"} | {
         *plan.parking_queues.values()
@@ -205,7 +205,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
 def _proposal_text(proposal: RingProposal) -> str:
     if proposal.strategy not in _ORDERED:
         return proposal.description
-    return f"{proposal.description}: {_listed(_members(proposal.ring))}"
+    return f"{proposal.description}: {_list_names(_members(proposal.ring))}"
 
 
 def _members(ring: Sequence[RingMember]) -> list[str]:
@@ -213,21 +213,21 @@ def _members(ring: Sequence[RingMember]) -> list[str]:
     return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
 
 
-def _listed(names: Sequence[str], *, whole: bool = False) -> str:
+def _list_names(names: Sequence[str], *, whole: bool = False) -> str:
     return listed(names, len(names) if whole else _MOST_NAMES)
 
 
-def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
+def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
     by_kind: dict[str, list[str]] = {}
     for left in plan.unmanaged:
         by_kind.setdefault(left.kind, []).append(left.name)
     return [
-        (counted_kind(len(names), kind), _listed(ranged(names), whole=True))
+        (counted_kind(len(names), kind), _list_names(fold_names(names), whole=True))
         for kind, names in by_kind.items()
     ]
 
 
-def _refused(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
+def _refusal_facts(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     entries = fold(
         [
             {"text": in_words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED}
@@ -259,16 +259,16 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
     return Table(columns, [row[:-1] for row in rows])
 
 
-def ranged(names: Iterable[str]) -> list[str]:
+def fold_names(names: Iterable[str]) -> list[str]:
     """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
     return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
 
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
     """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
-    for change, run in groupby(changes, key=_described):
+    for change, run in groupby(changes, key=_describe):
         entries = [(like.name, tuple(_fields(like))) for like in run]
-        up, down = _folded(entries), _folded(entries[::-1])
+        up, down = _fold_changes(entries), _fold_changes(entries[::-1])
         if len(down) < len(up):
             for name, fields, count in down[::-1]:
                 yield change, f"{name}, last first" if count > 1 else name, fields, count
@@ -277,11 +277,11 @@ def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[st
                 yield change, name, fields, count
 
 
-def _described(change: PlannedChange) -> str:
+def _describe(change: PlannedChange) -> str:
     return f"{change.action} {change.kind}".removesuffix(" binding")
 
 
-def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
+def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
     return [
         (entry["name"], fields, len(expand(entry, ["name"])))
         for fields, like in groupby(entries, key=itemgetter(1))

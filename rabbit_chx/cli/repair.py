@@ -187,7 +187,7 @@ def repair(
     at = broker.live()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
-    with at.opened() as opened:
+    with at.open() as opened:
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
@@ -207,7 +207,7 @@ def repair(
             *_locked(made, live),
         )
         gaps = MemberGaps(made, exchange)
-        restored = _healed(live, exchange) if given.file is None else f"the ring of {given.file}"
+        restored = _heal_text(live, exchange) if given.file is None else f"the ring of {given.file}"
         unknown = "" if given.file is not None else why_order_unknown(live, exchange)
         about = (
             ("exchange", exchange),
@@ -242,7 +242,7 @@ def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) 
     return replace(refusal, message=message, fix=apply_fix(file))
 
 
-def _healed(live: LiveTopology, exchange: str) -> str:
+def _heal_text(live: LiveTopology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = numbered_slots(exchange, bound) is not None
     if slotted:

@@ -197,9 +197,9 @@ class RingOptions:
             raise InputError(
                 "the ring is not given: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
-        return self._accepted(read.of_type(self.exchange_type))
+        return self._accept(read.of_type(self.exchange_type))
 
-    def _accepted(self, given: RingInput) -> RingInput:
+    def _accept(self, given: RingInput) -> RingInput:
         """Return an input with the decision about its guess, which is written to stderr."""
         given = replace(given, is_accepted=self.assume)
         given.warn()
@@ -259,7 +259,7 @@ class RingOptions:
         """Return the ring to compare with: a second ring, or the same buckets under another release."""
         rules = parse_release(other.to_release)
         given = _read_only("the other ring", other.ways(first, rules, self.broker))
-        read = first.under(rules) if given is None else self._accepted(given)
+        read = first.under(rules) if given is None else self._accept(given)
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
@@ -376,7 +376,7 @@ class HashingOptions:
             )
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
-    def settled(self, given: RingInput) -> RingInput:
+    def settle(self, given: RingInput) -> RingInput:
         """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
         is_said = self.hash_header is not None or self.hash_property is not None
         if is_said or given.guess or not given.is_amqp_alone:
@@ -572,7 +572,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
     if broker.management_url is None:
-        with broker.opened() as live_broker:
+        with broker.open() as live_broker:
             source = ring = live_broker.ring(exchange)
         arguments, findings = None, ring_findings(ring)
         if any(isinstance(place, ExchangeRef) for place in ring.destinations):

@@ -183,7 +183,7 @@ def route(
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
         raise InputError(f"--column {column!r:.60} is the column of a file of keys: give --keys too")
-    given = hashed.settled(ring.read())
+    given = hashed.settle(ring.read())
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:

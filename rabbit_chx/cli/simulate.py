@@ -202,9 +202,9 @@ def simulate(
     given = ring.read()
     source = given.source
     has_keys = sample.key_file is not None or sample.pattern is not None
-    given = hashed.settled(given) if has_keys else given
+    given = hashed.settle(given) if has_keys else given
     hashing = hashed.of(given, keys=has_keys)
-    changed = _changed(source, unbound, added) if unbound or added else None
+    changed = _change(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
 
     plot = ("shares", source) if changed is None else ("movement", source, changed)
@@ -214,7 +214,7 @@ def simulate(
         report = SimulateReport(simulated(source, changed=changed), given.is_determined, least)
         return Outcome(report, code, plot=plot)
     batches = StreamedSample(sample, hashing, source)
-    with batches.named():
+    with batches.name_errors():
         counted = iter(batches)
         simulation = simulated(source, counted, hashing=hashing, changed=changed, heaviest=_HEAVIEST)
     return Outcome(SimulateReport(simulation, given.is_determined, least), code, plot=plot)
@@ -228,7 +228,7 @@ def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     return least_moved(source, changed)
 
 
-def _changed(source: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
+def _change(source: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
     for text in expand_ranges(unbound):
         source = source.unbind(*parse_unbind(text, source))
     bindings = parse_bindings(added)

@@ -151,14 +151,14 @@ class StreamOptions:
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)
             exchange = exchange_in(read, exchange).name
-            return _placed(exchange, ring_of_topology(read, exchange, None))
+            return _place_by_exchange(exchange, ring_of_topology(read, exchange, None))
         if exchange is None:
             raise InputError(
                 "the placement of the rows is not given: give the exchange that they were published to, or --super-stream NAME"
             )
         if self.ring is not None:
-            return _placed(exchange, ring_of_file(self.ring))
-        return _placed(exchange, ring_of_broker(at, exchange))
+            return _place_by_exchange(exchange, ring_of_file(self.ring))
+        return _place_by_exchange(exchange, ring_of_broker(at, exchange))
 
     def reader(self, at: BrokerAddresses, stream: str, **arguments: Any) -> StreamReader:
         """Return a reader of the range of a stream."""
@@ -224,7 +224,7 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
             raise InputError(
                 f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
             )
-        return _named_placement(source, routing)
+        return _place_by_super_stream(source, routing)
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
         partitions = connection.partitions(name)
         keys = connection.binding_keys(name, partitions)
@@ -234,10 +234,10 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
             "--routing hash"
         )
     known = [key or "" for key in keys]
-    return _named_placement(SuperStream(partitions, known, name=name, provenance="read"), routing)
+    return _place_by_super_stream(SuperStream(partitions, known, name=name, provenance="read"), routing)
 
 
-def _named_placement(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
+def _place_by_super_stream(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
     if routing is None and source.has_named_keys:
         say(
             f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
@@ -246,7 +246,7 @@ def _named_placement(source: SuperStream, routing: StreamRouting | None) -> Stre
     return StreamMap(source.name, replace(source, routing=routing), "super stream")
 
 
-def _placed(exchange: str, ring: RingInput) -> StreamMap:
+def _place_by_exchange(exchange: str, ring: RingInput) -> StreamMap:
     if ring.type == "super-stream":
         raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
     if ring.arguments:

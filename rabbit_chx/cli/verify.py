@@ -23,7 +23,7 @@ from rabbit_chx.broker.scratch import (
     route_on_copy,
     scratch_vhost,
 )
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.printed import to_type
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 20
 
 
-def _escaped(key: bytes) -> str:
+def _escape(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
@@ -81,7 +81,7 @@ class MisplacedExample:
 
     stream: str = field(metadata=shown("stream"))
     offset: int = field(metadata=shown("offset", number=True))
-    key: bytes = field(metadata=shown("key", _escaped, json=SPREAD, as_json=partial(text_or_base64, "key")))
+    key: bytes = field(metadata=shown("key", _escape, json=SPREAD, as_json=partial(text_or_base64, "key")))
     belongs_to: Place = field(metadata=shown("belongs to", place_text))
 
 
@@ -136,7 +136,7 @@ class StoredReport:
         first = examples[0]
         reached = "nowhere" if first.belongs_to is None else f"to {first.belongs_to}"
         message = (
-            f"the key {_escaped(first.key)!r:.80} reached {first.stream} (offset {first.offset}), and the ring sends it {reached}; "
+            f"the key {_escape(first.key)!r:.80} reached {first.stream} (offset {first.offset}), and the ring sends it {reached}; "
             f"{plural(wrong, 'row')} contradict the ring: which stream a key reaches is not determined"
         )
         fix = "if the ring changed after these rows were published, skip them with --since; otherwise read the ring again"
@@ -218,7 +218,7 @@ def verify_stored(
     for name in dict.fromkeys(names):
         with options.reader(at, name, include=columns_with(options.key_column)) as reader:
             size = reader.end_offset - reader.start_offset
-            with counted(f"offsets of {name}", size) as seen:
+            with count_progress(f"offsets of {name}", size) as seen:
                 batches = _seen(reader, seen)
                 found.append(
                     stream_parity(
@@ -421,7 +421,7 @@ def verify(
         if named and exchange is None and topology is None and stored.super_stream is None:
             exchange = exchange_of(at, named[0], stored)
         placement = stored.placement(at, exchange, topology)
-        report = verify_stored(at, placement, _matching(streams or ("*",), placement), stored)
+        report = verify_stored(at, placement, _find_matching(streams or ("*",), placement), stored)
         return Outcome(report, code=report.code)
     if unused := typed(StreamOptions):
         raise InputError(
@@ -432,7 +432,7 @@ def verify(
     return _of_messages(broker.live(), exchange, topology, sample)
 
 
-def _matching(names: Sequence[str], placement: StreamMap) -> list[str]:
+def _find_matching(names: Sequence[str], placement: StreamMap) -> list[str]:
     """Return the streams with these names, in which ``*`` matches any text."""
     found: list[str] = []
     for name in names:
@@ -503,7 +503,7 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
     with (
         unwound_by_signals(),
         scratch_vhost(at.management(""), at.settings.username) as vhost,
-        replace(inside := at.in_vhost(vhost), ring_source=None).opened() as broker,
+        replace(inside := at.in_vhost(vhost), ring_source=None).open() as broker,
     ):
         trial = Trial(broker, inside.settings, wanted.topology)
         if name not in trial.exchanges:
@@ -514,7 +514,7 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
         keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
         with keys.values(hashing, ring) as values:
             predicted = trial.predicted(name, values)
-        with counted("compared", len(values)) as seen:
+        with count_progress("compared", len(values)) as seen:
             found = trial.routed(name, values, seen)
     differences = [
         Difference(key, place, next((each for each in places if each != place), None))
@@ -593,7 +593,7 @@ def _on_copy(
     messages = [_message(hashing, value) for value in values]
     with (
         unwound_by_signals(),
-        counted("compared", len(values)) as seen,
+        count_progress("compared", len(values)) as seen,
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):

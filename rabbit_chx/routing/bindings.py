@@ -81,7 +81,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
     Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the key must be an integer for
     ``list_to_integer/1``, above 0 and, by release, at most 10,000.
     """
-    name = _named(destination)
+    name = _name_of(destination)
     key = binding_key(weight) if _is_key(weight) else ""
     if len(key) > MAX_SHORTSTR or not _INTEGER.fullmatch(key):
         raise InputError(
@@ -150,7 +150,7 @@ def _queue(destination: Destination) -> str | None:
     return destination if isinstance(destination, str) else None
 
 
-def _named(destination: Destination) -> str:
+def _name_of(destination: Destination) -> str:
     return f"queue {destination!r}" if isinstance(destination, str) else f"exchange {destination.name!r}"
 
 

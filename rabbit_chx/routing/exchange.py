@@ -286,7 +286,7 @@ class ConsistentHashExchange(HashExchange):
         )
         if not buckets:
             return about(None, reason="the ring has no buckets: nothing is bound to the exchange")
-        term, rule = self._hashed(message)
+        term, rule = self._term_of(message)
         try:
             text = erlang_text(term)
         except RecursionError:
@@ -315,18 +315,18 @@ class ConsistentHashExchange(HashExchange):
         if self.hashed_on.kind == "routing-key":
             place = self.ring.destination_for(message.routing_keys[0])
         else:
-            place = self.ring.destination_for_term(self._hashed(message).term)
+            place = self.ring.destination_for_term(self._term_of(message).term)
         return place if self.slots is None else self.slots.queue_of(place)
 
-    def _hashed(self, message: ReceivedMessage) -> HashedTerm:
+    def _term_of(self, message: ReceivedMessage) -> HashedTerm:
         """Return the term of the hashed part of a message; raise an error if the broker crashes on it."""
         if self.hashed_on.kind == "routing-key":
             return HashedTerm(message.routing_keys[0], HASHED_ROUTING_KEY)
         if self.hashed_on.kind == "property":
             return message.property_term(self.hashed_on.name.decode())
-        return self._checked(message.header_term(self.hashed_on.name))
+        return self._check_term(message.header_term(self.hashed_on.name))
 
-    def _checked(self, hashed: HashedTerm) -> HashedTerm:
+    def _check_term(self, hashed: HashedTerm) -> HashedTerm:
         """Return the term of a header, with the rule of an empty list; raise an error if the broker crashes on that."""
         if hashed.term != [] or self.ring.bucket_count == 1:
             return hashed
@@ -340,10 +340,10 @@ class ConsistentHashExchange(HashExchange):
         return HashedTerm(hashed.term, EMPTY_LIST_IS_HASHED)
 
     def _seed_of_message(self, sent: SentMessage) -> int:
-        return seed_of(self._hashed(received(sent, self.ring.release)).term)
+        return seed_of(self._term_of(received(sent, self.ring.release)).term)
 
     def _seed_of_field(self, field: AmqpField) -> int:
-        return seed_of(self._checked(field_term(field, self.ring.release)).term)
+        return seed_of(self._check_term(field_term(field, self.ring.release)).term)
 
 
 def _phash2(term: Term) -> int | None:

@@ -101,7 +101,7 @@ class ModulusHashExchange(HashExchange):
         ground = Ground(provenance)
         release = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict.fromkeys(
-            _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
+            _check_binding(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
         )
         if release.follows(MODULUS_BY_BINDING_KEY):
             ordered = sorted(distinct, key=order_of_binding)
@@ -324,6 +324,6 @@ class ModulusHashExchange(HashExchange):
         return self.destinations[phash2(list(message.routing_keys)) % len(self.destinations)]
 
 
-def _checked(destination: object, key: int | str) -> tuple[Destination, str]:
+def _check_binding(destination: object, key: int | str) -> tuple[Destination, str]:
     short_string(binding_key(key), "the binding key")
     return check_destination(destination), binding_key(key)

@@ -178,7 +178,7 @@ class SlotTable:
             destination: the queue or exchange.
             weight: the binding key.
         """
-        raise _undetermined("a bind", destination, weight)
+        raise _refuse_change("a bind", destination, weight)
 
     def unbind(self, destination: Destination, weight: int | str | None = None) -> SlotTable:
         """Raise an InputError, as `bind`.
@@ -187,7 +187,7 @@ class SlotTable:
             destination: the queue or exchange.
             weight: the binding key.
         """
-        raise _undetermined("an unbind", destination, weight)
+        raise _refuse_change("an unbind", destination, weight)
 
     def with_release(self, release: Release) -> SlotTable:
         """Return the same table under the rules of another release, as an assumption.
@@ -338,7 +338,7 @@ class SlotTable:
         return cls(ring, owners, frozenset(other_exchanges))
 
 
-def _undetermined(change: str, destination: Destination, weight: int | str | None) -> InputError:
+def _refuse_change(change: str, destination: Destination, weight: int | str | None) -> InputError:
     bound = f"{destination!s}" if weight is None else f"{destination!s}={weight}"
     return InputError(
         Fix(

@@ -119,7 +119,7 @@ class SuperStream:
         object.__setattr__(self, "partitions", names)
         object.__setattr__(self, "binding_keys", keys)
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "client", _checked_client(client))
+        object.__setattr__(self, "client", _check_client(client))
         object.__setattr__(self, "provenance", provenance)
         object.__setattr__(self, "routing", routing)
 
@@ -199,7 +199,7 @@ class SuperStream:
                 )
             return bound[0] if bound else None
         data = bytes_of(routing_key, "the routing key")
-        if (self.client if client is None else _checked_client(client)) == "java":
+        if (self.client if client is None else _check_client(client)) == "java":
             hash_ = murmur3_x86_32(data, _SEED)
         else:
             hash_ = murmur3_x64_128(_utf_16(data), _SEED)
@@ -333,7 +333,7 @@ class SuperStream:
         Raises:
             InputError: the client is unknown.
         """
-        return replace(self, client=_checked_client(client))
+        return replace(self, client=_check_client(client))
 
     def with_release(self, release: Release) -> Self:
         """Raise an InputError: the client chooses the partition, on all releases alike.
@@ -435,7 +435,7 @@ def check_routing(routing: object) -> None:
         raise InputError(f"routing is {routing!r:.60}: give 'hash' or 'key'")
 
 
-def _checked_client(client: object) -> StreamClient:
+def _check_client(client: object) -> StreamClient:
     if client in get_args(StreamClient):
         return cast("StreamClient", client)
     raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
