@@ -7,16 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.analysis.wording import Document, document, finding_as_json
+from rabbit_chx.analysis.wording import document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
@@ -27,7 +26,6 @@ from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
-from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -371,59 +369,47 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
-class CheckedFile(NamedTuple):
-    """A valid topology file: its contents, and the names in it that are probably misspelled, or that the release ignores."""
-
-    topology: Topology
-    misspellings: tuple[Finding, ...]
-    ignored_arguments: tuple[Finding, ...]
-
-    @classmethod
-    def of(cls, topology: Topology, release: Release) -> CheckedFile:
-        """Return a file with its findings by the rules of a release."""
-        of_exchanges, of_queues = (
-            ignored_by(topology.exchanges, release),
-            ignored_by(topology.queues, release),
-        )
-        return cls(
-            topology,
-            tuple(Finding("misspelling", text) for text in topology.misspellings),
-            (
-                *(_ignored(message, fix, exchange=_only(names)) for names, message, fix in of_exchanges),
-                *(_ignored(message, fix, destination=_only(names)) for names, message, fix in of_queues),
-            ),
-        )
-
-
-_ignored = partial(Finding, "ignored-argument")
+def _findings_of_file(topology: Topology, release: Release) -> Iterator[Finding]:
+    """Yield the names in a valid file that are probably misspelled, and the arguments that a release ignores."""
+    for text in topology.misspellings:
+        yield Finding("misspelling", text)
+    for names, message, fix in ignored_by(topology.exchanges, release):
+        yield Finding("ignored-argument", message, fix, exchange=_only(names))
+    for names, message, fix in ignored_by(topology.queues, release):
+        yield Finding("ignored-argument", message, fix, destination=_only(names))
 
 
 def _only(names: Sequence[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _findings_of_files(files: Mapping[str, CheckedFile]) -> list[dict[str, Any]]:
-    return [
-        {"file": name, **_as_json(finding)}
-        for name, file in files.items()
-        for finding in (*file.misspellings, *file.ignored_arguments)
-    ]
+#: The findings of a valid file, in the line of the file.
+_SUSPICIONS = {"misspelling": "suspicious name", "ignored-argument": "ignored argument"}
 
 
 @dataclass(frozen=True, slots=True)
-class FilesReport(Document):
-    """Valid topology files, by name. Names that are probably misspelled, and ignored arguments, are findings."""
+class FilesReport:
+    """Valid topology files, by name, each with its findings: names that are probably misspelled, and ignored arguments."""
 
-    format_name: ClassVar = "check"
-    files: Mapping[str, CheckedFile] = field(metadata=shown(json="findings", as_json=_findings_of_files))
+    files: Mapping[str, tuple[Topology, Sequence[Finding]]]
 
     def blocks(self) -> Iterator[Block]:
         """Return a line for each file; stderr has the findings."""
-        yield Facts([(name, _contents(file)) for name, file in self.files.items()])
+        yield Facts([(name, _contents(*file)) for name, file in self.files.items()])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/check``."""
+        return document(
+            "check",
+            findings=[
+                {"file": name, **_as_json(finding)}
+                for name, (_, findings) in self.files.items()
+                for finding in findings
+            ],
+        )
 
 
-def _contents(file: CheckedFile) -> str:
-    topology = file.topology
+def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
     parts = {
         "exchange": topology.exchanges,
         "queue": topology.queues,
@@ -431,14 +417,8 @@ def _contents(file: CheckedFile) -> str:
         "policy": topology.policies,
     }
     counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
-    found = [
-        plural(len(texts), what)
-        for texts, what in (
-            (file.misspellings, "suspicious name"),
-            (file.ignored_arguments, "ignored argument"),
-        )
-        if texts
-    ]
+    kinds = Counter(finding.kind for finding in findings)
+    found = [plural(kinds[kind], what) for kind, what in _SUSPICIONS.items() if kinds[kind]]
     state = ", ".join(["valid", *found])
     return f"{state}: {', '.join(counts)}" if counts else state
 
@@ -531,8 +511,10 @@ def _validate(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    report = FilesReport({name: CheckedFile.of(topology, release) for name, topology in valid.items()})
-    has_findings = any(file.misspellings or file.ignored_arguments for file in report.files.values())
+    report = FilesReport(
+        {name: (topology, [*_findings_of_file(topology, release)]) for name, topology in valid.items()}
+    )
+    has_findings = any(findings for _, findings in report.files.values())
     return Outcome(report, ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 

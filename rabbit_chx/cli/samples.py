@@ -128,39 +128,24 @@ class KeyFile:
             first += len(keys)
 
 
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A table in a file, not yet read: CSV or Parquet; stdin is CSV.
+def table_rows(
+    path: str, contents: str, columns_of: Callable[[Sequence[str]], list[str]]
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns of a table in batches: CSV, whose columns are text, or Parquet; stdin is CSV.
 
-    Attributes:
+    Args:
         path: the file; ``-`` is stdin.
         contents: what it contains, for messages.
+        columns_of: returns the columns to read of all columns.
     """
-
-    path: str
-    contents: str
-
-    @property
-    def name(self) -> str:
-        """The file's name for messages."""
-        return file_name(self.path)
-
-    def rows(self, columns_of: Callable[[Sequence[str]], list[str]]) -> Iterator[pa.RecordBatch]:
-        """Read some columns in batches; those of CSV are text.
-
-        Args:
-            columns_of: returns the columns to read of all columns.
-        """
-        format_ = "csv" if self.path == STDIN else _FORMATS.get(Path(self.path).suffix.lower())
-        if format_ not in ("csv", "parquet"):
-            raise InputError(
-                f"the file of {self.contents} {self.name} is not a table: give one as .csv or .parquet"
-            )
-        with _open(self.path, self.contents, "install it") as file:
-            read = (
-                _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
-            )
-            yield from read[0]
+    format_ = "csv" if path == STDIN else _FORMATS.get(Path(path).suffix.lower())
+    if format_ not in ("csv", "parquet"):
+        raise InputError(
+            f"the file of {contents} {file_name(path)} is not a table: give one as .csv or .parquet"
+        )
+    with _open(path, contents, "install it") as file:
+        read = _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
+        yield from read[0]
 
 
 @contextmanager

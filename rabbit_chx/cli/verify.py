@@ -15,7 +15,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, place_text
+from rabbit_chx.analysis.wording import document, finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     ScratchMessage,
@@ -65,14 +65,8 @@ def _escape(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
-def _finding_as_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "destination": finding.destination,
-        "share": finding.share,
-        "message": finding.message,
-        "fix": finding.fix,
-    }
+def _findings_as_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [finding_as_json(it, destination=it.destination, share=it.share) for it in findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ class StoredReport:
             other_exchange=total.other_exchange,
             seconds=round(self.seconds, 3),
             determined=bool(total.right) and not (self.is_guess or self.findings),
-            findings=list(map(_finding_as_json, self.findings)),
+            findings=_findings_as_json(self.findings),
             streams=self.streams,
             examples=self.examples,
         )
@@ -364,7 +358,7 @@ class ScratchReport:
             arguments=self.arguments,
             **source_as_json(self.ring),
             determined=bool(self.found) and not self.guess,
-            findings=list(map(_finding_as_json, self.findings)),
+            findings=_findings_as_json(self.findings),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
             heaviest_key=self.heaviest,

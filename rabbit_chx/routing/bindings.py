@@ -64,6 +64,16 @@ def check_destination(destination: object) -> Destination:
     return destination
 
 
+def place_to_json(destination: Place) -> str | dict[str, str] | None:
+    """Return a destination as JSON; None is a hole."""
+    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
+
+
+def destination_from_json(written: Any) -> Destination:
+    """Return the destination of `place_to_json`; an InputError if it is not valid."""
+    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
+
+
 def binding_key(weight: int | str) -> str:
     """Return the binding key of a weight: ``7`` for 7; the key ``007`` is a different one."""
     if not _is_key(weight):

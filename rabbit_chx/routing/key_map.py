@@ -6,7 +6,7 @@ bucket has a destination. A bucket is a bucket of a ring, a binding of an ``x-mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
@@ -269,37 +269,3 @@ def _check_seeds(before: KeyMap, after: KeyMap) -> None:
         raise InputError(
             f"a map of the kind {before.kind} does not hash keys to seeds: call its methods flows and share_moved, which are exact for its hash"
         )
-
-
-# -- the kinds that take a hash modulo the number of destinations
-
-
-def modulo_shares(buckets: Sequence[Place], hashes: int) -> dict[Any, float]:
-    """Return the exact share of each destination, if a hash goes to the bucket ``hash % len(buckets)``.
-
-    Args:
-        buckets: the destination of each remainder.
-        hashes: the number of values of the hash.
-    """
-    counts: dict[Any, int] = {}
-    whole, rest = divmod(hashes, len(buckets)) if buckets else (0, 0)
-    for number, place in enumerate(buckets):
-        counts[place] = counts.get(place, 0) + whole + (number < rest)
-    return {place: count / hashes for place, count in counts.items()}
-
-
-def modulo_flows(before: Sequence[Place], after: Sequence[Place], hashes: int) -> Flows:
-    """Return the exact share of the hashes of each pair of destinations, as `modulo_shares`; computed when it is read.
-
-    Without buckets all hashes are in the place None.
-    """
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    return ModuloFlows(before, after, hashes)
-
-
-def modulo_share_moved(before: Sequence[Place], after: Sequence[Place], hashes: int) -> float:
-    """Return the exact share of the hashes whose destination differs, as `modulo_flows`."""
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    return 1 - ModuloFlows(before, after, hashes).staying

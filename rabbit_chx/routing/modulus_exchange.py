@@ -21,8 +21,10 @@ from rabbit_chx.routing.bindings import (
     ascending_bindings,
     binding_key,
     check_destination,
+    destination_from_json,
     order_of_binding,
     order_of_destination,
+    place_to_json,
     tuples_of,
     without_binding,
 )
@@ -35,13 +37,10 @@ from rabbit_chx.routing.key_map import (
     KeyMapKind,
     MapTraits,
     check_comparable,
-    modulo_flows,
-    modulo_share_moved,
-    modulo_shares,
 )
 from rabbit_chx.routing.message import SentMessage
+from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
-from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 from rabbit_chx.words import plural
 

@@ -22,10 +22,10 @@ from rabbit_chx.routing import ring_changes
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
-    ExchangeRef,
     GivenBindings,
     Place,
-    check_destination,
+    destination_from_json,
+    place_to_json,
     weight_of,
 )
 from rabbit_chx.routing.ground import Ground, Provenance
@@ -162,8 +162,9 @@ class HashRing:
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
             pairs: ``(key, queue)``, or ``(key, queue, time, messages)`` with a time that an error shows, and a number of messages that does
-                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages
-                that reached the queue in another way, or were published before the last change of the ring, must not be among them.
+                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term
+                as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages that reached the queue in another
+                way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
 
         Raises:
@@ -552,16 +553,6 @@ def _loads(text: str | bytes) -> RingState:
 def _end_is_known_by(provenance: str) -> bool:
     """Return whether the end of a ring is known if the JSON has no ``next_bucket``."""
     return provenance != "read"
-
-
-def place_to_json(destination: Place) -> str | dict[str, str] | None:
-    """Return a destination as JSON; None is a hole."""
-    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
-
-
-def destination_from_json(written: Any) -> Destination:
-    """Return the destination of `place_to_json`; an InputError if it is not valid."""
-    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
 
 
 def _read_binding(written: Any) -> Binding:

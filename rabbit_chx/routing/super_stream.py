@@ -32,10 +32,8 @@ from rabbit_chx.routing.key_map import (
     KeyMapKind,
     MapTraits,
     check_comparable,
-    modulo_flows,
-    modulo_share_moved,
-    modulo_shares,
 )
+from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 

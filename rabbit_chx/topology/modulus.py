@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rabbit_chx.routing import Destination, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.key_map import modulo_share_moved
+from rabbit_chx.routing.modulo import modulo_share_moved
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology.objects import BindingDefinition
 
