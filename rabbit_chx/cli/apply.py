@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.checks import json_object
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
@@ -183,18 +183,16 @@ class ApplyOptions:
         help="Report each completed change on stderr, as at a terminal.",
     )
 
-    def expected(self) -> str | None:
+    def read_checksum(self) -> str | None:
         """Return the required checksum, given directly or as a plan; None if it is not given."""
         path, checksum = self.plan_file, self.checksum
         if path is None:
             return checksum
         try:
-            plan = json.loads(Path(path).read_bytes())
+            plan = json_object(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            plan = None
-        of_plan = plan.get("checksum") if isinstance(plan, dict) else None
+        of_plan = plan.get("checksum")
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
             raise InputError(f"{path} is not a plan: give a file that topology plan --plan-out wrote")
         version = plan.get("format_version")
@@ -230,7 +228,7 @@ def apply(
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(), given.expected()
+    at, expected = broker.live(), given.read_checksum()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(

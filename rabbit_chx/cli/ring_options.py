@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast, get_args
 
 import click
 
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import (
@@ -451,7 +451,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
     text, name = content or read_whole(path, "ring"), file_name(path)
     try:
         ring = key_map_from_json(text)
-        document = json.loads(text)
+        document = json_object(text)
         arguments = document.get("arguments")
         if arguments is not None:
             HashedOn.from_arguments(arguments)
@@ -477,21 +477,13 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
 
 
 def _is_definitions(text: bytes) -> bool:
-    document = _document(text)
+    document = json_object(text)
     return "exchanges" in document and "bindings" in document
 
 
 def _is_ring(text: bytes) -> bool:
-    document = _document(text)
+    document = json_object(text)
     return bool(document) and not _is_definitions(text)
-
-
-def _document(text: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rabbit_chx.erlang.hashing import hash_binary
@@ -204,7 +203,7 @@ class HashRing:
         Raises:
             InputError: the broker would refuse the binding.
         """
-        return self._after(ring_changes.bind(self._state, destination, weight))
+        return self._after(ring_changes.bind, destination, weight)
 
     def unbind(
         self, destination: Destination, weight: int | str | None = None, *, missing_ok: bool = False
@@ -223,7 +222,7 @@ class HashRing:
             InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
             NotDeterminedError: the result depends on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
-        after = self._after(ring_changes.unbind(self._state, destination, weight))
+        after = self._after(ring_changes.unbind, destination, weight)
         if after is self and not missing_ok:
             raise InputError(ring_changes.why_not_bound(self._state, destination, weight))
         return after
@@ -239,11 +238,11 @@ class HashRing:
             NotDeterminedError: the result depends on the order in which its bindings are removed, which the broker does not define (before
                 3.8.24 and 3.9.9, bound with different weights).
         """
-        return self._after(ring_changes.delete_destination(self._state, destination))
+        return self._after(ring_changes.delete_destination, destination)
 
     def delete_exchange(self) -> HashRing:
         """Return the ring of a later exchange with the same name, without buckets and bindings."""
-        return self._after(ring_changes.delete_exchange(self._state))
+        return self._after(ring_changes.delete_exchange)
 
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node with durable exchange and destinations.
@@ -256,7 +255,7 @@ class HashRing:
             NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia, except 3.8.4 to 3.8.9), or from unknown
                 bindings.
         """
-        return self._after(ring_changes.restart(self._state))
+        return self._after(ring_changes.restart)
 
     def with_release(self, release: Release) -> HashRing:
         """Return the same buckets under the rules of another release, as an assumption.
@@ -478,9 +477,11 @@ class HashRing:
     def _state(self) -> RingState:
         return RingState(self.buckets, self.release, self.ground, self.bindings, self.end_known)
 
-    def _after(self, state: RingState) -> HashRing:
-        """Return the ring after a change; this ring if nothing changed."""
-        return self if all(map(is_, state, self._state)) else HashRing(*state)
+    def _after(self, change: Callable[..., RingState], *arguments: object) -> HashRing:
+        """Return the ring after a change of `ring_changes`; this ring if nothing changed."""
+        before = self._state
+        after = change(before, *arguments)
+        return self if after is before else HashRing(*after)
 
 
 def check_ring(*rings: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
-from rabbit_chx.checks import is_whole
+from rabbit_chx.checks import is_whole, json_object
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
@@ -318,7 +318,7 @@ class SlotTable:
             InputError: the text is not a slot table, or has a later format.
         """
         ring = HashRing.from_json(text)
-        queues = _document(text).get("slots")
+        queues = json_object(text).get("slots")
         if queues is None:
             raise InputError("this is a ring without slots: read it with HashRing.from_json")
         if not isinstance(queues, dict) or not all(
@@ -442,12 +442,3 @@ def ring_beneath(key_map: KeyMap) -> KeyMap: ...
 def ring_beneath(key_map: KeyMap) -> KeyMap:
     """Return the ring of a slot table; any other key map is returned unchanged."""
     return key_map.ring if isinstance(key_map, SlotTable) else key_map
-
-
-def _document(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; {} if it contains none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
