@@ -110,7 +110,7 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
                 f"{where} hashes the routing key, and this exchange hashes {ring.hashed_on}: publish to the exchange",
                 exchange=exchange,
             )
-        ring = ring.ring if ring.slots is None else ring.slots
+        ring = ring.key_map
     if not is_routed_by_broker(ring):
         raise InputError(
             f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "

@@ -181,9 +181,14 @@ class ConsistentHashExchange(HashExchange):
         object.__setattr__(self, "hashed_on", HashedOn.from_arguments(arguments))
 
     @property
+    def key_map(self) -> HashRing | SlotTable:
+        """The slot table; without one, the ring."""
+        return self.ring if self.slots is None else self.slots
+
+    @property
     def destinations(self) -> tuple[Destination, ...]:
         """The destinations in ring order; with slots, the queues."""
-        return (self.ring if self.slots is None else self.slots).destinations
+        return self.key_map.destinations
 
     def indices(
         self,

@@ -165,7 +165,7 @@ def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
                 f"exchange {source.name!r} hashes {source.hashed_on}, and what is predicted here is by routing key: leave the "
                 "ring out, and let the exchange route"
             )
-        source = source.ring if source.slots is None else source.slots
+        source = source.key_map
     return as_ring(source)
 
 
