@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
@@ -141,7 +141,7 @@ class SuperStream:
     @property
     def has_named_keys(self) -> bool:
         """True if the binding keys are not ``0``, ``1`` and so on: then clients route by key or by hash, as their program says."""
-        return self.binding_keys != tuple(map(str, range(len(self.partitions))))
+        return are_names(self.binding_keys)
 
     @property
     def hashing(self) -> str:
@@ -425,6 +425,11 @@ def super_stream_of(
         raise InputError(f"the super stream {name!r} has no partition: bind a stream to its exchange")
     streams, keys = [str(place) for place, _ in bindings], [key for _, key in bindings]
     return SuperStream(streams, keys, name=name, client=client, provenance=provenance)
+
+
+def are_names(binding_keys: Sequence[str | None]) -> bool:
+    """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
+    return list(binding_keys) != list(map(str, range(len(binding_keys))))
 
 
 def check_routing(routing: object) -> None:

@@ -21,7 +21,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
-from rabbit_chx.routing.super_stream import StreamRouting, check_routing
+from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
@@ -298,7 +298,7 @@ def placing_of(
                 f"no partition of super stream {super_stream!r} is bound with the key {unbound[0]!r:.60}: give a binding key"
             )
         return SuperStream([stream for stream, _ in bound], [key for _, key in bound], routing="key")
-    if routing is None and is_named(connection.binding_keys(super_stream, streams)):
+    if routing is None and are_names(connection.binding_keys(super_stream, streams)):
         raise InputError(named_keys_text(super_stream))
     return SuperStream(streams)
 
@@ -332,11 +332,6 @@ def check_stream_ring(ring: object) -> KeyMap:
         if count > 1:
             raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
     return ring
-
-
-def is_named(binding_keys: Sequence[str | None]) -> bool:
-    """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
-    return list(binding_keys) != list(map(str, range(len(binding_keys))))
 
 
 def named_keys_text(super_stream: str) -> str:

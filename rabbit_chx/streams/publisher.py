@@ -27,11 +27,11 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishE
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.routing.super_stream import StreamRouting, are_names
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, is_named, named_keys_text
+from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
@@ -524,7 +524,7 @@ def _create_missing(
 def _super_stream(connection: StreamConnection, name: str, routing: StreamRouting | None) -> SuperStream:
     """Return the partitions, with a warning if the broker does not determine how clients route."""
     found = SuperStream(connection.partitions(name))
-    if routing is None and is_named(connection.binding_keys(name, found.partitions)):
+    if routing is None and are_names(connection.binding_keys(name, found.partitions)):
         warnings.warn(named_keys_text(name), stacklevel=4)
     return found
 

@@ -15,7 +15,8 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.streams.keys import check_stream_ring, is_named, named_keys_text
+from rabbit_chx.routing.super_stream import are_names
+from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 
@@ -149,7 +150,7 @@ def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteO
         raise InputError(f"{cause}. Each queue of the ring must be a stream") from None
     if options.super_stream and options.routing is None:
         keys = connection.binding_keys(options.super_stream, layout.streams)
-        if is_named(keys):
+        if are_names(keys):
             _log.warning("%s", named_keys_text(options.super_stream))
     if options.app_id is not None and options.version is not None and not options.skip_stale:
         name = layout.name(options.app_id)
