@@ -41,11 +41,13 @@ PYTHON_TESTS ?= tests/unit tests/models
 # The versions of `make long WHAT=pika-matrix`, each in a separate folder.
 PIKAS ?= 1.3.2 1.4.4 1.5.0rc1
 # The fault tests of `make long WHAT=fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
-FIRE_TESTS ?= tests/fire tests/unit/consuming/test_client_ends.py
+FIRE_TESTS ?= tests/fire tests/unit/consuming/test_runner_client_ends.py
 # The duration of `make long WHAT=soak` in minutes.
 MINUTES ?= 30
 # The number of seeds of `make long WHAT=simulate`.
 SEEDS ?= 100000
+# The number of mutants of `make long WHAT=mutations`; results that are stored are not run again.
+MUTANTS ?= 1500
 # The names of the rules long/NAME.
 RUNS := $(shell sed -n 's,^long/\([a-z-]*\):.*,\1,p' $(firstword $(MAKEFILE_LIST)))
 
@@ -115,7 +117,7 @@ long/fuzz: $(STAMP) ## millions of nearly valid frames, URLs, topology files and
 	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
 
 long/hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty crashes of the mover at each step, on 4.3 and 3.10
-	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/test_slot_hand_over.py
+	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/live/test_hand_over.py
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
 
@@ -126,7 +128,7 @@ long/simulate: $(STAMP) ## 100,000 simulated runs of publishers and thousands of
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
 long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4.3 and 3.10, each ended at each of its operations: the rings of the records are the true ones
-	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/test_ring_records.py
+	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/live/test_recording.py
 	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
 
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
@@ -136,6 +138,11 @@ long/models: $(STAMP) ## all states of larger consumer groups, slot hand-overs a
 	$(BIN)/python tests/models/group_exploration.py
 	$(BIN)/python tests/models/hand_over_exploration.py
 	$(BIN)/python tests/models/roster_exploration.py
+
+long/mutations: $(STAMP) ## MUTANTS small changes of the code, and which unit tests fail for each: tests/mutants/results.jsonl
+	$(BIN)/python tools/mutations.py cover
+	$(BIN)/python tools/mutations.py run --mutants $(MUTANTS)
+	$(BIN)/python tools/mutations.py show
 
 long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
 	$(BIN)/python bench/peers.py --results docs/figures/peers.json

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
-from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check_management, masked
+from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check_management, mask
 
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
@@ -34,7 +34,7 @@ def find_broker() -> Iterator[RunningBroker]:
         NoBrokerError: no broker is available; the message contains what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
-    broker = _named_broker() or _own_broker()
+    broker = _find_named_broker() or _start_own_broker()
     try:
         sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
         yield broker
@@ -51,13 +51,13 @@ def broker_is_named() -> bool:
 def named_broker_in_words() -> str:
     """Return one line on the named broker, with its release if it can be used; "" if none is named. Tests report the errors."""
     try:
-        broker = _named_broker()
+        broker = _find_named_broker()
     except RabbitChxError:
         return f"the broker of {_URL} cannot be used"
     return broker.origin if broker else ""
 
 
-def _named_broker() -> RunningBroker | None:
+def _find_named_broker() -> RunningBroker | None:
     url, management_url = (os.environ.get(name) or None for name in (_URL, _MANAGEMENT_URL))
     ring_via = os.environ.get(_RING_VIA)  # empty: the tools of this machine
     if url is None:
@@ -78,7 +78,7 @@ def _named_broker() -> RunningBroker | None:
         management_url=management_url,
         version=version,
         ring_via=None if ring_via is None else _split(ring_via),
-        origin=f"{masked(url)} from {_URL} (RabbitMQ {version})",
+        origin=f"{mask(url)} from {_URL} (RabbitMQ {version})",
     )
 
 
@@ -89,7 +89,7 @@ def _split(ring_via: str) -> tuple[str, ...]:
         raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
-def _own_broker() -> RunningBroker:
+def _start_own_broker() -> RunningBroker:
     try:
         return start_docker_broker()
     except RabbitChxError as error:

@@ -22,7 +22,7 @@ from rabbit_chx.testing.running_broker import (
     free_ports,
     guest_urls,
     last_lines,
-    masked,
+    mask,
     run_bounded,
     wait_until_serving,
 )
@@ -149,7 +149,7 @@ class _ContainerServer:
             self.url,
             self.management_url,
             timeout_s=_SERVING_TIMEOUT_S,
-            running=self._running,
+            running=self._is_running,
             log=self.log,
             tools=("docker", "exec", self._name),
         )
@@ -163,7 +163,7 @@ class _ContainerServer:
         self.start()
 
     def kill(self) -> None:
-        if self._running():
+        if self._is_running():
             self.docker("kill")
 
     def shut_down(self) -> None:
@@ -171,19 +171,19 @@ class _ContainerServer:
         self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
 
     def pause(self) -> None:
-        self._repeat("pause", until=self._paused)
+        self._repeat("pause", until=self._is_paused)
 
     def resume(self) -> None:
-        if self._paused():
+        if self._is_paused():
             self._thaw()
             self.wait()
 
     def disconnect(self) -> None:
-        if self._connected():
+        if self._is_connected():
             self.docker("network", "disconnect", self._network or _DEFAULT_NETWORK)
 
     def reconnect(self) -> None:
-        if not self._connected():
+        if not self._is_connected():
             docker("exec", "--user", "0", self._name, "sh", "-c", _FORGET_ADDRESS)
             self.docker("network", "connect", self._network or _DEFAULT_NETWORK)
             self.wait()
@@ -206,7 +206,7 @@ class _ContainerServer:
         return docker(*command, self._name, timeout_s=timeout_s)
 
     def _thaw(self) -> None:
-        self._repeat("unpause", until=lambda: not self._paused())
+        self._repeat("unpause", until=lambda: not self._is_paused())
 
     def _repeat(self, command: str, until: Callable[[], bool]) -> None:
         """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to freeze."""
@@ -219,13 +219,13 @@ class _ContainerServer:
                 if attempt == _ATTEMPTS:
                     raise
 
-    def _running(self) -> bool:
+    def _is_running(self) -> bool:
         return self._state("{{.State.Running}}") == "true"
 
-    def _paused(self) -> bool:
+    def _is_paused(self) -> bool:
         return self._state("{{.State.Paused}}") == "true"
 
-    def _connected(self) -> bool:
+    def _is_connected(self) -> bool:
         return self._state("{{len .NetworkSettings.Networks}}") != "0"
 
     def _state(self, template: str) -> str:
@@ -251,7 +251,7 @@ def require_docker() -> None:
         raise NoBrokerError(f"no Docker daemon answers: {error}") from error
     if urlsplit(host.strip()).hostname not in {None, "localhost", "127.0.0.1"}:
         raise NoBrokerError(
-            f"the Docker daemon at {masked(host.strip())} is on another machine; its ports cannot be reached"
+            f"the Docker daemon at {mask(host.strip())} is on another machine; its ports cannot be reached"
         )
 
 

@@ -76,7 +76,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     from rabbit_chx.testing.broker_search import named_broker_in_words
     from rabbit_chx.testing.containers import image_version
 
-    if named_in_docker := _named(config):
+    if named_in_docker := _series_of(config):
         versions = (image_version(name) or f"{name} (no image here yet)" for name in named_in_docker)
         options = (option for option in (_OPTION, _IMAGE_OPTION) if config.getoption(option))
         return f"{_PREFIX}RabbitMQ {', '.join(versions)} in Docker, by {' and '.join(options)}"
@@ -86,12 +86,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses a broker once for each named series and image."""
-    named = _named(metafunc.config)
+    named = _series_of(metafunc.config)
     if named and "_chx_series" in metafunc.fixturenames:
         metafunc.parametrize("_chx_series", named, indirect=True, scope="session")
 
 
-def _named(config: pytest.Config) -> list[str]:
+def _series_of(config: pytest.Config) -> list[str]:
     """Return the named series and images; an image without a tag gets one, which tells it from a series."""
     images = (
         image if ":" in image or "/" in image else f"{image}:latest"
@@ -225,7 +225,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def _chx_series(request: pytest.FixtureRequest) -> str | None:
     """Return the series or image that an option names; None where none is named."""
-    named = bool(_named(request.config))
+    named = bool(_series_of(request.config))
     if named and not hasattr(request, "param"):
         pytest.fail(
             f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
@@ -333,10 +333,10 @@ def _problems(arguments: Iterable[object], since: datetime) -> Iterator[tuple[st
             lines = broker.problems(since)
         except (RabbitChxError, OSError) as error:
             lines = [str(error)]
-        yield f"warnings and errors of {broker.origin} during the test", "\n".join(shortened(lines)) or "none"
+        yield f"warnings and errors of {broker.origin} during the test", "\n".join(shorten(lines)) or "none"
 
 
-def shortened(lines: list[str]) -> list[str]:
+def shorten(lines: list[str]) -> list[str]:
     """Return the last 20 of some lines of a log: a crash at the start of a server may fill pages before the failure."""
     left_out = len(lines) - _MAX_PROBLEMS + 1
     return [f"{left_out} earlier lines", *lines[left_out:]] if left_out > 1 else lines

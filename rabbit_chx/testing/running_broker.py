@@ -206,20 +206,20 @@ class RunningBroker:
     def _server(self, verb: str) -> Server:
         if self.server is None:
             raise InputError(
-                f"cannot {verb} the broker at {masked(self.url)}: rabbit_chx.testing did not start it;"
+                f"cannot {verb} the broker at {mask(self.url)}: rabbit_chx.testing did not start it;"
                 " use docker_broker() for a broker that may be broken"
             )
         return self.server
 
     def __repr__(self) -> str:
-        management = self.management_url and masked(self.management_url)
+        management = self.management_url and mask(self.management_url)
         return (
-            f"RunningBroker(url={masked(self.url)!r}, management_url={management!r}, version={self.version!r},"
+            f"RunningBroker(url={mask(self.url)!r}, management_url={management!r}, version={self.version!r},"
             f" ring_via={self.ring_via!r}, origin={self.origin!r}, owned={self.owned!r})"
         )
 
 
-def masked(url: str) -> str:
+def mask(url: str) -> str:
     """Return a URL without its password; a text that is not a proper URL is masked too."""
     scheme, separator, rest = url.partition("://")
     if not scheme.isalpha() or not separator:

@@ -16,7 +16,7 @@ from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
 PAGE = "docs/topology.md"
-DEFINITIONS = ROOT / "tests/unit/topology/definitions/whole-4.3.6.json"
+DEFINITIONS = ROOT / "tests/unit/topology/file/definitions/whole-4.3.6.json"
 
 
 def files() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)
+#: The node of each model has run for an hour when the first record is written.
+_NODE_START = time.time() - 3600
 
 
 class ClientKilledError(BaseException):
@@ -214,7 +217,9 @@ class ModelClient:
             "feature-flags": [{"name": "khepri_db", "state": _FLAG[model.release.store]}]
             if model.release.numbers >= _WITH_KHEPRI
             else [],
-            "nodes": [{"name": "rabbit@model", "running": True, "uptime": 1000}],
+            "nodes": [
+                {"name": "rabbit@model", "running": True, "uptime": (time.time() - _NODE_START) * 1000}
+            ],
             "vhosts": {"name": "/"},
         }
         if kind in of_broker:

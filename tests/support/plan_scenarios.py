@@ -1,6 +1,6 @@
 """Scenarios of plans: the wanted topology, the live topology, and the texts of the plan that are stored.
 
-The stored plans are in tests/unit/topology/plans; ``tests/unit/topology/test_stored_plans.py --update`` writes them.
+The stored plans are in tests/unit/topology/planning/plans; ``tests/unit/topology/planning/test_stored_plans.py --update`` writes them.
 """
 
 from __future__ import annotations

@@ -26,22 +26,22 @@ class Weight(IntEnum):
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, float("nan"), 0, 6])
-def test_a_value_that_is_not_a_whole_number_from_1_to_5(value: object) -> None:
+def test_other_types_and_other_numbers_are_not_whole_numbers_from_1_to_5(value: object) -> None:
     assert not is_whole(value, 1, 5)
 
 
 @pytest.mark.parametrize("value", [1, 5, Weight.DOUBLE])
-def test_whole_numbers_from_1_to_5(value: object) -> None:
+def test_a_whole_number_may_be_a_member_of_an_enumeration(value: object) -> None:
     assert is_whole(value, 1, 5)
 
 
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), float("-inf")])
-def test_an_infinite_number(value: object) -> None:
+def test_true_text_and_infinity_are_no_finite_numbers(value: object) -> None:
     assert not is_finite(value)
 
 
 @pytest.mark.parametrize("value", [0, -1.5, 10**400], ids=["zero", "negative", "huge"])
-def test_finite_numbers(value: object) -> None:
+def test_a_finite_number_may_have_any_size(value: object) -> None:
     assert is_finite(value)
 
 
@@ -55,14 +55,16 @@ def test_finite_numbers(value: object) -> None:
     ],
     ids=["too small", "a bool", "text", "huge"],
 )
-def test_the_error_of_a_whole_number(value: Any, bounds: tuple[int, ...], says: str) -> None:
+def test_what_is_not_a_whole_number_within_bounds_is_refused(
+    value: Any, bounds: tuple[int, ...], says: str
+) -> None:
     with pytest.raises(InputError) as caught:
         check_whole("n", value, *bounds)
     assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
-def test_an_invalid_time(value: Any) -> None:
+def test_an_invalid_time_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
         check_seconds("s", value)
 

@@ -111,7 +111,7 @@ def test_movement_adds_up_for_each_destination() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(TABLE, TABLE.reassigned({"e.0": 1})), (MODULUS, MODULUS.bind("c", "4"))]
 )
-def test_movement_of_slots_and_of_a_modulus(before: Any, after: Any) -> None:
+def test_movement_of_slots_and_of_a_modulus_is_drawn(before: Any, after: Any) -> None:
     assert sum(bars(plot.movement(before, after), "leaves")) > 0
 
 
@@ -166,7 +166,7 @@ def test_slots_are_where_they_are_in_the_ring() -> None:
         (DRY, {"q1": 10, "q2": 20}, "predicted (read ring)"),
     ],
 )
-def test_rows_of_a_report(report: Any, counts: dict[str, int], title: str) -> None:
+def test_rows_of_a_report_are_drawn_by_their_outcome(report: Any, counts: dict[str, int], title: str) -> None:
     ax = drawn(plot.rows(report))
     assert dict(zip(names(ax), bars(ax), strict=True)) == counts
     assert texts(ax) == [f"{count:,}" for count in counts.values()]

@@ -29,12 +29,12 @@ from rabbit_chx.topology.checking.check_rings import (
     CheckedExchange,
     apply_fix,
     compare_observed,
-    differing_fields,
+    describe_differences,
     link_findings,
     live_ring_findings,
-    misplaced_share,
     one_key_finding,
     own_order_findings,
+    share_misplaced,
     wanted_member_findings,
     wanted_ring_findings,
 )
@@ -155,14 +155,14 @@ def check(
     reach, links = Reach(live), federation_links(live)
     transient = transient_destinations(live)
     rings = [
-        _checked_exchange(name, live, compared, file=file, reach=reach, transient=transient, links=links)
+        _make_checked_exchange(name, live, compared, file=file, reach=reach, transient=transient, links=links)
         for name in names
         if name not in unreadable
     ]
-    misplaced = {ring.name: share for ring in rings if (share := _misplaced(ring)) is not None}
+    misplaced = {ring.name: share for ring in rings if (share := _share_against_topology(ring)) is not None}
     objects: Iterable[Finding] = ()
     if compared is not None and exchange is None:
-        misplaced |= _misplaced_by_modulus(compared)
+        misplaced |= _shares_misplaced_by_modulus(compared)
         covered: set[Destination] = {
             *(ring.exchange.ref for ring in rings),
             *(queue for ring in rings for queue in ring.queues),
@@ -178,7 +178,7 @@ def check(
     }
     contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
-        *(() if wanted is None else _wrong_place(wanted, live)),
+        *(() if wanted is None else _find_wrong_place(wanted, live)),
         *map(_unreadable, unreadable),
         *contradicted,
         *(
@@ -189,8 +189,8 @@ def check(
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, live, transient, links)),
-        *(finding for name in (*names, *moduli) for finding in _transience(name, live, wanted)),
-        *(_copies_in_shards(live, wanted) if exchange is None else ()),
+        *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
+        *(_find_copies_in_shards(live, wanted) if exchange is None else ()),
     )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
@@ -250,7 +250,7 @@ def _hash_exchanges(
     return names, [name for name in given if name in of_modulus]
 
 
-def _checked_exchange(
+def _make_checked_exchange(
     name: str,
     live: LiveTopology,
     compared: Comparison | None,
@@ -268,7 +268,7 @@ def _checked_exchange(
     return CheckedExchange(exchange, ring, live, reach, transient, links, listed, layout, file, is_assumed)
 
 
-def _transience(name: str, live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
+def _find_transience(name: str, live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
     """Yield a finding if the broker deletes an exchange that hashes by itself. A topology that contains it compares that."""
     exchange = live.exchange(name)
     if exchange is None or (wanted is not None and wanted.exchange(name) is not None):
@@ -289,7 +289,7 @@ def _transience(name: str, live: LiveTopology, wanted: Topology | None) -> Itera
         yield Finding("transient-exchange", message, fix, exchange=name, share=1.0)
 
 
-def _copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
+def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
     """Yield the exchanges that a policy shards although they do not hash: each of their shards gets a copy of a message.
 
     The plugin binds all shards with the routing key of the policy (``rabbit_sharding_shard.erl``, ``bind_queues/1``, v4.3.6).
@@ -321,7 +321,7 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from queue_findings(_queues_of_ring(checked))
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.listed is not None:
-        yield from _listed_ring_findings(checked, checked.listed)
+        yield from _find_ring_differences(checked, checked.listed)
     if checked.wanted is None:
         recorded = list(record_findings(checked))
         yield from recorded
@@ -329,15 +329,15 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield from own_order_findings(checked, is_found=is_found)
 
 
-def _misplaced(checked: CheckedExchange) -> float | None:
+def _share_against_topology(checked: CheckedExchange) -> float | None:
     """Return the share of keys whose destination differs from that of the topology; None if no ring can be compared."""
     if checked.listed is None or checked.listed.ring is None:
         return None
     is_same = checked.is_assumed and checked.listed.ring == checked.bound
-    return 0.0 if is_same else misplaced_share(checked, checked.listed.ring)
+    return 0.0 if is_same else share_misplaced(checked, checked.listed.ring)
 
 
-def _listed_ring_findings(checked: CheckedExchange, listed: ExchangeDefinition) -> Iterator[Finding]:
+def _find_ring_differences(checked: CheckedExchange, listed: ExchangeDefinition) -> Iterator[Finding]:
     """Yield the differences between a ring and that of the topology. If its order is assumed, the members count, not their order."""
     if listed.ring is not None and checked.is_assumed:
         yield from wanted_member_findings(checked, listed.ring, checked.apply_command)
@@ -374,7 +374,7 @@ def certain_ring(live: LiveTopology, name: str) -> HashRing:
     return ring
 
 
-def _wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
+def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
@@ -396,7 +396,7 @@ def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
     )
 
 
-def _misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
+def _shares_misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
     """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
     shares, live, release = {}, compared.live, compared.release
     for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
@@ -541,7 +541,7 @@ def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> 
         message = f"{kind} {wanted.name} does not exist: {_WITHOUT_IT[kind]}"
         yield _object_finding("missing", wanted, message, _past_policy(wanted, compared.live, fix))
     elif pair.fields:
-        message, share = f"{kind} {wanted.name} differs: {differing_fields(pair.fields)}", None
+        message, share = f"{kind} {wanted.name} differs: {describe_differences(pair.fields)}", None
         if isinstance(wanted, ExchangeDefinition) and wanted.type == HASH_EXCHANGE:
             elsewhere = any(field.field in _DECIDES_ON_KEYS for field in pair.fields)
             message, share = (f"{message}; keys are hashed otherwise", 1.0) if elsewhere else (message, 0.0)

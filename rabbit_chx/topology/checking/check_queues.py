@@ -13,7 +13,7 @@ from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.arguments import ignored_by, limit_faults
 from rabbit_chx.topology.changes import FieldChange
-from rabbit_chx.topology.checking.check_rings import differing_fields
+from rabbit_chx.topology.checking.check_rings import describe_differences
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
@@ -96,14 +96,14 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
     queues = [queue for queue in checked.live.queues if queue.name in checked.shares]
     for queue in queues:
         if queue.type in _LOSING_TYPES:
-            yield from _short_lived(checked, queue)
-            yield from _dropping(checked, queue)
+            yield from _find_ttl(checked, queue)
+            yield from _find_drops(checked, queue)
             for found in limit_faults(queue, checked.release):
                 message = f"queue {queue.name}: {found.message}"
                 yield _finding_of_queue(checked, "dropping-destination", queue, message, found.fix)
-            yield from _order_breaking(checked, queue)
-    yield from _expiring(checked, queues)
-    yield from _odd_members(checked, queues)
+            yield from _find_order_breaks(checked, queue)
+    yield from _find_expiry(checked, queues)
+    yield from _find_odd_members(checked, queues)
 
 
 def ignored_argument_findings(
@@ -117,7 +117,7 @@ def ignored_argument_findings(
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=queue)
 
 
-def _short_lived(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
+def _find_ttl(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
     ttl = checked.setting(queue, _TTL)
     if ttl is None or (queue.type == "quorum" and checked.release.numbers < _QUORUM_TTL_SINCE):
         return
@@ -127,7 +127,7 @@ def _short_lived(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Fin
     )
 
 
-def _expiring(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
+def _find_expiry(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
     settings = {
         queue.name: setting
         for queue in queues
@@ -144,7 +144,7 @@ def _expiring(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iter
         )
 
 
-def _dropping(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
+def _find_drops(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
     overflow = checked.setting(queue, _OVERFLOW)
     if overflow is not None and overflow.value in _REFUSES[queue.type]:
         return
@@ -157,7 +157,7 @@ def _dropping(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Findin
         f"{plural(limit.value, _LIMITS[argument])}{_set_by(limit)}" for argument, limit in limits.items()
     )
     message = f"{queue.name} holds at most {most}: beyond that the oldest one {_end_of_messages(checked, queue)}, though it was confirmed"
-    policy = overflow.policy if overflow is not None else _named_policy(limits.values())
+    policy = overflow.policy if overflow is not None else _policy_of(limits.values())
     if policy is not None:
         fix = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
     elif overflow is not None:
@@ -167,7 +167,7 @@ def _dropping(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Findin
     yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
 
 
-def _order_breaking(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
+def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
     """Yield what makes a queue deliver in another order than that of its messages (tested on 4.3.6).
 
     A setting of a quorum queue does not show that its messages have priorities. Waiting messages show it.
@@ -207,7 +207,7 @@ def _order_breaking(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
 
 
-def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
+def _policy_of(limits: Iterable[QueueSetting]) -> str | None:
     """Return the policy that sets a limit. An operator policy has no overflow setting."""
     return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
 
@@ -242,7 +242,7 @@ def _finding_of_queue(
     return checked.finding(kind, f"{message}; {percent(share)} of all keys go there", fix, queue.name, share)
 
 
-def _odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
+def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
     """Yield each queue that differs from the majority; without a majority, the differences."""
     unlike: dict[str, list[FieldChange]] = {}
     traits = {queue.name: _traits(queue) for queue in queues}
@@ -254,14 +254,14 @@ def _odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> I
             )
         usual, *others = sorted(groups.values(), key=len, reverse=True)
         if 2 * len(usual) <= len(queues):
-            yield _differing_queues(checked, trait, [usual, *others], traits)
+            yield _compare_groups(checked, trait, [usual, *others], traits)
             continue
         for queue in (queue for group in others for queue in group):
             values = traits[queue.name].get(trait), traits[usual[0].name].get(trait)
             unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
     for name, fields in unlike.items():
         share = checked.shares[name]
-        message = f"{name} is unlike most of the {len(queues):,} queues: {differing_fields(fields)}; {percent(share)} of all keys go there"
+        message = f"{name} is unlike most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
         fix = f"let a queue like the others take the place of {name}"
         yield checked.finding("odd-member", message, fix, name, share)
 
@@ -278,7 +278,7 @@ def _comparable_value(queue: QueueDefinition, trait: str, value: object) -> str:
     return repr(value)
 
 
-def _differing_queues(
+def _compare_groups(
     checked: CheckedQueues,
     trait: str,
     groups: Sequence[Sequence[QueueDefinition]],

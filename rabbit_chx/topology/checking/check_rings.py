@@ -221,7 +221,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring by itself."""
     if checked.unroutable.share:
         yield _unroutable(checked)
-    yield from _filtered(checked)
+    yield from _find_filters(checked)
     alternate = checked.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
         message, fix, place = finding.message, checked.repair_command, finding.destination
@@ -246,7 +246,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
             fix = Fix(f"list {place!s} once, and ", checked.apply_command)
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     if checked.exchange.durable:
-        yield from _transient(checked)
+        yield from _find_transient_places(checked)
     yield from link_findings(
         checked.name, {place: share for place, share in checked.shares.items() if place in checked.links}
     )
@@ -301,7 +301,7 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
     return f"at {place!s}, where a direct exchange passes only the keys of its bindings on"
 
 
-def _filtered(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_filters(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the exchanges behind the ring that pass only some messages on, unless their loss is counted."""
     for found in checked.reach.filters_of(checked.exchange):
         share = checked.shares.get(found.place, 0.0)
@@ -319,7 +319,7 @@ def _filtered(checked: CheckedExchange) -> Iterator[Finding]:
         yield checked.finding("unroutable-share", message, fix, found.place, 0.0 if is_counted else None)
 
 
-def _transient(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
     ring = checked.ring
     transient = [
         place for place in ring.destinations if place in checked.transient and place not in checked.links
@@ -334,7 +334,7 @@ def _transient(checked: CheckedExchange) -> Iterator[Finding]:
         yield checked.finding("transient-destination", message, fix, place, share)
 
 
-def misplaced_share(checked: CheckedExchange, members: Sequence[RingMember]) -> float | None:
+def share_misplaced(checked: CheckedExchange, members: Sequence[RingMember]) -> float | None:
     """Return the exact share of keys whose destination differs from that of the topology; None if no ring matches the topology."""
     try:
         wanted = _ring_of(checked, members)
@@ -351,7 +351,7 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
     fix = checked.repair_command if checked.layout is None else checked.apply_command
     places = {member.destination for member in members}
     if checked.layout is not None and not places & set(checked.ring.destinations):
-        share = misplaced_share(checked, members) or 0.0
+        share = share_misplaced(checked, members) or 0.0
         message = (
             f"the ring has none of the {plural(len(places), 'slot')} of the topology, but "
             f"{plural(len(checked.ring.destinations), 'other destination')}: {percent(share)} of all keys have another queue than "
@@ -519,7 +519,7 @@ def _keys_text(members: Sequence[RingMember]) -> str:
     )
 
 
-def differing_fields(fields: Iterable[FieldChange]) -> str:
+def describe_differences(fields: Iterable[FieldChange]) -> str:
     """Return the differences between an object and its wanted version in words."""
 
     def text(value: object) -> str:

@@ -9,7 +9,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.changes import fields_between
-from rabbit_chx.topology.checking.check_rings import CheckedExchange, apply_fix, differing_fields
+from rabbit_chx.topology.checking.check_rings import CheckedExchange, apply_fix, describe_differences
 from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.slots import SlotLayout
@@ -20,15 +20,15 @@ def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of an exchange's slots."""
     layout = checked.layout
     if layout is not None:
-        yield from _exchanges(checked, layout)
-    yield from _without_queue(checked)
-    yield from _with_several_queues(checked)
+        yield from _find_differing_exchanges(checked, layout)
+    yield from _find_slots_without_queue(checked)
+    yield from _find_slots_with_several_queues(checked)
     if layout is not None:
-        yield from _with_other_queues(checked, layout)
-    yield from _without_alternate(checked)
-    yield from _without_park(checked)
-    yield from _parked(checked)
-    yield from _transient_queues(checked)
+        yield from _find_slots_with_other_queues(checked, layout)
+    yield from _find_slots_without_alternate(checked)
+    yield from _find_parks_without_queue(checked)
+    yield from _find_parked_messages(checked)
+    yield from _find_transient_queues(checked)
 
 
 def _only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
@@ -44,13 +44,11 @@ def _fix(checked: CheckedExchange, by_hand: str) -> str:
     return checked.apply_command if checked.external or checked.file is not None else by_hand
 
 
-def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+def _find_differing_exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
     live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
     wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
     if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
-        message = (
-            f"{_named(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
-        )
+        message = f"{_name_or_count(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
         yield checked.finding(
             "missing", message, checked.apply_command, _only([ExchangeRef(name) for name in missing])
         )
@@ -60,12 +58,12 @@ def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding
         )
         differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
         if differing:
-            message = f"exchange {exchange.name} differs: {differing_fields(differing)}"
+            message = f"exchange {exchange.name} differs: {describe_differences(differing)}"
             fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
             yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
 
 
-def _without_queue(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
     park_of = {slot: park for park, slots in checked.parks.items() for slot in slots}
     bare = [
         slot for slot, queues in checked.slots.queues.items() if not queues and checked.reach.exists(slot)
@@ -79,7 +77,7 @@ def _without_queue(checked: CheckedExchange) -> Iterator[Finding]:
             yield checked.finding("missing", message, fix, _only(slots), share)
 
 
-def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
     for slot, queues in checked.slots.queues.items():
         if len(queues) > 1:
             share = _share(checked, [slot])
@@ -91,7 +89,7 @@ def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
             yield checked.finding("second-binding", message, fix, slot, share)
 
 
-def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
     owners, wanted = checked.slots.sole_owners, layout.owners
     misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
     if not misplaced:
@@ -113,7 +111,7 @@ def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator
     yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
 
 
-def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
     name = checked.name
     with_alternate = {slot for slots in checked.parks.values() for slot in slots}
     bare = [
@@ -136,7 +134,7 @@ def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
     yield checked.finding("different", message, fix, _only(bare), share)
 
 
-def _without_park(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_parks_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
     for park, slots in checked.parks.items():
         if checked.reach.leads_nowhere(park):
             message = (
@@ -147,7 +145,7 @@ def _without_park(checked: CheckedExchange) -> Iterator[Finding]:
             yield checked.finding("missing", message, fix, ExchangeRef(park), _share(checked, slots))
 
 
-def _parked(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_parked_messages(checked: CheckedExchange) -> Iterator[Finding]:
     for queue, count in checked.parked.items():
         if count:
             wait = "message waits" if count == 1 else "messages wait"
@@ -159,7 +157,7 @@ def _parked(checked: CheckedExchange) -> Iterator[Finding]:
             yield checked.finding("unexpected", message, _fix(checked, fix), queue)
 
 
-def _transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
+def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
     slots_of: dict[str, list[ExchangeRef]] = {}
     for slot, queues in checked.slots.queues.items():
         for queue in queues:
@@ -173,10 +171,10 @@ def _transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _slots_are(slots: Sequence[ExchangeRef]) -> str:
-    return f"{_named([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
+    return f"{_name_or_count([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
 
 
-def _named(names: Sequence[str], single: str, several: str) -> str:
+def _name_or_count(names: Sequence[str], single: str, several: str) -> str:
     if len(names) == 1:
         return f"{single} {names[0]}"
     return f"{len(names):,} {several} ({listed(names, FEW)})"

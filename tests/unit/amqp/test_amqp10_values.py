@@ -108,7 +108,7 @@ def test_what_rabbitmq_does_not_look_into_is_not_simple() -> None:
     ("bare", "type_"),
     [("a", "string"), (b"a", "binary"), (SOME_ID, "uuid"), (5, "ulong"), (2**64 - 1, "ulong")],
 )
-def test_an_id(bare: Any, type_: str) -> None:
+def test_an_id_has_the_type_that_a_client_sends(bare: Any, type_: str) -> None:
     given = id_for("message_id", bare)
     assert given is not None
     assert given.type == type_
@@ -122,7 +122,7 @@ def test_an_invalid_id_is_refused(bare: Any) -> None:
         id_for("message_id", bare)
 
 
-def test_no_id() -> None:
+def test_without_an_id_there_is_none() -> None:
     assert id_for("message_id", None) is None
 
 

@@ -173,5 +173,5 @@ def test_whatever_both_can_send(value: Any, client: Any) -> None:
 
 
 @given(st.decimals(-(10**12), 10**12), st.sampled_from(CLIENTS))
-def test_decimals(value: Decimal, client: Any) -> None:
+def test_decimals_are_sent_as_the_real_library_does(value: Decimal, client: Any) -> None:
     test_as_the_real_library_sends_it(value, client)

@@ -17,7 +17,7 @@ def frame(size: int, *, kind: int = BODY_FRAME, end: bytes = b"\xce") -> bytes:
     ("kind", "size"),
     [(BODY_FRAME, 0), (BODY_FRAME, 1), (BODY_FRAME, AGREED - FRAME_OVERHEAD), (HEARTBEAT, 0)],
 )
-def test_a_whole_frame(kind: int, size: int) -> None:
+def test_a_whole_frame_is_read_wherever_it_begins(kind: int, size: int) -> None:
     buffer = b"before" + frame(size, kind=kind) + b"after"
     assert next_frame(buffer, 6, AGREED) == Frame(kind, 7, b"x" * size, 6 + size + FRAME_OVERHEAD)
 
@@ -42,6 +42,6 @@ def test_a_frame_longer_than_agreed_on_is_refused_at_its_head(size: int) -> None
         (b"HTTP/1.1 400", r"b'HTTP/1\.1' is not an AMQP frame"),
     ],
 )
-def test_an_invalid_frame(data: bytes, words: str) -> None:
+def test_an_invalid_frame_is_an_error_that_says_what_is_wrong(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         next_frame(data, 0, AGREED)

@@ -49,7 +49,7 @@ def encoded(table: dict[str, Any]) -> bytes:
 
 
 @given(TABLES, st.none() | st.text(max_size=20), st.none() | st.text(max_size=20))
-def test_the_headers_among_other_properties(
+def test_headers_are_found_among_other_properties(
     table: dict[str, Any], content_type: str | None, encoding: str | None
 ) -> None:
     properties = pika.BasicProperties(
@@ -69,7 +69,7 @@ def test_every_property_that_pika_writes() -> None:
             properties_in(wire[:end])
 
 
-def test_a_message_without_headers() -> None:
+def test_a_message_without_headers_has_its_other_properties() -> None:
     assert properties_in(b"".join(pika.BasicProperties(message_id="m").encode())) == {"message_id": "m"}
 
 

@@ -84,7 +84,7 @@ def test_settings_are_values() -> None:
         ({"auth_mechanisms": ("AMQPLAIN",)}, "PLAIN, EXTERNAL or both"),
     ],
 )
-def test_settings_out_of_range(values: dict[str, Any], words: str) -> None:
+def test_settings_out_of_range_are_refused_without_their_password(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         ConnectionSettings(**values)
 

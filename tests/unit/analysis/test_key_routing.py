@@ -34,7 +34,9 @@ def test_a_field_type_is_that_of_bare_header_values() -> None:
         ({"field_type": "long"}, "give hash_header too"),
     ],
 )
-def test_a_field_type_without_a_value(given: dict[str, Any], message: str) -> None:
+def test_a_field_type_that_is_unknown_or_without_a_header_is_refused(
+    given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         Hashing(**given)
 

@@ -98,7 +98,7 @@ def test_properties_are_counted_as_they_are_sent(name: str) -> None:
     assert (sample.messages, sample.keys) == (3, 2)
 
 
-def test_an_invalid_ring() -> None:
+def test_what_is_no_ring_is_refused() -> None:
     nothing: Any = None
     for call in (
         lambda: simulate(nothing),

@@ -39,7 +39,7 @@ def test_heavy_keys_come_first_with_their_slot() -> None:
     )
 
 
-def test_a_hole_and_a_plain_queue() -> None:
+def test_keys_of_a_hole_are_counted_as_nowhere_and_those_of_a_plain_queue_as_its_own() -> None:
     ring = HashRing.from_buckets([SLOTS[0], "plain", None, SLOTS[1]])
     load = SlotLoad.of_keys(ring, [KEYS])
     counts = Counter(map(ring.destination_for, KEYS))

@@ -96,7 +96,7 @@ def test_a_comparison_names_the_queues_of_keys_that_move() -> None:
     assert compare_releases(KEYS, THREE, Release("3.12.14")).moved == ()
 
 
-def test_keys_for_a_queue_and_for_a_slot() -> None:
+def test_keys_are_found_for_a_queue_and_for_a_slot() -> None:
     assert {THREE.destination_for(key) for key in islice(keys_for(THREE, "e.2"), 20)} == {"e.2"}
     assert {RING.destination_for(key) for key in islice(keys_for(THREE, SLOTS[5]), 5)} == {SLOTS[5]}
     with pytest.raises(InputError, match=r"^e.9 has no bucket in the ring; the ring has e.1, e.2, e.3$"):

@@ -68,14 +68,16 @@ EACH: list[Callable[[str], None]] = [
 @pytest.mark.parametrize(
     "address", ["localhost:5672/a b", "localhost:77777", "localhost?hearbeat=5", "local#host"]
 )
-def test_urls_that_cannot_be_used(use: Callable[[str], None], address: str) -> None:
+def test_no_local_shows_the_password_of_a_url_that_is_refused(
+    use: Callable[[str], None], address: str
+) -> None:
     with pytest.raises(InputError) as caught:
         use(f"amqp://user:{SECRET}@{address}")
     assert locals_with(SECRET, caught.value) == []
 
 
 @pytest.mark.parametrize("use", [publisher, shared_publisher, stream_publisher, broker])
-def test_nobody_answers(use: Callable[[str], None]) -> None:
+def test_no_local_shows_the_password_where_nobody_answers(use: Callable[[str], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     # A publisher of streams ignores the port of an AMQP URI.
@@ -94,14 +96,16 @@ def test_nobody_answers(use: Callable[[str], None]) -> None:
         (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),
     ],
 )
-def test_other_arguments_that_cannot_be_used(kind: Any, arguments: dict[str, Any]) -> None:
+def test_no_local_shows_the_password_where_another_argument_is_refused(
+    kind: Any, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(RabbitChxError) as caught:
         kind(f"amqp://user:{SECRET}@localhost", **arguments)
     assert locals_with(SECRET, caught.value) == []
 
 
 @pytest.mark.parametrize("use", [publisher, shared_publisher])
-def test_a_connection_that_is_lost(use: Callable[[str], None]) -> None:
+def test_no_local_shows_the_password_of_a_lost_connection(use: Callable[[str], None]) -> None:
     with Peer(hang_up) as peer:
         settings = peer.settings
         with pytest.raises(RabbitChxError) as caught:

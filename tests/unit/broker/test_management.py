@@ -54,7 +54,7 @@ def error(api: ScriptedApi, script: Script, **options: float) -> RabbitChxError:
     return caught.value
 
 
-def test_a_right_answer(api: ScriptedApi) -> None:
+def test_a_right_answer_is_its_json_or_none(api: ScriptedApi) -> None:
     assert asked(api, page("200 OK", {"a": [1]})) == {"a": [1]}
     api.scripts[""] = page("204 No Content")
     assert Management(api.url).request("PUT", "vhosts", "/") is None
@@ -86,7 +86,9 @@ STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("content", [b"", b"<html>", {"error": "e", "reason": "so\nit is"}, ["reason"], 5])
-def test_a_refusal(api: ScriptedApi, status: str, content: object) -> None:
+def test_a_refusal_is_an_error_of_its_status_with_a_remedy(
+    api: ScriptedApi, status: str, content: object
+) -> None:
     kind, remedy = STATUSES[status]
     if status.startswith("404") and content in (b"<html>", 5):
         kind, remedy = BrokerRefusedError, "the management API does not answer so"
@@ -128,7 +130,7 @@ def test_a_queue_that_goes_during_the_request_is_missing(api: ScriptedApi) -> No
         Management(api.url).request("GET", "queues", "/", "q")
 
 
-def test_a_refusal_with_the_password(api: ScriptedApi) -> None:
+def test_a_refusal_that_repeats_the_password_does_not_show_it(api: ScriptedApi) -> None:
     error(api, page("401 Unauthorized", {"reason": f"what is Basic {CODED}?"}))
 
 
@@ -164,7 +166,7 @@ NOT_JSON: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
-def test_invalid_json(api: ScriptedApi, content: bytes) -> None:
+def test_an_answer_that_is_not_json_is_refused(api: ScriptedApi, content: bytes) -> None:
     refused = error(api, page("200 OK", content))
     assert type(refused) is BrokerRefusedError
     assert "is not JSON, but begins" in str(refused)
@@ -195,7 +197,7 @@ def test_what_is_cut_off(api: ScriptedApi, script: Script) -> None:
     assert "no answer from the HTTP API to GET /api/overview" in str(lost)
 
 
-def test_nobody_listens() -> None:
+def test_without_a_listener_the_remedy_names_port_and_plugin() -> None:
     with socket.socket() as holder:  # of the port, so that nobody else gets it
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
@@ -333,7 +335,7 @@ def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
         (None, False),
     ],
 )
-def test_the_shape_of_a_list(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
+def test_a_list_of_another_shape_is_refused(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
     api.scripts[""] = page("200 OK", answer)
     management = Management(api.url)
     if fits:
@@ -355,7 +357,7 @@ def test_the_shape_of_a_list(api: ScriptedApi, answer: object, fits: bool) -> No
         (None, False),
     ],
 )
-def test_the_shape_of_an_object(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
+def test_an_object_of_another_shape_is_refused(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
     api.scripts[""] = page("200 OK", answer)
     management = Management(api.url)
     assert management.get("overview") == answer

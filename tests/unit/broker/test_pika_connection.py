@@ -67,7 +67,7 @@ def connect(url: str) -> UnreachableError:
     return caught.value
 
 
-def test_nobody_listens() -> None:
+def test_without_a_listener_the_error_names_the_url_without_its_password() -> None:
     with socket.socket() as holder:  # of the port, so that nobody else gets it
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
@@ -91,7 +91,7 @@ def test_a_server_that_sends_nothing(serve: Callable[[Callable[[socket.socket], 
     assert "not open within 0.3 s" in str(error)
 
 
-def test_a_server_of_something_else(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
+def test_another_protocol_is_asked_about(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
     port = serve(lambda client: client.recv(100) and client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
     assert "is AMQP 0-9-1 spoken there?" in str(connect(f"amqp://u:c4nary@127.0.0.1:{port}"))
@@ -109,13 +109,15 @@ def test_a_proxy_whose_broker_is_starting(serve: Callable[[Callable[[socket.sock
     )
 
 
-def test_tls_to_a_server_without(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
+def test_tls_to_a_server_without_it_is_asked_about(
+    serve: Callable[[Callable[[socket.socket], object]], int],
+) -> None:
     port = serve(lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"))
 
     assert "is it a TLS port?" in str(connect(f"amqps://u:c4nary@127.0.0.1:{port}"))
 
 
-def test_a_certificate_of_an_unknown_authority(
+def test_a_certificate_of_an_unknown_authority_is_refused(
     serve: Callable[[Callable[[socket.socket], object]], int],
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -19,7 +19,7 @@ def program(body: str) -> tuple[str, ...]:
     return (sys.executable, "-c", f"import sys, time\n{body}")
 
 
-def test_saved_file(tmp_path: Path) -> None:
+def test_a_saved_file_is_read_in_its_encoding(tmp_path: Path) -> None:
     path = tmp_path / "ring.json"
     text = '{"buckets":{"0":"é"}}'
     path.write_text(text, encoding="utf-8")
@@ -57,7 +57,7 @@ def test_ssh_gets_a_line_for_the_shell_over_there(tmp_path: Path) -> None:
     assert DiagnosticsRing((str(ssh), "host")).read("/", "$(id)") == ("q",)
 
 
-def test_no_ring() -> None:
+def test_an_exchange_without_a_ring_is_not_found() -> None:
     with pytest.raises(NotFoundError, match="'-nope'"):
         DiagnosticsRing(program("print('{error,not_found}')")).read("/", "-nope")
 
@@ -120,6 +120,6 @@ def test_rings_are_read_with_the_default_consumer_timeout(printed: str, timeout_
 
 
 @pytest.mark.timeout(30)
-def test_a_tool_that_hangs() -> None:
+def test_a_tool_that_hangs_ends_at_the_timeout() -> None:
     with pytest.raises(RingSourceError, match=r"within 0\.5 s"):
         DiagnosticsRing(program("time.sleep(60)"), timeout_s=0.5).read("/", "x")

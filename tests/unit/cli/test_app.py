@@ -102,7 +102,7 @@ def test_a_bug_is_reported_without_a_stack_trace(
     assert "this is a bug in rabbit-chx" in capsys.readouterr().err
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_are_shown_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     version = capsys.readouterr().out
     assert version.startswith("rabbit-chx 0.")

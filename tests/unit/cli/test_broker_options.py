@@ -111,7 +111,9 @@ def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., B
         asked()
 
 
-def test_an_odd_quote_in_the_token_command(asked: Callable[..., BrokerAddresses]) -> None:
+def test_an_odd_quote_in_the_token_command_is_refused_without_the_command(
+    asked: Callable[..., BrokerAddresses],
+) -> None:
     with pytest.raises(InputError, match=r"^RABBIT_CHX_TOKEN_COMMAND cannot be split into words") as caught:
         asked("--url", "amqp://h", RABBIT_CHX_TOKEN_COMMAND="echo 'hidden")  # noqa: S106  # a command
     assert "hidden" not in str(caught.value)

@@ -124,7 +124,7 @@ def test_exchanges_without_a_ring_are_compared(answer: Callable[..., Any], modul
         assert one["destination"] == move[which]
 
 
-def test_another_binding_of_an_exchange_without_a_ring(
+def test_bindings_of_an_exchange_without_a_ring_are_compared_exactly(
     answer: Callable[..., Any], shown: Callable[..., str], modulus: tuple[str, str]
 ) -> None:
     more = ("--to-bind", "q2=1", "--to-bind", "q1=2", "--to-bind", "q3=3")
@@ -180,7 +180,9 @@ def test_no_exchange_of_a_file_moves(answer: Callable[..., Any], file: str) -> N
     assert {exchange["verdict"] for exchange in document["exchanges"]} == {"safe"}
 
 
-def test_the_page_of_an_upgrade(ran: Callable[..., tuple[int, str, str]], file: str) -> None:
+def test_the_page_of_an_upgrade_has_a_verdict_for_each_exchange(
+    ran: Callable[..., tuple[int, str, str]], file: str
+) -> None:
     releases = ("--release", "3.12", "--to-release", "4.3")
     code, page, said = ran("compare", "--topology", file, *releases, "--output", "markdown")
     assert code == 1

@@ -104,3 +104,8 @@ def test_data_without_an_active_consumer_are_read_again_for_a_while(
     assert found[0] == answers if answers < longest else abs(found[0] - longest - 1) <= 1
     assert found[1].nobody_active == (answers > longest)
     assert now[0] <= group._STALE_S + group._POLL_S
+
+
+def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, errors = ran("group", "show", "orders", "events", "--url", "amqp://127.0.0.1:1")
+    assert (code, "give one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors

@@ -18,7 +18,7 @@ def test_keys_land_where_they_should(answer: Callable[..., Any], shown: Callable
     assert lines == document["keys"]
 
 
-def test_keys_of_a_header_of_another_type(answer: Callable[..., Any]) -> None:
+def test_keys_of_a_header_reach_their_queue_with_the_type_of_the_header(answer: Callable[..., Any]) -> None:
     found = answer("keys", *BIND, "q1", "--hash-header", "h:long", "--pattern", "{n}")["keys"]
     (row,) = answer("route", *BIND, "--hash-header", "h:long", *found)["answers"]
     assert row["destination"] == "q1"
@@ -29,7 +29,7 @@ STREAM = ("--exchange-type", "super-stream/rstream", "--bind", "s-0=0", "--bind"
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(MODULUS, "q2"), (STREAM, "s-1")])
-def test_keys_of_an_exchange_without_a_ring(
+def test_keys_of_an_exchange_without_a_ring_reach_their_destination(
     answer: Callable[..., Any], given: tuple[str, ...], wanted: str
 ) -> None:
     document = answer("keys", *given, wanted, "--count", "20")

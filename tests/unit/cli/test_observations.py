@@ -121,6 +121,6 @@ def test_mistakes_are_named(
         ObservedOptions(str(path), columns).read("x", Hashing())
 
 
-def test_a_column_without_a_file() -> None:
+def test_a_column_without_a_file_is_refused() -> None:
     with pytest.raises(InputError, match="give --observed FILE too"):
         ObservedOptions(None, ("key=k",))

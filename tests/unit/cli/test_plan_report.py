@@ -87,5 +87,5 @@ def test_of_created_objects_only_non_default_fields_are_shown() -> None:
     ]
 
 
-def test_ranged() -> None:
+def test_numbered_names_become_a_range() -> None:
     assert fold_names(["q1", "q2", "other", "q3"]) == ["q{1..2}", "other", "q3"]

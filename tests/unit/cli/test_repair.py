@@ -42,7 +42,7 @@ def text(one: RepairReport) -> str:
 @pytest.mark.parametrize(
     ("state", "code"), [("planned", 1), ("unchanged", 0), ("refused", 4), ("applied", 0), ("partly", 3)]
 )
-def test_the_exit_code(state: RepairState, code: int) -> None:
+def test_the_exit_code_is_that_of_the_state(state: RepairState, code: int) -> None:
     assert report(state).code == code
 
 

@@ -54,7 +54,7 @@ def test_a_ring_of_routing_keys_refuses_a_header(
     assert (code, "hashes routing key, not hash-header 'h'" in errors) == (2, True)
 
 
-def test_the_type_of_a_header_that_the_ring_brings(
+def test_the_header_of_a_ring_may_be_given_a_type(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = shown_ring(tmp_path / "r", {"hash-header": "tenant"})

@@ -116,7 +116,7 @@ def test_a_whole_message_may_have_typed_headers(
     assert (row["term"], row["destination"]) == (why.term, why.destination)
 
 
-def test_properties_of_a_whole_message(answer: Callable[..., Any]) -> None:
+def test_a_property_routes_as_its_value(answer: Callable[..., Any]) -> None:
     for name, value in (("message_id", "m=1"), ("timestamp", "1700000000")):
         arguments = ("--hash-property", name, "--property", f"{name}={value}")
         (row,) = answer("route", *BIND, *arguments)["answers"]
@@ -130,7 +130,7 @@ PARTITIONS = ("--bind", "s-1=1", "--bind", "s-0=0")
 STREAM = ("--exchange-type", "super-stream", *PARTITIONS)
 
 
-def test_a_modulus_hash_exchange_by_its_bindings(
+def test_a_modulus_hash_exchange_routes_by_its_bindings_and_release(
     answer: Callable[..., Any], shown: Callable[..., str]
 ) -> None:
     found = []
@@ -145,7 +145,9 @@ def test_a_modulus_hash_exchange_by_its_bindings(
     )
 
 
-def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Callable[..., str]) -> None:
+def test_a_super_stream_routes_by_its_partitions_and_client(
+    answer: Callable[..., Any], shown: Callable[..., str]
+) -> None:
     stream = SuperStream(["s-1", "s-0"], ["1", "0"])
     document = answer("route", "--exchange-type", "super-stream/rstream", *PARTITIONS, "a", "b")
     assert document["super_stream"]["partitions"] == ["s-1", "s-0"]

@@ -49,7 +49,7 @@ def text(report: Report) -> str:
     return stream.getvalue()
 
 
-def test_slots_without_a_sample() -> None:
+def test_without_a_sample_the_rate_is_shown_and_no_load() -> None:
     shown = text(SlotsReport(LIVE, None))
     assert "published  100.0 messages/s in the last seconds" in shown
     assert "of the load" not in shown

@@ -119,7 +119,7 @@ def test_two_tables_are_compared_by_queue(answer: Callable[..., Any], ring: str,
     assert answer("compare", "--ring", ring, "--to-release", "3.12.14")["exact"]["moved"] == 0
 
 
-def test_keys_of_a_queue_and_of_a_slot(answer: Callable[..., Any], ran: Ran, ring: str) -> None:
+def test_keys_are_found_for_a_queue_and_for_a_slot(answer: Callable[..., Any], ran: Ran, ring: str) -> None:
     found = answer("keys", "--ring", ring, "e.2", "--count", "5")["keys"]
     assert {TABLE.destination_for(key) for key in found} == {"e.2"}
     found = answer("keys", "--ring", ring, "exchange:e.slot.05", "--count", "5")["keys"]

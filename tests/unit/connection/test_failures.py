@@ -45,7 +45,9 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         (failures.closed_connection(WHERE), InputError, "the connection is closed: open a new one"),
     ],
 )  # fmt: skip
-def test_the_sentence(error: RabbitChxError, kind: type[RabbitChxError], sentence: str) -> None:
+def test_a_failure_has_its_kind_and_its_sentence(
+    error: RabbitChxError, kind: type[RabbitChxError], sentence: str
+) -> None:
     with pytest.raises(kind, match=sentence) as caught:
         raise error
     assert str(caught.value).startswith("amqps://user:***@broker.example")

@@ -23,7 +23,7 @@ def counts(ledger: Ledger[Any]) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_multiple_answer_after_any_single_acks(verb: str) -> None:
+def test_a_multiple_answer_covers_what_single_acks_left(verb: str) -> None:
     """Few or many of them ahead of it, up to its tag or beyond: all cases of seven messages."""
     tags = range(1, 8)
     for singles in chain.from_iterable(combinations(tags, n) for n in range(len(tags) + 1)):

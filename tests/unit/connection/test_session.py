@@ -45,7 +45,7 @@ def ready(settings: ConnectionSettings = SETTINGS) -> Session:
     return session
 
 
-def test_the_handshake() -> None:
+def test_the_handshake_answers_each_method_of_the_broker() -> None:
     session = Session(SETTINGS)
     session.receive(b"".join(HANDSHAKE))
     hello, start, tune, opening, channel, confirm = sent(session)
@@ -108,7 +108,7 @@ def test_without_heartbeats_silence_is_not_a_loss() -> None:
     assert ready(ConnectionSettings(heartbeat_s=0)).longest_silence_s > 1_000_000
 
 
-def test_no_common_mechanism() -> None:
+def test_without_a_common_mechanism_access_is_refused() -> None:
     session = Session(ConnectionSettings(auth_mechanisms=("EXTERNAL",)))
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN AMQPLAIN"), 0))
     assert isinstance(session.failure, AccessRefusedError)

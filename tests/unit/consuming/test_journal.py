@@ -139,7 +139,7 @@ def test_an_entry_is_read_from_its_json() -> None:
         b"[" * 100_000,
     ],
 )
-def test_an_invalid_entry(body: bytes) -> None:
+def test_an_invalid_entry_is_none(body: bytes) -> None:
     assert JournalEntry.from_json(body) is None
     assert entries_in(body) == [None]
     assert entries_in(b'{"group": "g", "entry": ' + body + b"}", "g") == [None]

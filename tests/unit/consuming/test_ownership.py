@@ -51,7 +51,7 @@ def active(**how: Any) -> QueueOwnership:
     return ownership
 
 
-def test_one_message_at_a_time() -> None:
+def test_one_message_is_handled_at_a_time() -> None:
     ownership = active()
     assert ownership.on_delivered(1, message(2)) == [StartHandler(1, message(2), 1, 40)]
     assert ownership.on_delivered(1, message(3)) == []
@@ -137,7 +137,9 @@ def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() ->
         ("stop", [FailGroup(1, message(2))]),
     ],
 )
-def test_after_the_last_attempt(on_failure: Any, expected: list[Any]) -> None:
+def test_after_the_last_attempt_a_message_is_dead_lettered_or_the_group_fails(
+    on_failure: Any, expected: list[Any]
+) -> None:
     ownership = active(failures=FailurePolicy(retries=0, on_failure=on_failure))
     ownership.on_delivered(1, message(2))
     ownership.on_delivered(1, message(3))
@@ -208,7 +210,7 @@ def test_stepping_back_twice_is_stepping_back_once() -> None:
     assert ownership.on_abandoned(1) == [Subscribe(2)]
 
 
-def test_stopping_while_stepping_back() -> None:
+def test_stopping_while_stepping_back_finishes_after_the_hook() -> None:
     ownership = active()
     assert ownership.step_back() == [RunHook("lost", 40)]
     assert ownership.stop() == []

@@ -116,7 +116,7 @@ except MissingExtraError as error:
 """
 
 
-def test_without_aio_pika() -> None:
+def test_without_aio_pika_the_extra_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_AIO_PIKA], capture_output=True, text=True, timeout=60, check=False
     )

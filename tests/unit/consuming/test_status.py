@@ -47,7 +47,7 @@ def kinds(status: GroupStatus, release: Release = NEW, **weights: float) -> list
     return [finding.kind for finding in group_findings(status, release, weights)]
 
 
-def test_the_members_and_their_queues() -> None:
+def test_members_have_the_queues_where_they_are_active_and_wait() -> None:
     status = status_of(BALANCED, queue("q2", messages_ready=5, messages_unacknowledged=2))
     first, second = status.queues
     assert (first.ready, first.unacked, second.ready, second.unacked) == (None, None, 5, 2)
@@ -58,13 +58,13 @@ def test_the_members_and_their_queues() -> None:
     assert kinds(status) == []
 
 
-def test_a_queue_that_nobody_serves() -> None:
+def test_a_queue_that_nobody_serves_is_found() -> None:
     (finding,) = group_findings(status_of({"q1": ("a",), "q2": ()}, queue("q2", messages_ready=1_200)), NEW)
     assert (finding.kind, finding.names) == ("no-consumer", ("q2",))
     assert finding.message == "q2 has no consumer, and 1,200 messages wait"
 
 
-def test_consumers_and_none_active() -> None:
+def test_consumers_of_which_none_is_active_are_found() -> None:
     dead, held = group_findings(
         status_of({"q1": ("a", "b"), "q2": ("b", "a")}, queue("q2", messages_unacknowledged=3), first=0), NEW
     )[:2]
@@ -73,12 +73,12 @@ def test_consumers_and_none_active() -> None:
     assert "(3 messages)" in held.message
 
 
-def test_queues_without_a_single_active_consumer() -> None:
+def test_a_queue_without_a_single_active_consumer_is_found() -> None:
     status = status_of({"q1": ("a", "b")}, queue("q1", "classic", single=False), first=2)
     assert kinds(status) == ["no-single-active-consumer"]
 
 
-def test_a_consumer_of_something_else() -> None:
+def test_a_consumer_of_something_else_is_found() -> None:
     (finding,) = group_findings(status_of({"q1": ("a", "Other")}), NEW)
     assert (finding.kind, finding.names) == ("other-consumer", ("q1",))
     assert "(Other)" in finding.message
@@ -112,7 +112,9 @@ def test_a_queue_that_is_bound_and_not_listed() -> None:
         ((2, 0), {}, True),
     ],
 )
-def test_an_uneven_group(counts: tuple[int, ...], weights: dict[str, float], *, uneven: bool) -> None:
+def test_a_group_is_unbalanced_by_its_weights(
+    counts: tuple[int, ...], weights: dict[str, float], *, uneven: bool
+) -> None:
     names = "abc"[: len(counts)]
     owners = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
     held = {f"q{n}": (who, *(other for other in names if other != who)) for n, who in enumerate(owners)}

@@ -67,7 +67,7 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
         ({"streams": ["a"], "on_lost": print}, "on_lost is .* not async"),
     ],
 )
-def test_invalid_arguments(how: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_refused(how: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         StreamGroup(URL, **{"name": "billing", **how})
 
@@ -186,11 +186,11 @@ def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
             assert reading.settings[0] == node.settings
 
 
-def test_the_longest_hook() -> None:
+def test_a_hook_may_take_50_seconds() -> None:
     assert StreamGroup(URL, streams=["a"], name="billing", pace=GroupPace(hook_s=50))
 
 
-def test_its_settings_and_its_text() -> None:
+def test_a_group_names_its_connection_and_hides_its_password() -> None:
     group = StreamGroup(URL, streams=["a", "b", "a"], name="billing", member="pod-7")
     assert group.streams == ("a", "b")
     assert (group.held, group.members, group.generation("a"), group.missing) == ((), (), None, 0)
@@ -285,7 +285,7 @@ async def test_a_refused_stream_ends_the_session() -> None:
         await Stage().run([("q.0", NotFoundError("no stream 'q.0'"))])
 
 
-async def test_a_blocking_function_in_a_thread() -> None:
+async def test_a_blocking_function_returns_or_raises_from_its_thread() -> None:
     assert await in_thread(lambda: 1 + 1) == 2
     with pytest.raises(UnreachableError, match="gone"):
         await in_thread(_fail)
@@ -300,7 +300,7 @@ def _fail() -> None:
     raise UnreachableError("gone")
 
 
-def test_settings_of_several_nodes() -> None:
+def test_several_nodes_get_the_port_of_streams_and_a_name_for_the_connection() -> None:
     nodes = [ConnectionSettings(host="a"), ConnectionSettings(host="b", connection_name="mine")]
     reading = StreamGroup(nodes, streams=["a"], name="g", member="m")._reading
     assert isinstance(reading.settings, deque)

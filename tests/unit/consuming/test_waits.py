@@ -10,7 +10,7 @@ import pytest
 from rabbit_chx.consuming.waits import LoopWatch, wait_unless_blocked
 
 
-async def test_the_silence_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_loop_is_late_after_its_limit_of_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     late: list[float] = []

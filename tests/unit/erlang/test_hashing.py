@@ -47,7 +47,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("term", "expected"), ANSWERS)
-def test_answers_of_the_broker(term: Any, expected: int) -> None:
+def test_phash2_answers_as_the_broker(term: Any, expected: int) -> None:
     assert phash2(term) == expected
 
 

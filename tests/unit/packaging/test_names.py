@@ -19,6 +19,32 @@ PACKAGES = [
     if (path / "__init__.py").is_file()
 ]
 FOLDERS = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq", "tests", "examples", "bench", "tools")
+UNIT = ROOT / "tests" / "unit"
+#: Unit modules without a source of their name, and what they are about.
+OVER_SEVERAL = {
+    "analysis/test_slots.py": "tables of slots in all that takes a ring",
+    "broker/test_frame_secrets.py": "local variables of publishers and of the broker",
+    "cli/test_slotted_rings.py": "slots in all commands",
+    "cli/test_transcripts.py": "what all commands print",
+    "erlang/test_erlang_vectors.py": "hashes and random numbers of a real Erlang VM",
+    "routing/test_recorded_routes.py": "routes of real brokers: all exchanges and releases",
+    "topology/test_rule_laws.py": "rules of releases, which planning and checking know too",
+    "topology/test_topology_life.py": "plan, apply, crash, check, repair",
+    "topology/checking/test_stored_checks.py": "all findings of a check",
+    "topology/planning/test_stored_plans.py": "all texts of a plan",
+}
+#: Sources without a unit module of their name, and where their tests are.
+TESTED_IN = {
+    "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
+    "rabbit_chx/broker/trial.py": "broker/test_verify_command.py",
+    "rabbit_chx/cli/arrange.py": "broker/test_topology_command.py",
+    "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
+    "rabbit_chx/topology/checking/check_queues.py": "unit/topology/checking/test_stored_checks.py",
+    "rabbit_chx/topology/checking/check_records.py": "unit/topology/live/test_recording.py",
+    "rabbit_chx/topology/checking/check_slots.py": "unit/topology/checking/test_stored_checks.py",
+}
+#: A source whose functions have fewer statements is tested by the tests of the sources that call it.
+FEW_STATEMENTS = 35
 
 
 def more_than_once(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
@@ -71,3 +97,52 @@ def test_packages_alone_say_what_they_export() -> None:
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             assert path.name == "__init__.py" or "\n__all__" not in path.read_text(encoding="utf-8"), path
+
+
+def source_of(test: Path) -> Path | None:
+    """Return the source that a unit module is called after: of its room, with the longest name; None without one."""
+    room = test.parent.relative_to(UNIT)
+    folder = {"spark_connector": ROOT, "tools": ROOT, "support": ROOT / "tests"}.get(
+        room.parts[0] if room.parts else "", ROOT / "rabbit_chx"
+    )
+    sources = [
+        path for path in (folder / room).glob("*.py") if f"{test.stem}_".startswith(f"test_{path.stem}_")
+    ]
+    return max(sources, key=lambda path: len(path.stem), default=None)
+
+
+def count_statements(source: Path) -> int:
+    """Return the number of statements in the functions of a source."""
+    return sum(
+        isinstance(node, ast.stmt)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for function in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in function.body
+        for node in ast.walk(statement)
+    )
+
+
+#: The unit modules, but those of `packaging`, which are about the repository, with their sources.
+SOURCES = {
+    path.relative_to(UNIT).as_posix(): source_of(path)
+    for path in UNIT.rglob("test_*.py")
+    if path.parent.name != "packaging"
+}
+
+
+def test_a_unit_module_is_called_after_a_source_of_its_room_with_a_subject_behind() -> None:
+    """`unit/streams/test_reader_filters.py` tests `streams/reader.py`."""
+    assert {test for test, source in SOURCES.items() if source is None} == set(OVER_SEVERAL)
+
+
+def test_a_source_with_logic_has_a_unit_module_of_its_name() -> None:
+    untested = {
+        path.relative_to(ROOT).as_posix()
+        for path in MODULES
+        if path not in SOURCES.values()
+        if not path.name.startswith("__")
+        if count_statements(path) >= FEW_STATEMENTS
+    }
+    assert untested == set(TESTED_IN)
+    assert [test for test in TESTED_IN.values() if not (ROOT / "tests" / test).is_file()] == []

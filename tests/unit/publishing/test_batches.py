@@ -93,7 +93,7 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
             assert len(some) == 1 or sum(map(len, some)) < BATCH_BYTES + max(sizes)
 
 
-def test_columns_of_different_forms() -> None:
+def test_columns_of_different_forms_make_the_same_batches() -> None:
     columns = columns_of(8)
     mixed = {
         "keys": pa.array(columns["keys"]),

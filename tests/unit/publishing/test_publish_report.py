@@ -47,7 +47,7 @@ def test_only_a_report_whose_rows_are_all_confirmed_is_complete(
     ],
     ids=str,
 )
-def test_a_report_in_words(report: PublishReport, text: str) -> None:
+def test_a_report_names_each_count_that_is_not_zero(report: PublishReport, text: str) -> None:
     assert str(report) == text
 
 

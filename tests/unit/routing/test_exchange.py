@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import numpy as np
 import pika
-import pyarrow as pa
 import pytest
 from hash_exchanges import CRASHING, NEW, OLD, answers, by_header, ring
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.erlang import phash2
-from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, NotDeterminedError, RowError
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
 LONGSTR_A = AmqpField("longstr", "a")
 
@@ -126,7 +123,7 @@ def test_an_exchange_has_a_ring(no_ring: Any) -> None:
         ConsistentHashExchange("x", no_ring)
 
 
-def test_explanations() -> None:
+def test_an_explanation_has_the_walk_the_seed_and_the_rule() -> None:
     explained = by_header(NEW, 100).explain("k", {"t": 5})
     assert explained.walk == (0, 2, 4, 22, 29, 39, 65)
     assert (explained.bucket, explained.buckets, explained.seed, explained.phash2) == (65, 100, 5, None)
@@ -139,7 +136,7 @@ def test_explanations() -> None:
     assert "with its wire type" in (typed.rule or "")
 
 
-def test_explanations_of_messages_that_go_nowhere() -> None:
+def test_an_explanation_says_why_a_message_goes_nowhere() -> None:
     empty = by_header(NEW, 0).explain("k", {"t": "a"})
     assert (empty.destination, empty.bucket, empty.term, empty.walk, empty.buckets) == (
         None,
@@ -189,133 +186,6 @@ def test_an_exchange_is_a_value() -> None:
     assert len({by_header(NEW), by_header(NEW)}) == 1
 
 
-MNESIA, KHEPRI, NEW = Release("4.2.9", "mnesia"), Release("4.2.9", "khepri"), Release("4.3.6")
-BINDINGS: list[Any] = [("q1", "9"), ("q2", "10"), ("q3", "é"), (ExchangeRef("z"), "10"), ("q1", 5)]
-
-
-@pytest.mark.parametrize(
-    ("release", "order"),
-    [
-        (Release("3.8.0"), (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
-        (MNESIA, (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
-        (NEW, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
-        (None, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
-    ],
-)
-def test_the_order_of_bindings(release: Release | None, order: tuple[Any, ...]) -> None:
-    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release)
-    assert x.destinations == order
-    for key in ("a", "b", "c", "d", "e"):
-        assert x.route(key) == order[phash2([key]) % 5]
-
-
-def test_names_stand_by_their_bytes() -> None:
-    names = ["é", "a", "Z", "ab", "\U0001f600", "\uffff"]
-    x = ModulusHashExchange("m", [(name, "1") for name in names], NEW)
-    assert x.destinations == ("Z", "a", "ab", "é", "\uffff", "\U0001f600")
-
-
-def test_all_routing_keys_are_hashed() -> None:
-    x = ModulusHashExchange("m", [(f"q{n:03}", "1") for n in range(1000)], NEW)
-    assert x.route("a") == f"q{53691870 % 1000}"
-    expected = f"q{3094894 % 1000}"
-    assert x.route("a", cc=["b"]) == x.route("a", bcc=["b"]) == x.route("a", {"CC": ["b"]}) == expected
-    assert x.route("a", properties=pika.BasicProperties(headers={"BCC": ["b"]})) == expected
-    assert x.route("a", cc=["b"], bcc=["c"]) == f"q{phash2(['a', 'b', 'c']) % 1000:03}"
-    assert x.route("a", {"CC": ["b", b"binary", 5]}) == expected
-
-
-X_JSON = ModulusHashExchange("m", [("q", "")], NEW, "read").to_json()
-
-
-@pytest.mark.parametrize("release", [NEW, MNESIA, KHEPRI])
-def test_a_modulus_exchange_is_the_same_after_json(release: Release) -> None:
-    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release, "read")
-    read = ModulusHashExchange.from_json(x.to_json())
-    assert (read, read.provenance) == (x, x.provenance)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not an x-modulus-hash exchange"),
-        ("[]", "is not an x-modulus-hash exchange"),
-        ('{"format": "rabbit-chx/ring", "format_version": 1}', "its format is not 'rabbit-chx/modulus'"),
-        (X_JSON.replace('"read"', '"guessed"'), "the provenance is 'guessed'"),
-        (X_JSON.replace("4.3.6", "4"), "is not a RabbitMQ version"),
-    ],
-)
-def test_json_that_is_not_a_modulus_exchange(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ModulusHashExchange.from_json(text)
-
-
-def test_the_destination_of_a_key_of_a_modulus_exchange() -> None:
-    x = ModulusHashExchange("m", BINDINGS, NEW)
-    assert [x.destination_for(key) for key in "abc"] == [x.route(key) for key in "abc"]
-    assert x.destination_for(b"a") == x.route(b"a")
-    with pytest.raises(EmptyRingError, match="'m' has no bindings"):
-        ModulusHashExchange("m", []).destination_for("a")
-
-
-def test_nothing_bound() -> None:
-    assert ModulusHashExchange("m", []).route("a") is None
-    assert ModulusHashExchange("m", [], KHEPRI).route("a") is None
-
-
-def test_where_the_order_is_not_known() -> None:
-    with pytest.raises(
-        NotDeterminedError, match=r"x-modulus-hash 'm' on RabbitMQ 4\.2\.9 \(khepri\)"
-    ) as error:
-        ModulusHashExchange("m", BINDINGS, KHEPRI).route("a")
-    assert error.value.exchange == "m"
-    assert ModulusHashExchange("m", [("q1", "1"), ("q1", "2")], KHEPRI).route("a") == "q1"
-
-
-@pytest.mark.parametrize(
-    "bindings", [["q1"], [("q1",)], [(5, "1")], [("", "1")], [("q1", "k" * 256)], ["ab"]]
-)
-def test_an_invalid_binding_is_refused(bindings: Any) -> None:
-    with pytest.raises(InputError):
-        ModulusHashExchange("m", bindings)
-
-
-@pytest.mark.parametrize("key", [b"2", None, 1.5, True])
-def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
-    with pytest.raises(InputError, match="neither int nor text"):
-        ModulusHashExchange("m", [("q1", key), ("q2", "a")], MNESIA)
-
-
-@pytest.mark.parametrize("bindings", [None, 5, "ab"])
-def test_bindings_are_a_list(bindings: Any) -> None:
-    with pytest.raises(InputError, match="is not a list: give"):
-        ModulusHashExchange("m", bindings)
-
-
-def test_a_release_is_a_release() -> None:
-    release: Any = "4.3.6"
-    with pytest.raises(InputError, match="give a Release"):
-        ModulusHashExchange("m", [], release)
-
-
-def test_messages_are_checked_as_everywhere() -> None:
-    x = ModulusHashExchange("m", [])
-    with pytest.raises(InputError, match="CC is given twice"):
-        x.route("a", {"CC": []}, cc=["b"])
-    with pytest.raises(ChannelClosedError):
-        x.route("a", {"CC": "b"})
-
-
-@pytest.mark.parametrize("name", ["CC", "BCC"])
-def test_of_two_headers_with_routes_the_first_counts(name: str) -> None:
-    """``rabbit_misc:table_lookup/2`` in ``rabbit_basic:header_routes/1`` finds the first."""
-    x = ModulusHashExchange("mod", [(f"q{n}", "1") for n in range(50)])
-    first, second = (AmqpField("array", [AmqpField("longstr", key)]) for key in ("b", "c"))
-    assert x.route("a", cc=["b"]) != x.route("a", cc=["c"])
-    assert x.route("a", [(name, first), (name, second)]) == x.route("a", cc=["b"])
-    assert x.route("a", [(name, second), (name, first)]) == x.route("a", cc=["c"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -362,48 +232,3 @@ def test_other_arguments_do_not_matter() -> None:
     arguments = {"alternate-exchange": "ae", "x-anything": 1.5}
     assert str(ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on) == "routing-key"
     assert str(by_header(NEW).hashed_on) == "header 't'"
-
-
-MANY = [f"key {n}" * (n % 9) for n in range(500)] + ["é", ""]
-
-
-@pytest.mark.parametrize(
-    "as_array", [list, np.array, pa.array, lambda keys: pa.chunked_array([keys[:7], keys[7:]])]
-)
-def test_many_keys_of_a_modulus_exchange_reach_the_destinations_of_single_ones(as_array: Any) -> None:
-    x = ModulusHashExchange("m", [("q2", "a"), ("q1", "b"), ("q2", "c"), (ExchangeRef("e"), "d")], NEW)
-    assert x.destinations == (ExchangeRef("e"), "q1", "q2", "q2")
-    indices = x.indices(as_array(MANY))
-
-    assert [x.destinations[index] for index in indices] == [x.route(key) for key in MANY]
-    assert set(indices.tolist()) == {0, 1, 2}  # 3 is q2 again
-    assert x.shares() == {ExchangeRef("e"): 0.25, "q1": 0.25, "q2": 0.5}
-
-
-def test_shares_of_a_modulus_exchange_count_every_hash() -> None:
-    shares = ModulusHashExchange("m", [(f"q{n}", "") for n in range(3)], NEW).shares()
-
-    assert [share * 2**27 for share in shares.values()] == [44_739_243, 44_739_243, 44_739_242]
-    assert ModulusHashExchange("m", []).shares() == {}
-
-
-def test_keys_that_no_modulus_exchange_hashes_are_refused() -> None:
-    x = ModulusHashExchange("m", BINDINGS, NEW)
-    with pytest.raises(RowError, match="position 1"):
-        x.indices(["a", "b" * 256])
-    with pytest.raises(RowError, match="position 0 is null"):
-        x.indices([None])
-    with pytest.raises(EmptyRingError, match="'m' has no bindings"):
-        ModulusHashExchange("m", []).indices(["a"])
-    with pytest.raises(NotDeterminedError):
-        ModulusHashExchange("m", BINDINGS, KHEPRI).indices(["a"])
-
-
-def test_the_provenance_of_bindings_is_that_of_their_list_unless_their_order_is_not_known() -> None:
-    assert ModulusHashExchange("m", BINDINGS, NEW).provenance == "replayed"
-    assert ModulusHashExchange("m", BINDINGS, NEW, "read").provenance == "read"
-    assert ModulusHashExchange("m", BINDINGS, MNESIA, "read").provenance == "read"
-    assert ModulusHashExchange("m", BINDINGS, KHEPRI, "read").provenance == "assumed"
-    assert ModulusHashExchange("m", BINDINGS, NEW) == ModulusHashExchange("m", BINDINGS, NEW, "read")
-    with pytest.raises(InputError, match="the provenance is 'seen'"):
-        ModulusHashExchange("m", BINDINGS, NEW, "seen")  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def _tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("_tables")
 @pytest.mark.parametrize(("term", "expected"), BUCKETS)
-def test_buckets_of_the_server(term: Any, expected: tuple[int, ...]) -> None:
+def test_a_term_has_the_bucket_of_the_server(term: Any, expected: tuple[int, ...]) -> None:
     for _ in range(2):  # the second time each seed is known
         assert tuple(jump_consistent_hash(term, buckets) for buckets in COUNTS) == expected
 

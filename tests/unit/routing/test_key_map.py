@@ -151,7 +151,7 @@ def test_a_key_that_is_none_is_an_error_with_its_position(make: Callable[[list[s
             make(["a", "b"]).indices(["k", wrong, "k"])
 
 
-def test_a_key_of_no_partition_and_a_key_of_two() -> None:
+def test_a_key_of_no_partition_has_no_destination_and_one_of_two_is_refused() -> None:
     stream = SuperStream(["a", "b", "c"], ["one", "two", "two"], name="s", routing="key")
     assert stream.indices(["one", b"none", "one"]).tolist() == [0, -1, 0]
     asks = (stream.destination_for, stream.partition_for, lambda key: stream.route(routing_key=key))
@@ -257,7 +257,7 @@ def test_shares_of_a_hash_modulo_a_number(count: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*itertools.product(_COUNTS, repeat=2)])
-def test_flows_of_a_hash_modulo_a_number(before: int, after: int) -> None:
+def test_flows_of_a_hash_modulo_a_number_are_counts_of_hashes(before: int, after: int) -> None:
     old, new = ([f"q{n % 5}" for n in range(count)] for count in (before, after))
     first: list[str | None]
     second: list[str | None]
@@ -267,7 +267,7 @@ def test_flows_of_a_hash_modulo_a_number(before: int, after: int) -> None:
     assert found == {pair: pytest.approx(number / 1_000) for pair, number in counted.items()}
 
 
-def test_flows_of_the_real_hashes() -> None:
+def test_a_third_destination_takes_two_thirds_of_the_hashes_away() -> None:
     for grown in (modulus(["q1", "q2"]).bind("q3", "999"), java(["q1", "q2"]).bind("q3", "2")):
         two = grown.unbind("q3")
         moved = sum(share for (source, target), share in two.flows(grown).items() if source != target)
@@ -314,7 +314,7 @@ def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(
         assert key_map.bind("c", "2").provenance == key_map.unbind("a").provenance == after
 
 
-def test_releases_without_an_order() -> None:
+def test_without_an_order_there_are_shares_and_neither_indices_nor_flows() -> None:
     unordered = modulus(["a", "b"]).with_release(Release("4.0.5", store="khepri"))
     assert sum(unordered.shares().values()) == pytest.approx(1)
     for use in (lambda: unordered.indices(_KEYS), lambda: unordered.flows(modulus(["a"]))):

@@ -64,7 +64,7 @@ def test_aio_pika_cuts_long_names_so_the_header_is_missing() -> None:
 
 @pytest.mark.parametrize("release", [OLD, CRASHING, NEW])
 @pytest.mark.parametrize("name", ["message_id", "correlation_id"])
-def test_ids(release: Release, name: str) -> None:
+def test_an_id_is_hashed_as_text_and_a_missing_one_as_undefined(release: Release, name: str) -> None:
     exchange = ConsistentHashExchange("x", ring(1000, release), {"hash-property": name})
     for properties in ({name: "a"}, {name: b"a", "timestamp": 5}, basic_properties(**{name: "a"})):
         assert answers(exchange, properties=properties) == ('<<"a">>', 112802447, "b47")
@@ -210,7 +210,7 @@ def term(exchange: ConsistentHashExchange, **given: Any) -> str | None:
         (Amqp10Value("decimal32"), "undefined"),
     ],
 )
-def test_an_application_property(value: Any, expected: str) -> None:
+def test_an_application_property_is_hashed_as_its_header(value: Any, expected: str) -> None:
     assert term(BY_HEADER, headers={"x-tenant": value}) == expected
 
 
@@ -329,7 +329,7 @@ def test_a_routing_key_may_be_longer_than_a_short_string() -> None:
         exchange.route(key)
 
 
-def test_nulls_in_a_column() -> None:
+def test_a_null_id_of_amqp_1_0_is_missing_filled_or_refused() -> None:
     missing = RING.destinations.index(BY_ID.route(client="amqp-1.0"))
     assert BY_ID.indices([None], client="amqp-1.0", missing_nulls=True).tolist() == [missing]
     filled = BY_ID.indices(["a", None], client="amqp-1.0", fill_null="a").tolist()

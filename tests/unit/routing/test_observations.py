@@ -144,7 +144,7 @@ def test_buckets_in_two_places_are_no_ring_of_binds() -> None:
         HashRing.from_observations([("a", 2), ("b", 1)], pairs_of(mixed))
 
 
-def test_second_bindings() -> None:
+def test_second_bindings_are_observed_where_the_release_appends_and_refused_where_it_does_not() -> None:
     twice: list[Any] = [("a", 1), ("b", 2), ("a", 2)]
     appended = HashRing.from_bindings(twice, Release("3.8.9"))
     observed = HashRing.from_observations(set(twice), pairs_of(appended), Release("3.8.9"))

@@ -88,7 +88,7 @@ def test_an_unknown_series_is_refused(series: str) -> None:
         Release(series)
 
 
-def test_order() -> None:
+def test_releases_are_ordered_by_version_and_store() -> None:
     versions = [
         "3.8.0", "3.8.9", "3.8.10", "3.13.7", "3.13.7+suffix", "4.3.0-alpha.1", "4.3.0-beta.2",
         "4.3.0-beta.10", "4.3.0-rc.1", "4.3.0", "4.3.6", "4.3.10",

@@ -106,7 +106,7 @@ def test_shares_are_exact() -> None:
 
 # Ten queues of weight 1, one unbound: the share of keys whose queue changes.
 @pytest.mark.parametrize(("unbound", "moved"), [(0, 0.989), (1, 0.889), (4, 0.589), (8, 0.189), (9, 0.100)])
-def test_share_moved_by_an_unbind(unbound: int, moved: float) -> None:
+def test_the_share_moved_by_an_unbind_falls_with_its_place(unbound: int, moved: float) -> None:
     ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
     after = ring.unbind(f"q{unbound}")
     assert ring.share_moved(after) == pytest.approx(moved, abs=0.001)

@@ -217,7 +217,7 @@ def test_a_read_ring_does_not_know_its_bindings() -> None:
     assert ring.bind("c", 2).bindings is None
 
 
-def test_provenance() -> None:
+def test_a_change_makes_a_read_ring_replayed_and_leaves_an_assumed_one_assumed() -> None:
     read = HashRing.from_buckets(["a"])
     assumed = HashRing.from_bindings([("a", 1)], provenance="assumed")
     assert read.bind("b", 1).provenance == read.unbind("a").provenance == "replayed"

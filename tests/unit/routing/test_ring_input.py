@@ -65,7 +65,7 @@ def test_what_cannot_be(make: Callable[[], Any], message: str) -> None:
         make()
 
 
-def test_a_column_of_nothing_but_nulls() -> None:
+def test_a_column_of_nulls_is_filled() -> None:
     (index,) = RING.indices(["nobody"]).tolist()
     for keys in (
         pa.nulls(3, pa.string()),

@@ -43,7 +43,9 @@ from rabbit_chx.routing.rules import (
     ],
     ids=["duplicates", "shift", "cap"],
 )
-def test_rules(rule: Rule, follow: list[str], do_not: list[str]) -> None:
+def test_a_release_follows_exactly_the_rules_of_its_time(
+    rule: Rule, follow: list[str], do_not: list[str]
+) -> None:
     assert [version for version in follow + do_not if Release(version).follows(rule)] == follow
 
 

@@ -65,7 +65,7 @@ def test_a_queue_that_leaves_gives_only_its_own_slots_away() -> None:
     assert FOUR.moved_slots(three) == tuple(slot for slot in SLOTS if FOUR.owners[slot] == "orders.2")
 
 
-def test_movement_from_a_plain_ring() -> None:
+def test_movement_from_a_plain_ring_counts_keys_with_another_queue() -> None:
     ring = HashRing.from_bindings([("a", 1), ("b", 1)])
     table = SlotTable(RING, {slot: "ab"[n % 2] for n, slot in enumerate(SLOTS)})
     differing = [ring.destination_for(key) != table.destination_for(key) for key in KEYS]

@@ -142,7 +142,7 @@ def test_a_value_that_is_not_an_array_of_keys_is_refused() -> None:
         (b"Hello, world!", 0x9747B28C, 0x24884CBA),
     ],
 )
-def test_murmur3(data: bytes, seed: int, hashed: int) -> None:
+def test_murmur3_hashes_as_the_reference(data: bytes, seed: int, hashed: int) -> None:
     assert murmur3_x86_32(data, seed) == hashed
 
 

@@ -164,12 +164,12 @@ TASK = """    {
     }"""
 
 
-def test_the_json_to_the_letter() -> None:
+def test_the_json_has_each_field_of_the_report() -> None:
     report = WriteReport("x", (EVERYTHING,) * 2, "read", batch_id=7, seconds=12.0, notes=("of all",))
     assert report.to_json() == JSON.replace("TASK", TASK)
 
 
-def test_the_text() -> None:
+def test_the_text_of_a_report_has_the_counts_and_the_tasks() -> None:
     report = WriteReport("x", (EVERYTHING,), "read", seconds=12.0)
     assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", "rows             9"]
     assert "\nreturned         1\nnacked           2\n" in str(report)
@@ -200,7 +200,7 @@ def test_notes_of_tasks_are_reported_once() -> None:
     )
 
 
-def test_tasks_that_ran_again() -> None:
+def test_tasks_that_ran_again_are_noted() -> None:
     tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
     (note,) = collect_notes(tasks, options())
     assert note.startswith("Spark ran 1 of 2 tasks more than once")
@@ -228,7 +228,7 @@ def test_a_broker_that_may_have_restarted() -> None:
     assert "copies from the old connection may arrive after newer messages of their key" in copies
 
 
-def test_keys_in_more_than_one_partition() -> None:
+def test_keys_in_more_than_one_partition_are_noted() -> None:
     def task(partition: int, *keys: bytes) -> TaskReport:
         sampler = KeySampler()
         sampler.add(pa.array(keys, pa.binary()))

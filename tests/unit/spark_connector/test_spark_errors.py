@@ -78,7 +78,7 @@ def test_a_publish_error_has_its_report() -> None:
     assert str(found) == str(error), "the message does not contain the JSON"
 
 
-def test_other_errors_and_texts() -> None:
+def test_the_error_of_a_task_is_read_from_its_text() -> None:
     assert isinstance(parse_task_error(raised("row 1: too long", "RowError")), RowError)
     assert parse_task_error(raised("no such class", "NoneSuch")) is None
     assert parse_task_error(RuntimeError("something else")) is None

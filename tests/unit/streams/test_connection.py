@@ -52,7 +52,7 @@ def opened(scripted: ListeningNode) -> Iterator[StreamConnection]:
         (frame(0x801C, b"\0\0\0\6" + OK), "in the middle of a field of 4 bytes"),  # the reply itself
     ],
 )
-def test_damaged_frames(
+def test_a_damaged_frame_ends_the_connection(
     scripted: ListeningNode, opened: StreamConnection, nonsense: bytes, words: str
 ) -> None:
     scripted.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)

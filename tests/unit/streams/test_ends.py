@@ -89,7 +89,7 @@ def test_the_end_is_asked_again_when_the_figures_change(leader: Leader) -> None:
     assert ends.ends(["s"])["s"].offset == 22
 
 
-def test_a_stream_without_a_leader(leader: Leader) -> None:
+def test_a_stream_without_a_leader_is_unreachable(leader: Leader) -> None:
     leader.leader = None
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
         log_ends(0.1).ends(["s"])

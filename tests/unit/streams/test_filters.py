@@ -260,7 +260,7 @@ def test_a_stream_that_changes_is_subscribed_again() -> None:
         assert told
 
 
-def test_the_longest_filter() -> None:
+def test_a_filter_may_have_32767_bytes() -> None:
     assert Filters.of(["x" * 32_767], match_unfiltered=False).properties
     with pytest.raises(InputError, match="has 32768 bytes: give 1 to 32767"):
         Filters.of(["x" * 32_768], match_unfiltered=False)
@@ -408,7 +408,7 @@ def test_invalid_filter_values_are_refused(broker: Broker) -> None:
     assert not broker.rows["s"].log
 
 
-def test_the_longest_filter_value(broker: Broker) -> None:
+def test_a_filter_value_may_have_32767_bytes(broker: Broker) -> None:
     broker.frame_max, broker.commands = 1 << 20, WITH_FILTERS
     with publisher() as made:
         assert made.publish_many(["k"], ["x"], filter_values=["v" * 32_767]).complete

@@ -63,7 +63,9 @@ def connection(node: ListeningNode) -> Iterator[StreamConnection]:
         yield opened
 
 
-def test_login(node: ListeningNode, connection: StreamConnection) -> None:
+def test_a_login_sends_the_requests_of_the_protocol(
+    node: ListeningNode, connection: StreamConnection
+) -> None:
     """The requests of a login, but for the first one, whose properties are those of this machine."""
     node.opening = {"advertised_host": "a", "advertised_port": "5552"}
     with closing(StreamConnection(node.settings)) as opened:
@@ -127,7 +129,7 @@ def test_login(node: ListeningNode, connection: StreamConnection) -> None:
     ],
     ids=lambda value: value.name.lower() if isinstance(value, Key) else "",
 )  # fmt: skip
-def test_request_and_reply(
+def test_a_request_is_sent_and_its_reply_is_read(
     connection: StreamConnection, node: ListeningNode, *, call: Any, key: Key, content: str, answer: Any
 ) -> None:
     replied, expected = answer
@@ -137,7 +139,7 @@ def test_request_and_reply(
     assert [hexed(request) for request in node.requests] == [content]
 
 
-def test_a_stored_offset(connection: StreamConnection, node: ListeningNode) -> None:
+def test_a_stored_offset_is_read_back(connection: StreamConnection, node: ListeningNode) -> None:
     assert connection.query_offset("ref", "s") is None
     connection.store_offset("ref", "s", 258)
     assert connection.query_offset("ref", "s") == 258
@@ -268,7 +270,7 @@ def test_metadata_has_a_code_for_each_stream() -> None:
         ("00 19 00 01 00 00 00 07 00 02", Reply(Key.PARTITIONS, ID, 2, memoryview(b""))),  # as 3.10 does it
     ],
 )
-def test_the_answer_of_the_broker(frame: str, expected: object) -> None:
+def test_a_frame_of_the_broker_is_read(frame: str, expected: object) -> None:
     assert parse_frame(memoryview(bytes.fromhex(frame))) == expected
 
 
@@ -303,7 +305,7 @@ def test_confirms_and_errors_are_arrays() -> None:
         ("80 0c 00 01 00 00 00 07", "a field of 2 bytes"),
     ],
 )
-def test_a_damaged_frame(frame: str, words: str) -> None:
+def test_a_damaged_frame_is_an_error(frame: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_frame(memoryview(bytes.fromhex(frame)))
 
@@ -316,7 +318,7 @@ def test_a_damaged_frame(frame: str, words: str) -> None:
         (lambda fields: fields.integer(8), "", "a field of 8 bytes"),
     ],
 )
-def test_a_damaged_reply(read: Any, content: str, words: str) -> None:
+def test_a_damaged_reply_is_an_error(read: Any, content: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read(Fields(memoryview(bytes.fromhex(content))))
 
@@ -338,7 +340,7 @@ def test_what_begins_no_frame(begin: bytes) -> None:
         FrameSplitter().split(begin)
 
 
-def test_a_frame_of_the_largest_size() -> None:
+def test_a_frame_above_the_largest_size_is_refused() -> None:
     splitter = FrameSplitter()
     splitter.largest = 100
     (whole,) = splitter.split((100).to_bytes(4) + bytes(100))

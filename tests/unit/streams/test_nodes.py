@@ -14,7 +14,7 @@ from rabbit_chx.streams import nodes
 from rabbit_chx.streams.frames import Node
 
 
-def test_addresses() -> None:
+def test_a_node_is_reached_at_the_address_given_for_it() -> None:
     settings = ConnectionSettings(protocol="stream")
     addresses = {"h:5552": "[::1]:5553"}
     there = nodes.at_node(settings, Node("h", 5552), addresses)

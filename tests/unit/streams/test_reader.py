@@ -1,4 +1,4 @@
-"""How a reading goes on from chunk to chunk, and what a reader refuses before it connects."""
+"""What a reader refuses before it connects, and how long it waits."""
 
 from __future__ import annotations
 
@@ -10,41 +10,13 @@ from typing import Any
 import pytest
 from stream_bytes import chunk_bytes, entry
 
-from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.errors import InputError
 from rabbit_chx.installation import install_command
 from rabbit_chx.streams import Fingerprint, StreamReader
-from rabbit_chx.streams.chunks import Chunk, read_chunk
-from rabbit_chx.streams.progress import Progress
+from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.reader import RangeReader
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: int | None = None) -> Chunk:
-    crc = offset * 7 + 1 if crc is None else crc
-    return Chunk(offset, records, 0, epoch, crc, kind, memoryview(b""), memoryview(b""), records)
-
-
-def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> Progress:
-    made = Progress("s", count_missing=count_missing)
-    made.set_range(start, end, end if log_end is None else log_end)
-    return made
-
-
-def test_the_chunks_of_the_range_are_taken_and_those_of_the_broker_passed_over():
-    reading = progress(5, 35)
-    chunks = [chunk(0), chunk(10, 1, kind="delta"), chunk(11), chunk(21, 1, kind="snapshot"), chunk(22, 20)]
-    assert [reading.advance(one) for one in chunks] == [True, False, True, False, True]
-    assert ((reading.next >= reading.end), reading.next, reading.missing) == (True, 42, 0)
-    assert reading.last == Fingerprint(22, 1, 22 * 7 + 1)
-
-
-def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
-    reading = progress(0, 11)
-    assert reading.advance(chunk(0))
-    assert reading.next < reading.end
-    assert not reading.advance(chunk(10, 1, kind="delta"))
-    assert reading.next >= reading.end
 
 
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
@@ -68,131 +40,6 @@ def test_a_range_with_landmarks_has_two_offsets(options: dict[str, Any], says: s
     """It is refused before anything is read."""
     with pytest.raises(InputError, match=says):
         RangeReader("rabbitmq-stream://127.0.0.1:1", "s", start=0, **options)
-
-
-def test_an_empty_range_is_done():
-    empty = progress(7, 7, 7)
-    assert empty.next >= empty.end
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "gone"),
-    [
-        ([], chunk(20), range(5, 20)),  # retention ran past the start
-        ([chunk(0)], chunk(30), range(10, 30)),  # a hole
-        ([chunk(0)], chunk(30, 1, kind="delta"), range(10, 30)),
-        ([chunk(0)], chunk(90), range(10, 50)),  # nothing up to the end
-    ],
-)
-def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
-    reading, counting = progress(5, 50), progress(5, 50, count_missing=True)
-    for one in before:
-        reading.advance(one)
-        counting.advance(one)
-    words = f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it continues at {after.offset}"
-    with pytest.raises(MissingRowsError, match=words) as error:
-        reading.advance(after)
-    assert (error.value.offsets, error.value.queue) == (gone, "s")
-    assert counting.advance(after) == (after.kind == "user" and after.offset < 50)
-    assert (counting.missing, (counting.next >= counting.end)) == (len(gone), after.end >= 50)
-
-
-def test_the_missing_offsets_of_several_gaps_are_added():
-    reading = progress(0, 100, count_missing=True)
-    for offset in (0, 15, 40):
-        reading.advance(chunk(offset))
-    assert reading.missing == 5 + 15
-
-
-def test_an_end_after_the_log_is_missing():
-    with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or give"):
-        progress(5, 50, 40)
-    counting = progress(5, 50, 40, count_missing=True)
-    assert (counting.end, counting.missing) == (40, 10)
-    nothing = progress(45, 50, 40, count_missing=True)
-    assert ((nothing.next >= nothing.end), nothing.missing) == (True, 5)
-
-
-@pytest.mark.parametrize("count_missing", [False, True])
-def test_a_start_after_the_end_of_the_log_is_always_an_error(count_missing):
-    with pytest.raises(MissingRowsError, match="'s' ends at offset 40, before the start, 41: it was deleted"):
-        progress(41, 41, 40, count_missing=count_missing)
-
-
-def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
-    reading = progress(0, 40)
-    assert (reading.last, reading.next) == (None, 0)
-    assert reading.advance(chunk(0))
-    assert reading.advance(chunk(10))
-    assert not reading.advance(chunk(20, 1, kind="delta"))
-    assert reading.last == Fingerprint(10, 1, 71)
-    assert [reading.advance(one) for one in (chunk(10), chunk(20, 1, kind="delta"), chunk(21))] == [
-        False,
-        False,
-        True,
-    ]
-
-
-def test_a_replica_that_lags_returns_older_chunks_first():
-    reading = progress(0, 40)
-    for one in (chunk(0), chunk(10)):
-        reading.advance(one)
-    assert [reading.advance(one) for one in (chunk(0), chunk(10), chunk(20))] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        chunk(10, epoch=2),
-        chunk(10, crc=5),
-        chunk(5, 10),
-        chunk(10, 1, kind="delta", crc=6),
-    ],
-)
-def test_another_chunk_where_the_last_one_was_is_another_log(other):
-    reading = progress(0, 40)
-    for one in (chunk(0), chunk(10)):
-        reading.advance(one)
-    with pytest.raises(
-        MissingRowsError, match=r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"
-    ):
-        reading.advance(other)
-
-
-def test_chunks_that_were_there_when_the_reading_began_are_known_again():
-    for landmark in (chunk(10), chunk(30)):
-        reading = progress(0, 40)
-        reading.landmarks = [Fingerprint(landmark.offset, landmark.epoch, landmark.crc)]
-        for offset in range(0, landmark.offset, 10):
-            assert reading.advance(chunk(offset))
-        with pytest.raises(MissingRowsError, match="has been rewritten"):
-            reading.advance(chunk(landmark.offset, epoch=2))
-        assert reading.advance(landmark)
-
-
-def test_a_log_that_ends_before_the_range_was_rewritten():
-    reading = progress(0, 40)
-    reading.landmarks = [Fingerprint(30, 1, 211)]
-    reading.check_reached_by(40)
-    with pytest.raises(MissingRowsError, match=r"rewritten: where .* was, it ends at 39"):
-        reading.check_reached_by(39)
-
-
-def test_a_last_chunk_that_retention_removed_is_ignored():
-    reading = progress(0, 40)
-    for one in (chunk(0), chunk(10)):
-        reading.advance(one)
-    assert reading.advance(chunk(20))
-
-
-def test_what_was_before_the_start_is_compared():
-    expected = Fingerprint(10, 1, 71)
-    reading = progress(20, 40)
-    reading.check_chunk(expected, chunk(10), 40)
-    reading.check_chunk(expected, chunk(20), 40)  # retention
-    for found, log_end in ((chunk(10, crc=1), 40), (chunk(0, 15), 40), (None, 20), (chunk(0), 10)):
-        with pytest.raises(MissingRowsError, match="has been rewritten"):
-            reading.check_chunk(expected, found, log_end)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_what_is_before_a_known_range_is_compared_and_not_given(log: ListeningNo
         next(reading)
 
 
-def test_a_landmark_within_a_known_range(log: ListeningNode) -> None:
+def test_a_known_range_is_compared_at_its_landmark(log: ListeningNode) -> None:
     with opened(log) as reading:
         last = reading.end_fingerprint
     assert last is not None
@@ -147,7 +147,7 @@ def known_range(chunks: int, start: int, end: int, **how: Any) -> Iterator[Calla
 
 
 @pytest.mark.parametrize(("start", "gone"), [(5, (80, 89)), (85, (85, 89))])
-def test_a_known_range_of_a_log_that_was_cut(start: int, gone: tuple[int, int]) -> None:
+def test_a_known_range_of_a_log_that_was_cut_has_missing_rows(start: int, gone: tuple[int, int]) -> None:
     words = f"does not have the offsets {gone[0]} to {gone[1]}, it ends at 80"
     with known_range(8, start, 90) as reading:
         with pytest.raises(MissingRowsError, match=words):
@@ -157,7 +157,7 @@ def test_a_known_range_of_a_log_that_was_cut(start: int, gone: tuple[int, int]) 
         assert counting.missing == gone[1] - gone[0] + 1
 
 
-def test_a_known_range_of_an_empty_log() -> None:
+def test_a_known_range_of_an_empty_log_has_missing_rows() -> None:
     with (
         known_range(0, 5, 9) as reading,
         pytest.raises(MissingRowsError, match="does not have the offsets 5 to 8, it ends at 0"),
@@ -165,7 +165,7 @@ def test_a_known_range_of_an_empty_log() -> None:
         numbers(reading())
 
 
-def test_a_log_that_was_cut_and_goes_on_before_the_start() -> None:
+def test_a_log_that_was_cut_before_the_start_has_missing_rows() -> None:
     """The broker moves a start into the log, so what comes is before it: those rows are not the ones that were meant."""
     with (
         known_range(8, 85, 90, moves_starts=True) as reading,
@@ -174,7 +174,7 @@ def test_a_log_that_was_cut_and_goes_on_before_the_start() -> None:
         numbers(reading())
 
 
-def test_a_known_range_on_a_replica_that_lags(log: ListeningNode) -> None:
+def test_a_replica_that_lags_is_waited_for_in_a_known_range(log: ListeningNode) -> None:
     with ListeningNode(log.chunks[:3]) as behind:
         log.leader, log.replicas = log, [behind]
         behind.leader, behind.replicas = log, [behind]

@@ -203,7 +203,7 @@ def read(chunks: list[Chunk], start: int = 0, end: int = 1 << 62) -> list[dict[s
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_alone(name: str) -> None:
+def test_a_message_alone_is_read_as_expected(name: str) -> None:
     message, _ = MESSAGES[name]
     assert read([chunk_of([message])]) == [expected(name)]
     assert read([chunk_of([message] * 3)]) == [expected(name)] * 3
@@ -218,7 +218,7 @@ def test_the_columns_are_those_of_the_plain_reader(name: str) -> None:
     assert found == expected(name)
 
 
-def test_messages_of_all_layouts_mixed() -> None:
+def test_messages_of_mixed_layouts_are_read_as_expected() -> None:
     chance = random.Random(5)  # noqa: S311
     names = chance.choices(list(MESSAGES), k=2_000)
     chunks = [
@@ -229,13 +229,13 @@ def test_messages_of_all_layouts_mixed() -> None:
     assert read(chunks, 100, 1_900) == list(map(expected, names[100:1_900]))
 
 
-def test_more_layouts_than_are_followed_in_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_beyond_those_followed_in_arrays_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_MOST_LAYOUTS", 1)
     names = list(MESSAGES)
     assert read([chunk_of([MESSAGES[name][0] for name in names])]) == list(map(expected, names))
 
 
-def test_offsets_and_times() -> None:
+def test_rows_have_the_offsets_and_times_of_their_chunks() -> None:
     chunks = [
         chunk_of([BODY] * 3, offset=10),
         read_chunk(memoryview(chunk_bytes([entry(notes("tracking"))], offset=13, kind=1))),
@@ -249,7 +249,7 @@ def test_offsets_and_times() -> None:
 
 
 @pytest.mark.parametrize("chunks", [[], [chunk_of([])], [chunk_of([BODY])]])
-def test_no_rows(chunks: list[Chunk]) -> None:
+def test_without_rows_the_columns_are_empty(chunks: list[Chunk]) -> None:
     found = columns_of(chunks, 5, 5, ALL)
     assert found.num_rows == 0
     assert found.schema == schema_of(ALL)
@@ -285,7 +285,7 @@ def test_lengths_that_do_not_fit_are_refused_and_the_chunk_is_named(data: bytes)
         columns_of([chunk_of([BODY, BODY]), chunk], 0, 100)
 
 
-def test_a_column_that_there_is_not() -> None:
+def test_an_unknown_or_repeated_column_is_refused() -> None:
     with pytest.raises(InputError, match=r"'body'.*include takes exchange, message_id, properties, headers"):
         columns_of([], 0, 1, ["body"])
     with pytest.raises(InputError, match="each column once"):
@@ -307,7 +307,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("exchange", ["", "orders"])
-def test_a_section_of_each_size_around_a_byte(exchange: str) -> None:
+def test_a_section_of_each_size_around_a_byte_is_read_back(exchange: str) -> None:
     """The sections of a key of 218 bytes with `orders`, and of an id or body of about 250, are the first with sizes of four bytes."""
     for size in range(200, 257):
         text = "x" * size
@@ -376,7 +376,7 @@ def test_a_row_that_fits_into_no_frame_is_named() -> None:
         encoded.frames(3, np.arange(2, dtype=np.uint64), 0, 2, 400)
 
 
-def test_no_rows_to_write() -> None:
+def test_without_rows_there_are_no_frames() -> None:
     for keys in (None, list[str](), pa.array([], pa.string())):
         encoded = encode_rows(keys, [])
         assert len(encoded.rows) == 0
@@ -432,7 +432,7 @@ def test_one_text_is_not_a_list_of_columns(name: str) -> None:
 
 
 @pytest.mark.parametrize("client", json.loads(CORPUS.read_text())["clients"])
-def test_the_rows_of_other_clients(client: str) -> None:
+def test_rows_of_other_clients_are_read_as_they_were_sent(client: str) -> None:
     """As they were recorded from real brokers."""
     sent, chunks = recorded(client)
     assert found(chunks, sent) == sent

@@ -63,13 +63,13 @@ def test_rows_as_they_were_given(stream: RowLog) -> None:
     ],
 )
 @pytest.mark.usefixtures("stream")
-def test_a_changed_row(keys: list[str], bodies: list[str], what: str) -> None:
+def test_a_changed_row_is_named(keys: list[str], bodies: list[str], what: str) -> None:
     store(keys, bodies)
     assert read_back() == Stored(ROWS - 1, 0, 0, 1, 0, (f"row 7 (id {FIRST + 7}) has {what}",))
 
 
 @pytest.mark.usefixtures("stream")
-def test_a_changed_order() -> None:
+def test_a_changed_order_is_named() -> None:
     bodies = [*BODIES[:3], BODIES[5], BODIES[3], BODIES[4], *BODIES[6:]]
     store(KEYS, bodies)
     found = read_back()
@@ -86,14 +86,14 @@ def test_the_first_of_many_changed_rows_are_named() -> None:
     assert found.differences == tuple(f"row {row} (id {FIRST + row}) has another body" for row in range(5))
 
 
-def test_a_missing_row(stream: RowLog) -> None:
+def test_a_missing_row_is_named(stream: RowLog) -> None:
     store()
     del stream.log[9]
     stream.committed -= 1
     assert read_back() == Stored(ROWS - 1, 1, 0, 0, 0, (f"row 9 (id {FIRST + 9}) is not there",))
 
 
-def test_rows_that_others_copied(stream: RowLog) -> None:
+def test_rows_that_others_copied_are_counted(stream: RowLog) -> None:
     store()
     copy(stream, 2, 4)
     copy(stream, 2, 3)

@@ -138,7 +138,7 @@ def test_planted_faults_are_found_and_nothing_else(kind: str | None) -> None:
             assert report.redelivered == marked == report.repeated
 
 
-def test_a_report_for_people() -> None:
+def test_a_report_shows_the_counts_and_the_first_faults() -> None:
     checker = OrderChecker(first=1)
     for number in range(1, 40, 3):
         checker.handled("a", number)

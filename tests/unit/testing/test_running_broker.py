@@ -18,7 +18,7 @@ from rabbit_chx.testing.running_broker import (
     free_ports,
     guest_urls,
     last_lines,
-    masked,
+    mask,
     run_bounded,
     wait_until_serving,
 )
@@ -59,7 +59,7 @@ def test_repr_has_no_password() -> None:
         ("amqps://h:5671", "rabbitmq-stream://h:5552"),
     ],
 )
-def test_the_url_of_streams(url: str, expected: str) -> None:
+def test_the_url_of_streams_is_made_of_that_of_amqp(url: str, expected: str) -> None:
     assert replace(SOMEBODYS, url=url).stream_url == expected
 
 
@@ -76,7 +76,7 @@ def test_the_url_of_streams(url: str, expected: str) -> None:
     ],
 )
 def test_masked(url: str, expected: str) -> None:
-    assert masked(url) == expected
+    assert mask(url) == expected
 
 
 def test_importing_loads_no_client_and_no_testcontainers() -> None:
@@ -104,7 +104,7 @@ def test_a_program_that_is_not_there_is_named_without_its_arguments() -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_last_lines() -> None:
+def test_the_last_lines_are_those_that_are_not_empty() -> None:
     assert last_lines("a\n\nb \nc\n", 2) == "b\nc"
     assert last_lines("\n") == "no output"
 

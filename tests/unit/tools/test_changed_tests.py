@@ -27,7 +27,7 @@ PAGES = "tests/docs/test_pages.py"
         (["Makefile"], ["tests/unit/packaging"]),
     ],
 )
-def test_the_tests_of_changed_files(files: list[str], tests: list[str]) -> None:
+def test_changed_files_have_the_tests_of_their_package(files: list[str], tests: list[str]) -> None:
     assert changed_tests(files) == [PAGES, *tests]
 
 

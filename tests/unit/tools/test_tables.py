@@ -7,7 +7,7 @@ import tables
 from rabbit_chx.routing.rules import RULES
 
 
-def test_the_table_of_rules() -> None:
+def test_the_table_has_the_releases_of_each_rule() -> None:
     first, *rows = tables.rules().splitlines()[2:]
     assert first == "| routing key | all | the routing key's bytes through phash2; CC and BCC do not count |"
     cells = [row.split(" | ") for row in rows]

@@ -67,7 +67,7 @@ def test_without_the_policy_they_are_queues_like_others() -> None:
     assert deleted == {"shards", *SHARDS}
 
 
-def test_without_the_exchange_too() -> None:
+def test_without_the_exchange_its_shards_are_deleted_too() -> None:
     deleted = {
         change.name for change in plan(Topology(owns=("*",)), LIVE).changes if change.action == "delete"
     }

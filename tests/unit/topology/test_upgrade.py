@@ -59,7 +59,7 @@ def modulus(bindings: list[tuple[str, str]], before: Release) -> ExchangeUpgrade
     return upgrade
 
 
-def test_an_upgrade_to_4_3() -> None:
+def test_an_upgrade_to_4_3_moves_keys_or_needs_a_repair() -> None:
     moves = dict.fromkeys(("accounts", "images", "tenants"), "moves")
     repair = dict.fromkeys(("mails", "orders"), "repair")
     assert verdicts(OLD, NEW) == moves | repair

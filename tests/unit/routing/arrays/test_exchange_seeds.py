@@ -63,7 +63,7 @@ def one_by_one(x: ConsistentHashExchange, values: list[Any], client: Any = "pika
         tuple,
     ],
 )
-def test_text(container: Any, release: Release, client: Any) -> None:
+def test_text_in_any_container_routes_as_single_values(container: Any, release: Release, client: Any) -> None:
     x, values = by_header(release), container(TEXTS)
     texts = TEXTS[len(TEXTS) - len(values) :]
     assert names(x, x.indices(values, client=client)) == one_by_one(x, texts, client)
@@ -99,7 +99,9 @@ def test_bytes_are_binary_in_pika_unless_they_are_marked_as_text(container: Any,
         tuple,
     ],
 )
-def test_integers(container: Any, release: Release, client: Any) -> None:
+def test_integers_in_any_container_route_as_single_values(
+    container: Any, release: Release, client: Any
+) -> None:
     x = by_header(release)
     assert names(x, x.indices(container(INTEGERS), client=client)) == one_by_one(x, INTEGERS, client)
 
@@ -107,7 +109,7 @@ def test_integers(container: Any, release: Release, client: Any) -> None:
 @BOTH
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("sign", ["", "u"])
-def test_integers_of_every_width(release: Release, bits: int, sign: str) -> None:
+def test_integers_of_every_width_route_as_single_values(release: Release, bits: int, sign: str) -> None:
     width: Any = f"{sign}int{bits}"
     x, limits = by_header(release), np.iinfo(width)
     numbers = [n for n in (UNSIGNED if sign else INTEGERS) if limits.min <= n <= limits.max]
@@ -118,7 +120,7 @@ def test_integers_of_every_width(release: Release, bits: int, sign: str) -> None
 
 @BOTH
 @pytest.mark.parametrize("type_", ["long", "timestamp", "unsignedbyte", "double"])
-def test_integers_of_a_given_type(release: Release, type_: Any) -> None:
+def test_integers_of_a_given_type_route_as_single_fields(release: Release, type_: Any) -> None:
     x, numbers = by_header(release), [0, 1, 5, 200, 255]
     expected = one_by_one(x, [AmqpField(type_, number) for number in numbers])
     for values in (numbers, np.array(numbers), np.array(numbers, np.uint64), pa.array(numbers)):
@@ -126,7 +128,7 @@ def test_integers_of_a_given_type(release: Release, type_: Any) -> None:
 
 
 @BOTH
-def test_timestamps_of_64_bits(release: Release) -> None:
+def test_timestamps_of_64_bits_route_as_single_fields(release: Release) -> None:
     x, seconds = by_header(release), [2**64 - 1, 2**63, 1_700_000_000]
     expected = one_by_one(x, [AmqpField("timestamp", second) for second in seconds])
     assert names(x, x.indices(np.array(seconds, np.uint64), field_type="timestamp")) == expected
@@ -161,7 +163,7 @@ def test_nested_bare_values_are_the_client_s(release: Release) -> None:
 @BOTH
 @CLIENTS
 @pytest.mark.parametrize("name", ["message_id", "correlation_id"])
-def test_ids(release: Release, client: Any, name: str) -> None:
+def test_ids_in_any_container_route_as_single_properties(release: Release, client: Any, name: str) -> None:
     x = exchange(release, {"hash-property": name})
     made_up = (client, name) == ("aio-pika", "message_id")  # where it is empty
     ids = [text for text in TEXTS if len(text) < 100 and (text or not made_up)]
@@ -171,7 +173,7 @@ def test_ids(release: Release, client: Any, name: str) -> None:
 
 
 @BOTH
-def test_property_timestamps(release: Release) -> None:
+def test_timestamps_route_as_single_properties(release: Release) -> None:
     x = exchange(release, {"hash-property": "timestamp"})
     seconds = [0, 1, 1_700_000_000, 2**63]
     expected = [x.route("k", properties={"timestamp": second}) for second in seconds]
@@ -182,7 +184,7 @@ def test_property_timestamps(release: Release) -> None:
 
 
 @BOTH
-def test_routing_keys(release: Release) -> None:
+def test_routing_keys_route_as_on_the_ring_and_take_no_field_type(release: Release) -> None:
     x = exchange(release)
     keys = [text for text in TEXTS if len(text.encode()) <= 255]
     assert (x.indices(keys) == x.ring.indices(keys)).all()
@@ -265,7 +267,7 @@ def test_a_value_without_values_is_refused(values: Any, arguments: Any) -> None:
 
 
 @BOTH
-def test_integers_in_either_order_of_bytes(release: Release) -> None:
+def test_integers_in_either_order_of_bytes_route_as_single_values(release: Release) -> None:
     x, numbers = by_header(release), [0, 5, 2**40]
     for width in (">u8", ">i8", "<u8", "<i8"):
         assert names(x, x.indices(np.array(numbers, width))) == one_by_one(x, numbers)
@@ -335,21 +337,21 @@ def test_what_closes_the_channel_does_so_in_columns() -> None:
 
 @BOTH
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1)), client=st.sampled_from(["pika", "aio-pika"]))
-def test_any_integers(release: Release, values: list[int], client: Any) -> None:
+def test_any_integers_route_as_single_values(release: Release, values: list[int], client: Any) -> None:
     x = by_header(release)
     assert names(x, x.indices(np.array(values, np.int64), client=client)) == one_by_one(x, values, client)
 
 
 @BOTH
 @given(values=st.lists(st.text(max_size=50), max_size=80), client=st.sampled_from(["pika", "aio-pika"]))
-def test_any_text(release: Release, values: list[str], client: Any) -> None:
+def test_any_text_routes_as_single_values(release: Release, values: list[str], client: Any) -> None:
     x = by_header(release)
     assert names(x, x.indices(pa.array(values, pa.string()), client=client)) == one_by_one(x, values, client)
 
 
 @BOTH
 @given(st.lists(st.one_of(st.text(max_size=3), st.integers(-300, 300), st.booleans(), st.binary(max_size=3))))
-def test_any_mixture(release: Release, values: list[Any]) -> None:
+def test_any_mixture_routes_as_single_values(release: Release, values: list[Any]) -> None:
     x = by_header(release)
     assert names(x, x.indices(values)) == one_by_one(x, values)
 
@@ -409,7 +411,7 @@ INTEGER_NULLS: dict[str, Any] = {
     [*((v, ["a", "b"]) for v in NULLS.values()), *((v, [1, 300]) for v in INTEGER_NULLS.values())],
     ids=[*NULLS, *(f"integers {kind}" for kind in INTEGER_NULLS)],
 )
-def test_nulls_in_a_header(values: Any, around: list[Any], release: Release) -> None:
+def test_a_null_header_is_refused_filled_or_missing(values: Any, around: list[Any], release: Release) -> None:
     x = by_header(release)
     first, last = one_by_one(x, around)
     with pytest.raises(RowError, match="position 1 is null"):
@@ -426,7 +428,7 @@ def test_nulls_in_a_header(values: Any, around: list[Any], release: Release) -> 
 
 @CLIENTS
 @pytest.mark.parametrize("values", NULLS.values(), ids=NULLS)
-def test_nulls_among_ids(values: Any, client: Any) -> None:
+def test_a_null_id_is_filled_or_missing(values: Any, client: Any) -> None:
     x = exchange(NEW, {"hash-property": "message_id"})
     a, b, c, none = (x.route("k", properties=p) for p in (*({"message_id": i} for i in "abc"), {}))
     assert names(x, x.indices(values, client=client, fill_null="c")) == [a, c, b]
@@ -434,7 +436,7 @@ def test_nulls_among_ids(values: Any, client: Any) -> None:
 
 
 @pytest.mark.parametrize("values", NULLS.values(), ids=NULLS)
-def test_nulls_among_routing_keys(values: Any) -> None:
+def test_a_null_routing_key_is_filled_and_never_missing(values: Any) -> None:
     x = exchange(NEW)
     assert names(x, x.indices(values, fill_null="c")) == [x.route("a"), x.route("c"), x.route("b")]
     with pytest.raises(InputError, match="routing key, which no message lacks"):

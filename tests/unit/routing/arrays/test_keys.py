@@ -100,12 +100,12 @@ def test_fixed_width_numpy_arrays_lose_trailing_nuls_as_numpy_does() -> None:
     assert by_array(RING, encoded[::-3]) == one_by_one(RING, words[::-3])
 
 
-def test_fixed_size_binaries() -> None:
+def test_fixed_size_binaries_agree_with_single_keys() -> None:
     keys = [bytes([n % 251] * 16) for n in range(1_000)]
     assert by_array(RING, pa.array(keys, pa.binary(16))[3:]) == one_by_one(RING, keys[3:])
 
 
-def test_more_keys_than_a_chunk_of_even_and_of_uneven_lengths() -> None:
+def test_more_keys_than_a_chunk_are_hashed_whatever_their_lengths() -> None:
     for keys in (
         [f"{n:036d}" for n in range(70_000)],
         [f"key-{n}" * (n % 9) for n in range(70_000)],
@@ -115,7 +115,7 @@ def test_more_keys_than_a_chunk_of_even_and_of_uneven_lengths() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 32_767, 32_768, 32_769])
-def test_every_size_of_batch(size: int) -> None:
+def test_every_size_of_batch_agrees_with_single_keys(size: int) -> None:
     keys = [bytes([n % 256]) * (n % 30) for n in range(size)]
     answers = {key: hash_binary(key) for key in set(keys)}
     assert arrays.hashes(keys).tolist() == [answers[key] for key in keys]

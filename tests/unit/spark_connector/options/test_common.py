@@ -29,12 +29,12 @@ def test_several_urls_in_turn() -> None:
 
 
 @pytest.mark.parametrize("password", ["℀", "[", "[x]", ",", "%2F%40%3A"])
-def test_passwords_of_urls_that_other_parsers_refuse(password: str) -> None:
+def test_a_password_that_other_parsers_refuse_is_taken(password: str) -> None:
     (address,) = parse(url=f"amqp://ann:{password}@h/v", exchange="x").brokers.resolve()
     assert address.password.reveal() == unquote(password)
 
 
-def test_host_and_port_with_tls() -> None:
+def test_host_and_tls_become_an_address() -> None:
     given = parse(host="h", tls="true", tlsCaFile="ca.pem", tlsVerify="false", username="ann", exchange="x")
     (address,) = given.brokers.resolve()
     assert (address.host, address.port, address.vhost, address.username) == ("h", 5671, "/", "ann")
@@ -64,7 +64,9 @@ def test_tls_options_go_with_amqps_urls() -> None:
         ({"host": "h", "tls": "true", "port": "5661"}, 5661, True),
     ],
 )
-def test_addresses_of_the_stream_protocol(given: dict[str, str], port: int, tls: bool) -> None:  # noqa: FBT001
+def test_an_address_of_streams_has_their_port_and_protocol(
+    given: dict[str, str], port: int, *, tls: bool
+) -> None:
     brokers = Brokers.of(read_options(ADDRESS_OPTIONS, given), streams=True)
     (address,) = brokers.resolve()
     assert (address.port, address.tls is not None, address.protocol) == (port, tls, "stream")
@@ -121,7 +123,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         ({"host": "[::1]"}, "option 'host'"),
     ],
 )
-def test_bad_addresses(options: dict[str, str], message: str) -> None:
+def test_a_bad_address_is_refused_without_its_password(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         WriteOptions.parse({"exchange": "x", **options})
     assert "c4nary" not in str(caught.value)

@@ -51,7 +51,7 @@ def test_what_is_read() -> None:
     assert "c4nary" not in repr(given)
 
 
-def test_filters_that_spark_pushes() -> None:
+def test_filters_are_pushed_in_batch_reads_alone() -> None:
     assert (parse().push_filters, parse().ring) == ("none", None)
     assert parse(pushFilters="Exact").push_filters == "exact"
     assert parse(stream="", superStream="o", pushFilters="keys").push_filters == "keys"

@@ -104,13 +104,13 @@ def test_texts_become_values(name: str, text: str, attribute: str, value: object
     assert getattr(parse(**URL, **{name: text}), attribute) == value
 
 
-def test_a_ring_from_a_file(tmp_path: Path) -> None:
+def test_a_ring_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "ring.json"
     file.write_text(RING.to_json())
     assert parse(**URL, ring=str(file)).ring == RING
 
 
-def test_a_report_path_as_a_uri(tmp_path: Path) -> None:
+def test_a_report_path_may_be_a_uri(tmp_path: Path) -> None:
     for text in (f"file:{tmp_path}/the%20report/", f"FILE://{tmp_path}/the%20report/"):
         assert parse(**URL, reportPath=text).report_path == f"{tmp_path}/the report/"
 
@@ -202,7 +202,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
         ({"exchange": ""}, "option 'exchange' is missing: name the exchange to publish to"),
     ],
 )
-def test_bad_options(options: dict[str, str], message: str) -> None:
+def test_a_bad_option_is_refused_with_its_name_and_remedy(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         WriteOptions.parse({**URL, **options})
     assert "c4nary" not in str(caught.value)

@@ -195,7 +195,7 @@ def test_a_log_that_was_cut_within_the_last_chunk_and_has_other_rows_since(logs:
     assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
 
 
-def test_what_spark_asks_for(logs: Logs) -> None:
+def test_the_partitions_of_each_micro_batch_follow_the_last(logs: Logs) -> None:
     """The first micro-batch has no rows, and a stream that is new none before its next one."""
     limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
     logs.grow("a", b"1", b"2")
@@ -220,7 +220,7 @@ def test_what_spark_asks_for(logs: Logs) -> None:
     assert logs.closed
 
 
-def test_the_sources_of_a_batch(logs: Logs) -> None:
+def test_a_place_of_an_option_becomes_offsets(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     read = Sources(options_of())
     ends = read.ends()

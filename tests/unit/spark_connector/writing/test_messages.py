@@ -39,7 +39,7 @@ def test_a_constant_key_and_exchanges_row_by_row() -> None:
     assert messages.exchanges.to_pylist() == [b"y", b"x"]
 
 
-def test_properties_and_headers() -> None:
+def test_columns_become_properties_and_headers() -> None:
     messages = read(
         {
             "key": ["k", "k"],
@@ -61,7 +61,7 @@ def test_properties_and_headers() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "UTC+01:00", "+05:30"])
-def test_times_in_any_zone_and_in_the_repeated_hour(zone: str) -> None:
+def test_times_of_any_zone_become_seconds_of_utc(zone: str) -> None:
     """Local time in New York went from 1:59:59 to 1:00:00 at the second of these."""
     micros = [1_383_456_600_000_000, 1_383_458_400_999_999, None, (1 << 63) - 1]
     batch = pa.RecordBatch.from_arrays(
@@ -91,7 +91,7 @@ def test_every_bad_row_is_counted_also_where_few_are_shown() -> None:
     assert (messages.skipped, len(messages.samples), len(messages)) == (5, 2, 1)
 
 
-def test_headers_of_a_slice() -> None:
+def test_a_slice_has_the_headers_of_its_own_rows() -> None:
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array(["k"] * 3),
@@ -149,7 +149,9 @@ GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
         ({"exchange": None}, {"allowExchangeColumn": "true", "exchange": ""}, "column 'exchange' is null"),
     ],
 )
-def test_bad_rows(bad: dict[str, Any], options: dict[str, Any], reason: str) -> None:
+def test_a_bad_row_is_refused_or_skipped_with_its_reason(
+    bad: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
     good = {**GOOD, **{name: _good(name) for name in bad if name not in GOOD}}
     columns = {name: [good[name], bad.get(name, good[name]), good[name]] for name in good}
     with pytest.raises(RowError) as caught:

@@ -80,7 +80,7 @@ def test_a_ring_by_which_rows_must_not_be_placed() -> None:
         check_stream_ring(SuperStream(["s0"]))
 
 
-def test_the_last_id_of_a_stream() -> None:
+def test_the_last_id_of_a_stream_has_to_be_that_of_this_version() -> None:
     check_version("s", 7, 0)
     check_version("s", 7, (7 << ROW_BITS) + 99)
     with pytest.raises(InputError, match="stream 's' has rows of version 8 already"):

@@ -101,7 +101,7 @@ def test_rows_of_a_micro_batch_are_sorted_by_a_column_first(values: list[Any]) -
 
 
 @pytest.mark.parametrize("rows", [[(1, "a"), (0, "a")], [(0, "b"), (0, "a")]])
-def test_rows_out_of_order(rows: list[tuple[int, str]]) -> None:
+def test_rows_out_of_order_are_refused(rows: list[tuple[int, str]]) -> None:
     keys = [sorted(OF_S1)[number] for number, _ in rows]
     with pytest.raises(
         InputError, match=r"row 11 is before .*: place the rows with spark_connector.place_for_streams"
@@ -109,7 +109,7 @@ def test_rows_out_of_order(rows: list[tuple[int, str]]) -> None:
         writer()._check_rows(piece(keys, [value for _, value in rows]), 10)
 
 
-def test_rows_of_another_stream() -> None:
+def test_rows_of_another_stream_are_refused() -> None:
     with pytest.raises(
         InputError,
         match="the key of row 10 belongs to 's1', and all rows of partition 0 must be those of stream 's0'",

@@ -94,7 +94,7 @@ def options(**more: str) -> WriteOptions:
     return WriteOptions.parse({"url": "amqp://ann@127.0.0.1:1", "exchange": "x", **more})
 
 
-def test_a_variable_that_spark_would_show_in_clear() -> None:
+def test_a_variable_that_spark_would_show_in_clear_is_noted() -> None:
     for name in ("RABBIT_PASSWORD", "my_secret_1", "Token", "MyAccessKey"):
         assert check_secret_name(options(passwordEnv=name)) == ()
     assert check_secret_name(options(passwordFile="/pw")) == ()
@@ -132,7 +132,7 @@ def test_an_order_by_key_refuses_speculation(on_speculation: str) -> None:
         check_speculation(ordered, speculation=None)
 
 
-def test_unknown_speculation() -> None:
+def test_speculation_that_spark_does_not_report_is_noted_or_refused() -> None:
     assert check_speculation(options(onSpeculation="ignore"), speculation=None) == ()
     assert check_speculation(options(), speculation=None) == (
         "this Spark does not report whether spark.speculation is on",

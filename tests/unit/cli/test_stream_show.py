@@ -1,0 +1,163 @@
+"""`rabbit-chx stream show`: what is asked of the broker, what is refused, and what tables, JSON and metrics look like."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from exposition import parsed_exposition
+from scripted_api import ScriptedApi
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli import stream_options, stream_show
+from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
+from rabbit_chx.consuming.stream_status import StreamShare
+from rabbit_chx.errors import BrokerRefusedError
+from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
+from rabbit_chx.rendering.output import metrics_text
+from rabbit_chx.streams.frames import Code, StreamMetadata
+from rabbit_chx.streams.references import writers_of
+
+NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
+NOBODY = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "")
+
+
+def test_a_command_that_nobody_answers_exits_with_69(ran: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
+    assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
+
+
+def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
+    """The broker leaves out the error where missing streams are allowed."""
+    forbidden = StreamMetadata(None, (), Code.ACCESS_REFUSED)
+
+    def metadata(names: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
+        if not missing_ok:
+            raise BrokerRefusedError("the user may not read it")
+        return dict.fromkeys(names, forbidden)
+
+    connection: Any = SimpleNamespace(metadata=metadata)
+    with pytest.raises(BrokerRefusedError, match="may not read"):
+        stream_options.find_streams(connection, ["s0"])
+
+
+def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = {
+        "first": SimpleNamespace(offset=5, time=NOW),
+        "last": SimpleNamespace(offset=80, end=100, time=NOW),
+    }
+    finder = SimpleNamespace(
+        first=lambda _: chunks["first"], chunk_at=lambda _stream, place, _s: chunks[place]
+    )
+    monkeypatch.setattr("rabbit_chx.streams.ends.ChunkFinder", lambda *_: finder)
+    monkeypatch.setattr(
+        "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
+    )
+    stream = ShownStream("s0")
+    found = stream_show._with_ends(ConnectionSettings(), stream, {}, None)
+    assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
+
+
+def test_the_first_problem_of_the_management_api_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Any:
+        raise BrokerRefusedError(f"problem {next(numbers)}")
+
+    numbers = itertools.count(1)
+    monkeypatch.setattr(stream_show, "writers_of", refuse)
+    at: Any = SimpleNamespace(management_url="http://h", settings=ConnectionSettings())
+    stream = ShownStream("s0")
+    assert list(stream_show._with_writers(at, [stream] * 3)) == [stream] * 3
+    said = capsys.readouterr().err
+    assert ("problem 1" in said, "problem 2" in said, "problem 3" in said) == (True, False, False)
+
+
+def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
+    with ScriptedApi() as api, pytest.raises(BrokerRefusedError) as caught:
+        writers_of(f"http://{api.address}", ConnectionSettings(), "s")
+    assert "rabbitmq-plugins enable rabbitmq_stream_management" in str(caught.value)
+    assert "management_url" not in str(caught.value)
+
+
+def test_tables_of_streams_fit_into_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    end = RowPlace(123_456_789_012, NOW)
+    stream = ShownStream("orders-0", None, end, end, {"w": 1})
+    ConsoleOutput().show(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW))
+    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
+    assert row[-3:] == ["1", "of", "255"]
+    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
+
+
+def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
+    full = ShownStream(
+        "s0",
+        "orders",
+        first,
+        last,
+        {f"w{n}": n for n in range(21)},
+    )
+    found = StreamsReport("b:5552", "shop", "4.3.6", [full, ShownStream("s1")], NOW)
+    ConsoleOutput().show(found)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "s0 5 1,104 1,100 21 of 255" in lines
+    assert "s1 - - 0 -" in lines
+    assert "s0 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z" in lines
+    assert "s1 - -" in lines
+    assert lines[-1] == "and 1 more writer; --output json shows all"
+    assert sum(line.startswith("s0 w") for line in lines) == 20
+    ConsoleOutput().show(replace(found, streams=[replace(full, writers={f"w{n}": n for n in range(20)})]))
+    assert "more writer" not in capsys.readouterr().out
+    document = found.as_json()
+    assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 2)
+    shown, empty = document["streams"]
+    first_row = {"offset": 5, "time": "2026-11-22T18:00:00.000Z"}
+    assert (shown["first"], shown["offsets"], len(shown["writers"])) == (first_row, 1_100, 21)
+    assert (empty["first"], empty["offsets"], empty["writers"]) == (None, 0, None)
+    assert (document["group"], shown["lag_rows"], shown["lag_s"]) == (None, None, None)
+
+
+def test_metrics_have_what_is_known_of_each_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = RowPlace(5, NOW - timedelta(minutes=2)), RowPlace(1_104, NOW)
+    share = StreamShare("s0", None, None, None, 1_100, 4, 1.5)
+    full = ShownStream("s0", "orders", first, last, {"w": 1}, share)
+    empty = ShownStream("s1", share=StreamShare("s1", None, None, None, None, 0, 0))
+    found = StreamsReport("b:5552", "shop", "4.3.6", [full, empty], NOW, "billing")
+    PrometheusOutput().show(found)
+    metrics = parsed_exposition(capsys.readouterr().out)
+    expected = {
+        "rabbit_chx_stream_offsets": [1_100, 0],
+        "rabbit_chx_stream_oldest_row_age_seconds": [120],
+        "rabbit_chx_stream_publisher_references": [1],
+        "rabbit_chx_stream_group_lag_rows": [4, 0],
+        "rabbit_chx_stream_group_lag_seconds": [1.5, 0],
+    }
+    assert {name: list(metric.values.values()) for name, metric in metrics.items()} == expected
+    assert metrics["rabbit_chx_stream_offsets"].value(vhost="shop", stream="s0") == 1_100
+    assert metrics["rabbit_chx_stream_group_lag_rows"].value(vhost="shop", group="billing", stream="s0") == 4
+    ConsoleOutput().show(found)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"stream group billing", "s0 1,100 4 2", "s1 - 0 0"} <= set(lines)
+    document = found.as_json()
+    assert document["group"] == "billing"
+    assert [(each["lag_rows"], each["lag_s"]) for each in document["streams"]] == [(4, 1.5), (0, 0.0)]
+
+
+def test_metrics_without_values_are_omitted() -> None:
+    """Neither the management API nor a stream group; a clock that is behind that of the broker."""
+    later = RowPlace(0, NOW + timedelta(seconds=1))
+    stream = ShownStream("s0", None, later, later)
+    metrics = parsed_exposition(
+        metrics_text(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW).metrics())
+    )
+    assert set(metrics) == {"rabbit_chx_stream_offsets", "rabbit_chx_stream_oldest_row_age_seconds"}
+    assert metrics["rabbit_chx_stream_oldest_row_age_seconds"].value(stream="s0") == 0

@@ -1,0 +1,69 @@
+"""`rabbit-chx verify --stored`: the exit code, and what is shown of rows in another stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rabbit_chx.cli.stream_options import StreamMap
+from rabbit_chx.cli.verify import StoredReport
+from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.routing import HashRing
+from rabbit_chx.streams import MisplacedRow, StreamParity
+
+READ = HashRing.from_buckets(["s0", "s1"])
+ASSUMED = HashRing.from_bindings([("s0", 1), ("s1", 1)], provenance="assumed")
+ROW = MisplacedRow(7, b"k\xff", "s1")
+
+
+def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
+    examples = (ROW,) if counts.get("wrong") else ()
+    streams = [StreamParity("s0", sum(counts.values()), **counts, examples=examples), StreamParity("s1")]
+    return StoredReport(StreamMap("orders", ring), "shop", streams, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (report(right=9), 0),
+        (report(right=9, without_key=1, other_exchange=1), 0),
+        (report(right=9, wrong=1), 1),
+        (report(), 3),
+        (report(without_key=5), 3),
+        (report(ASSUMED, right=9), 3),
+        (report(ASSUMED, right=9, wrong=1), 1),
+    ],
+)
+def test_the_exit_code_is_the_result(found: StoredReport, code: int) -> None:
+    assert found.code == code
+
+
+def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(right=9, wrong=1, without_key=2)
+    ConsoleOutput().show(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert "compared  10 of 12 rows" in lines
+    assert "wrong     1" in lines
+    assert [line.split() for line in lines if line.startswith((" s0 ", " all"))] == [
+        ["s0", "12", "9", "1", "2", "0"],
+        ["all", "12", "9", "1", "2", "0"],
+        ["s0", "7", r"k\xff", "s1"],
+    ]
+    document = found.as_json()
+    assert (document["format"], document["format_version"], document["way"]) == (
+        "rabbit-chx/verify",
+        2,
+        "stored",
+    )
+    counts = {"rows": 12, "right": 9, "wrong": 1, "without_key": 2, "other_exchange": 0}
+    assert counts.items() <= document.items()
+    assert document["streams"][0] == {"stream": "s0", **counts}
+    (finding,) = document["findings"]
+    assert (document["determined"], finding["kind"]) == (False, "contradicted")
+    assert finding["fix"] in " ".join(" ".join(lines).split())
+    assert finding["message"].startswith(
+        r"the key 'k\\xff' reached s0 (offset 7), and the ring sends it to s1; 1 row"
+    )
+    assert any(line.startswith("finding   contradicted: the key") for line in lines)
+    assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]

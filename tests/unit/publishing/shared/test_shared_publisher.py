@@ -1,0 +1,811 @@
+"""The publisher that threads and event loops share: outcomes, bounds, outages, exit. A scripted peer answers."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from amqp_broker import ACK as ACK_METHOD
+from amqp_broker import Answer, Message, ack, confirm, hang_up, nack, nothing, unroutable
+from broker_frames import said
+from pamqp import commands
+from scripted_peer import Peer
+from tcp_proxy import black_hole
+
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BufferFullError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    NackedError,
+    NotFoundError,
+    RowError,
+    UnknownOutcomeError,
+    UnreachableError,
+    UnroutableError,
+)
+from rabbit_chx.publishing import Limits, Retries, SharedPublisher
+from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.shared import shared_publisher
+from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
+from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
+from rabbit_chx.routing import HashRing
+
+_SOON_S = 60.0
+
+
+def by_body(answers: dict[str, Answer], otherwise: Answer = ack) -> Answer:
+    """Answer each message by its body."""
+    return lambda message: answers.get(message.body.decode(), otherwise)(message)
+
+
+def close_channel(code: int, text: str) -> Answer:
+    """Close the channel over a message."""
+
+    def answer(_: Message) -> bytes:
+        return said(commands.Channel.Close(code, text, 60, 40))
+
+    return answer
+
+
+def error_of(future: Future[None]) -> BaseException | None:
+    return future.exception(_SOON_S)
+
+
+def test_each_message_has_its_own_outcome(peer: Peer) -> None:
+    peer.answer = by_body({"lost": unroutable, "full": nack})
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = {name: publisher.submit("k", name) for name in ("a", "lost", "b", "full", "c")}
+        errors = {name: error_of(future) for name, future in futures.items()}
+        stats = publisher.stats()
+    assert [name for name, error in errors.items() if error is None] == ["a", "b", "c"]
+    assert isinstance(errors["lost"], UnroutableError)
+    assert (errors["lost"].reply_code, errors["lost"].exchange) == (312, "orders")
+    assert "NO_ROUTE" in str(errors["lost"])
+    assert isinstance(errors["full"], NackedError)
+    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked, stats.in_flight) == (
+        5,
+        3,
+        1,
+        1,
+        0,
+    )
+    assert stats.in_flight_bytes == 0
+    assert stats.p50_s is not None
+    assert stats.p50_s < _SOON_S
+
+
+def test_messages_that_differ_only_in_a_property_are_told_apart(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.properties.message_id == "2" else ack)(message)
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", "", message_id=str(i)) for i in range(5)]
+        assert [type(error_of(future)) for future in futures] == [type(None)] * 2 + [UnroutableError] + [
+            type(None)
+        ] * 2
+
+
+def test_a_return_with_further_headers_is_recognized_by_its_body(peer: Peer) -> None:
+    peer.answer = by_body({"1": lambda message: unroutable(replace(message, content=b"\0\0"))})
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", str(i), message_id="m") for i in range(3)]
+        assert [error_of(future) is not None for future in futures] == [False, True, False]
+
+
+def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        for (key, body, properties), says in {
+            ("k", None, ()): "^the body is missing",
+            (None, "b", ()): "^the routing key is missing",
+            ("k" * 256, "b", ()): "^the routing key .* has 256 bytes",
+            ("k", "b", (("priority", 256),)): "^the priority is 256",
+        }.items():
+            with pytest.raises(RowError, match=says):
+                publisher.submit(key, body, **dict(properties))  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="did you mean 'headers'"):
+            publisher.submit("k", "b", header={})
+        assert error_of(publisher.submit("k", "good")) is None
+    assert peer.bodies == ["good"]
+
+
+def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: Peer) -> None:
+    peer.answer = lambda message: (
+        close_channel(404, "NOT_FOUND - no exchange 'nope' in vhost '/'")
+        if message.exchange == "nope"
+        else ack
+    )(message)
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+        futures = [publisher.submit("k", str(i), exchange="nope" if i == 3 else None) for i in range(8)]
+        errors = [error_of(future) for future in futures]
+    assert [place for place, error in enumerate(errors) if error is not None] == [3]
+    assert isinstance(errors[3], NotFoundError)
+    assert (errors[3].reply_code, errors[3].exchange) == (404, "nope")
+
+
+def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=2), block_s=0.05) as publisher:
+        for i in range(2):
+            publisher.submit("k", str(i))
+        with pytest.raises(BufferFullError, match="2 unanswered messages"):
+            publisher.submit("k", "2")
+        peer.until(lambda: len(peer.messages) == 2)
+        waiting = threading.Thread(target=publisher.submit, args=("k", "3"))
+        publisher._block_s = _SOON_S
+        waiting.start()
+        time.sleep(0.05)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        waiting.join(_SOON_S)
+        peer.say(confirm(ACK_METHOD, 2))
+    assert peer.bodies == ["0", "1", "3"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
+) -> None:
+    """A caller who gets a BufferFullError sends the message again."""
+    withdraw = SharedPublisher._withdraw
+
+    def make_room_first(publisher: SharedPublisher, message: OpenMessage) -> bool:
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        await_true(lambda: not publisher._outbox._waiting)
+        return withdraw(publisher, message)
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.01) as publisher:
+        first = publisher.submit("k", "0")
+        peer.until(lambda: len(peer.messages) == 1)
+        monkeypatch.setattr(SharedPublisher, "_withdraw", make_room_first)
+        if asynchronous:
+            asyncio.run(publisher.publish("k", "1"))
+        else:
+            assert error_of(publisher.submit("k", "1")) is None
+        assert error_of(first) is None
+    assert peer.bodies == ["0", "1"]
+
+
+def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer) -> None:
+    peer.answer = by_body({"x" * 500: nothing})
+    with SharedPublisher(
+        peer.settings, "orders", limits=Limits(max_in_flight_bytes=300), block_s=0.0
+    ) as publisher:
+        publisher.submit("k", "x" * 500)
+        with pytest.raises(BufferFullError):
+            publisher.submit("k", "y")
+        peer.until(lambda: len(peer.messages) == 1)
+        peer.say(confirm(ACK_METHOD, 1))
+
+
+def test_publish_waits_for_room_and_then_raises(peer: Peer) -> None:
+    peer.answer = nothing
+
+    async def main() -> None:
+        async with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.05
+        ) as publisher:
+            first = asyncio.create_task(publisher.publish("k", "0"))
+            await asyncio.sleep(0)
+            with pytest.raises(BufferFullError):
+                await publisher.publish("k", "1")
+            publisher._block_s = _SOON_S
+            second = asyncio.create_task(publisher.publish("k", "2"))
+            cancelled = asyncio.create_task(publisher.publish("k", "3"))
+            await asyncio.sleep(0.01)
+            cancelled.cancel()
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
+            peer.answer = ack
+            peer.say(confirm(ACK_METHOD, 1))
+            await asyncio.wait_for(asyncio.gather(first, second), _SOON_S)
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+
+    asyncio.run(main())
+    assert peer.bodies == ["0", "2"]
+
+
+def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer) -> None:
+    async def main() -> None:
+        async with SharedPublisher(peer.settings, "orders") as publisher:
+            task = asyncio.create_task(publisher.publish("k", "sent"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert peer.bodies == ["sent"]
+
+
+def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
+    peer.answer = lambda message: (unroutable if message.body.endswith(b"7") else ack)(message)
+    lost: list[str] = []
+
+    async def publish(publisher: SharedPublisher, name: str) -> None:
+        async def one(i: int) -> None:
+            try:
+                await publisher.publish("k", f"{name}.{i}")
+            except UnroutableError:
+                lost.append(f"{name}.{i}")
+
+        await asyncio.gather(*(one(i) for i in range(20)))
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        threads = [
+            threading.Thread(target=lambda name=name: asyncio.run(publish(publisher, name))) for name in "abc"
+        ]
+        for thread in threads:
+            thread.start()
+        for i in range(20):
+            assert (error_of(publisher.submit("k", f"d.{i}")) is None) == (i % 10 != 7)
+        for thread in threads:
+            thread.join(_SOON_S)
+    assert sorted(lost) == sorted(f"{name}.{i}" for name in "abc" for i in (7, 17))
+    for name in "abcd":
+        assert [body for body in peer.bodies if body[0] == name] == [f"{name}.{i}" for i in range(20)]
+
+
+def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer) -> None:
+    peer.answer = lambda message: nothing(message) if message.body != b"4" else hang_up(message)
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(5)]
+        peer.until(lambda: len(peer.messages) == 5)
+        peer.answer = ack
+        assert [error_of(future) for future in futures] == [None] * 5
+        stats = publisher.stats()
+    assert peer.bodies[5:] == [str(i) for i in range(5)]
+    assert (stats.reconnects, stats.republished) == (1, 5)
+
+
+def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
+    peer.answer = hang_up
+    with SharedPublisher(
+        peer.settings, "orders", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.01)
+    ) as publisher:
+        error = error_of(publisher.submit("k", "0"))
+        assert isinstance(error, UnknownOutcomeError)
+        assert isinstance(error.__cause__, ConnectionLostError)
+        peer.answer = ack
+        assert error_of(publisher.submit("k", "1")) is None
+        stats = publisher.stats()
+    assert (stats.failed, stats.unknown, stats.confirmed) == (1, 1, 1)
+
+
+def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
+    with SharedPublisher(
+        "amqp://localhost:1", "orders", retries=Retries(reconnect_timeout_s=0.1, backoff_s=0.01)
+    ) as publisher:
+        error = error_of(publisher.submit("k", "0"))
+        assert isinstance(error, UnreachableError)
+        assert "was not sent" in str(error)
+        assert not publisher.healthy()
+
+
+def test_every_future_is_done_within_the_three_limits(peer: Peer) -> None:
+    """Also that of a message that is never answered while others are."""
+    peer.answer = by_body({"stuck": nothing})
+    with SharedPublisher(
+        peer.settings,
+        "orders",
+        retries=Retries(reconnect_timeout_s=0.1),
+        limits=Limits(confirm_timeout_s=2.0, blocked_timeout_s=0.1),
+    ) as publisher:
+        stuck = publisher.submit("k", "stuck")
+        deadline = time.monotonic() + _SOON_S
+        while not stuck.done() and time.monotonic() < deadline:
+            assert error_of(publisher.submit("k", "fine")) is None
+            time.sleep(0.01)
+        assert isinstance(error_of(stuck), UnknownOutcomeError)
+
+
+def test_the_three_limits_of_a_message_are_added(peer: Peer) -> None:
+    """A blocked broker, an outage and a confirm may follow each other, as for a `Publisher`."""
+    with SharedPublisher(
+        peer.settings,
+        "orders",
+        retries=Retries(reconnect_timeout_s=7.0),
+        limits=Limits(confirm_timeout_s=11.0, blocked_timeout_s=13.0),
+    ) as publisher:
+        assert publisher._outbox.left_s() == 31.0
+
+
+def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_connection(peer: Peer) -> None:
+    """The close is not over that message, so a caller may send it again."""
+    with SharedPublisher(peer.settings, "orders", linger_s=_SOON_S) as publisher:
+        await_true(publisher.healthy)
+        future = publisher.submit("k", "0")
+        peer.say(said(commands.Connection.Close(530, "NOT_ALLOWED", 0, 0), 0))
+        error = error_of(future)
+    assert type(error) is ConnectionLostError
+    assert "was not sent" in str(error)
+    assert peer.bodies == []
+
+
+def test_close_gives_up_after_its_time(peer: Peer) -> None:
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+    future = publisher.submit("k", "0")
+    peer.until(lambda: len(peer.messages) == 1)
+    publisher.close(timeout_s=0.05)
+    assert isinstance(error_of(future), UnknownOutcomeError)
+    with pytest.raises(InputError, match="is closed: open another one"):
+        publisher.submit("k", "1")
+    publisher.close()
+
+
+def test_a_callback_may_submit_again(peer: Peer) -> None:
+    again: list[Future[None]] = []
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1)) as publisher:
+        first = publisher.submit("k", "0")
+        first.add_done_callback(lambda _: again.append(publisher.submit("k", "1")))
+        assert error_of(first) is None
+    assert [error_of(future) for future in again] == [None]
+
+
+def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "0")) is None
+        assert publisher.healthy()
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        deadline = time.monotonic() + _SOON_S
+        while publisher.healthy() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert not publisher.healthy()
+        peer.say(said(commands.Connection.Unblocked(), 0))
+        assert error_of(publisher.submit("k", "1")) is None
+    assert not publisher.healthy()
+
+
+def test_linger_writes_messages_together(peer: Peer) -> None:
+    with SharedPublisher(peer.settings, "orders", linger_s=0.05) as publisher:
+        began = time.monotonic()
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        assert [error_of(future) for future in futures] == [None] * 3
+        assert time.monotonic() - began >= 0.05
+
+
+def test_it_cannot_be_pickled_or_copied(peer: Peer) -> None:
+    with (
+        SharedPublisher(peer.settings, "orders") as publisher,
+        pytest.raises(TypeError, match="cannot be pickled"),
+    ):
+        copy.copy(publisher)
+
+
+def test_a_collected_publisher_warns_and_sends_its_messages(peer: Peer) -> None:
+    publisher = SharedPublisher(peer.settings, "orders")
+    future = publisher.submit("k", "0")
+    thread = publisher._worker.thread
+    with pytest.warns(ResourceWarning, match="orders' was not closed, and . messages are open"):  # noqa: PT031
+        del publisher
+        gc.collect()
+    assert error_of(future) is None
+    thread.join(_SOON_S)
+    assert not thread.is_alive()
+
+
+_PROGRAM = """
+from rabbit_chx import SharedPublisher
+from rabbit_chx.amqp import ConnectionSettings
+publisher = SharedPublisher(ConnectionSettings(host={host!r}, port={port}), "orders")
+for i in range(10):
+    publisher.submit("k", str(i))
+"""
+
+
+def run_program(peer: Peer, more: str = "") -> subprocess.CompletedProcess[str]:
+    program = _PROGRAM.format(host=peer.settings.host, port=peer.settings.port) + more
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_at_exit_open_messages_are_sent(peer: Peer) -> None:
+    done = run_program(peer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert peer.bodies == [str(i) for i in range(10)]
+
+
+def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
+    peer.answer = by_body({"0": ack}, nothing)
+    done = run_program(
+        peer, "from rabbit_chx.publishing.shared import shared_publisher as s; s._EXIT_S = 0.2"
+    )
+    assert done.returncode == 0
+    assert "9 messages are not answered at the exit" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_after_a_fork_the_child_gets_an_error(peer: Peer) -> None:
+    done = run_program(
+        peer,
+        """
+import os, sys
+if not os.fork():
+    try:
+        publisher.submit("k", "child")
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    publisher.close()
+    sys.exit()
+os.wait()
+publisher.submit("k", "parent").result(10)
+publisher.close()
+""",
+    )
+    assert "InputError the SharedPublisher of exchange 'orders' was opened by process" in done.stdout
+    assert peer.bodies == [*(str(i) for i in range(10)), "parent"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("limits", 5), ("retries", None)]
+)
+def test_an_invalid_argument_is_refused(peer: Peer, argument: str, value: Any) -> None:
+    with pytest.raises(InputError, match=argument):
+        SharedPublisher(peer.settings, "orders", **{argument: value})
+
+
+def test_latencies_are_those_of_the_last_minute() -> None:
+    latencies = Latencies()
+    assert latencies.quantiles(0.0, (0.5,)) == [None]
+    latencies.add(100.0, [100.0 - milliseconds / 1000 for milliseconds in range(1, 101)])
+    p50_s, p99_s = latencies.quantiles(100.0, (0.5, 0.99))
+    assert p50_s == pytest.approx(0.050, rel=0.06)
+    assert p99_s == pytest.approx(0.099, rel=0.06)
+    latencies.add(150.0, [149.0] * 1000)
+    assert latencies.quantiles(150.0, (0.5,)) == [pytest.approx(1.0, rel=0.06)]
+    assert latencies.quantiles(250.0, (0.5,)) == [None]
+
+
+def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer) -> None:
+    def leave(_: Future[None]) -> None:
+        raise SystemExit
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        futures[0].add_done_callback(leave)
+        peer.until(lambda: len(peer.messages) == 3)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 3, multiple=True))
+        assert [error_of(future) for future in futures] == [None] * 3
+        assert error_of(publisher.submit("k", "after")) is None
+
+
+@pytest.mark.timeout(100)
+def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
+    with black_hole() as port:
+        publisher = SharedPublisher(f"amqp://127.0.0.1:{port}?connection_timeout=600000", "orders")
+        publisher.close()
+
+
+def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[tuple[str | None, ...]] = []
+
+    @contextmanager
+    def span(*names: str | None) -> Iterator[dict[str, str]]:
+        spans.append(names)
+        yield {"traceparent": "00-1-2-01"}
+
+    monkeypatch.setattr(shared_publisher, "publisher_span", span)
+    monkeypatch.setattr(shared_publisher, "TRACED_BY", "sys")
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "b", headers={"a": "1"})) is None
+        asyncio.run(publisher.publish("k", "b", exchange="events"))
+    assert spans == [("orders", None), ("orders", "events")]
+    headers = [message.properties.headers for message in peer.messages]
+    assert headers == [{"traceparent": "00-1-2-01", "a": "1"}, {"traceparent": "00-1-2-01"}]
+
+
+def test_client_routing_compares_the_ring_at_the_end(peer: Peer) -> None:
+    rings = [HashRing.from_buckets(["q1", "q2"]), HashRing.from_buckets(["q2", "q1"])]
+    publisher = SharedPublisher(peer.settings, "orders", routing="client", ring=lambda: rings.pop(0))
+    assert error_of(publisher.submit("k", "b")) is None
+    with pytest.raises(MismatchError, match="the ring has changed"):
+        publisher.close()
+    assert {(message.exchange, message.routing_key) for message in peer.messages} <= {("", "q1"), ("", "q2")}
+
+
+def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It interrupts the thread anywhere, also in `submit`.
+
+    Without traces: CPython 3.11 fails in `ContextVar.set` (SystemError in gcmodule.c) if a signal handler sets the same variable.
+    """
+    monkeypatch.setattr(shared_publisher, "TRACED_BY", "a module that nobody imports")
+    extra: list[Future[None]] = []
+    # With room for all: a handler that interrupts `submit` cannot wait for it.
+    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=100_000)) as publisher:
+        before = signal.signal(signal.SIGALRM, lambda *_: extra.append(publisher.submit("k", "signal")))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+            futures = [publisher.submit("k", str(i)) for i in range(2000)]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert {error_of(future) for future in futures + extra} == {None}
+        stats = publisher.stats()
+    assert extra
+    assert (stats.in_flight, stats.in_flight_bytes, stats.submitted) == (0, 0, len(futures) + len(extra))
+
+
+def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
+    """That message would wait for the callback, and so would all later ones, without end."""
+    peer.answer = nothing
+    waits: list[BaseException | None] = []
+
+    def wait(_: Future[None]) -> None:
+        other = publisher.submit("k", "other")
+        for method in (other.result, other.exception):
+            try:
+                waits.append(method())
+            except InputError as error:
+                waits.append(error)
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        first = publisher.submit("k", "0")
+        first.add_done_callback(wait)
+        peer.until(lambda: len(peer.messages) == 1)
+        peer.answer = ack
+        peer.say(confirm(ACK_METHOD, 1))
+        assert error_of(first) is None
+        assert error_of(publisher.submit("k", "later")) is None
+    assert len(waits) == 2
+    assert all("which waits for the callback" in str(error) for error in waits)
+    assert peer.bodies == ["0", "other", "later"]
+
+
+@pytest.mark.timeout(100)
+def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None:
+    peer.answer = nothing
+    waits: list[BaseException | None] = []
+    publisher = SharedPublisher(peer.settings, "orders")
+    first, other = publisher.submit("k", "0"), publisher.submit("k", "1")
+
+    def wait(_: Future[None]) -> None:
+        try:
+            other.result(_SOON_S)
+        except Exception as error:  # noqa: BLE001
+            waits.append(error)
+
+    first.add_done_callback(wait)
+    peer.until(lambda: len(peer.messages) == 2)
+    publisher.close(timeout_s=0.0)
+    assert isinstance(waits[0], InputError)
+    assert isinstance(other.exception(), UnknownOutcomeError)
+
+
+def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher's thread is woken: its poll may end a second later."""
+    peer.answer = nothing
+
+    async def main() -> None:
+        async with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight_bytes=1000)
+        ) as publisher:
+            first = asyncio.create_task(publisher.publish("k", "x" * 500))
+            large = asyncio.create_task(publisher.publish("k", "y" * 800))
+            small = asyncio.create_task(publisher.publish("k", "small"))
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
+            wake, woken = publisher._worker.wake, asyncio.Event()
+
+            def note() -> None:
+                woken.set()
+                wake()
+
+            monkeypatch.setattr(publisher._worker, "wake", note)
+            large.cancel()
+            await asyncio.wait_for(woken.wait(), _SOON_S)
+            await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 2)
+            peer.say(confirm(ACK_METHOD, 2, multiple=True))
+            await asyncio.wait_for(asyncio.gather(first, small), _SOON_S)
+
+    asyncio.run(main())
+    assert peer.bodies == ["x" * 500, "small"]
+
+
+def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    third = threading.Event()
+
+    def rest(_: object, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) >= 3:
+            third.set()
+            time.sleep(0.01)
+
+    def serve(*_: object) -> Iterator[None]:
+        yield from ()
+        raise ConnectionLostError("closed by an operator")
+
+    monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
+    monkeypatch.setattr(Delivery, "serve", serve)
+    publisher = SharedPublisher(peer.settings, "orders")
+    assert third.wait(_SOON_S)
+    publisher.close(0.0)
+    assert [0.5, 1.0, 2.0] <= pauses[:3] <= [1.0, 2.0, 4.0]
+
+
+def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that asks another server for each login would be overloaded, or lock the user."""
+    logins: list[float] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        logins.append(time.monotonic())
+        raise AccessRefusedError("wrong password", reply_code=403)
+
+    monkeypatch.setattr(shared_publisher, "Connection", refuse)
+    publisher = SharedPublisher("amqp://localhost", "orders")
+    began = time.monotonic()
+    while time.monotonic() < began + 1.2:
+        assert isinstance(error_of(publisher.submit("k", "b")), AccessRefusedError)
+    publisher.close(0.0)
+    assert len(logins) <= 5
+
+
+def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.5)) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        peer.until(lambda: len(peer.messages) == 3)
+        for message in publisher._outbox._open.values():
+            message.expires_at = time.monotonic() + 0.05
+        assert peer._client is not None
+        peer._client.shutdown(socket.SHUT_RDWR)
+        assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
+        await_true(lambda: peer.connections >= 2)
+        peer.answer = ack
+        assert error_of(publisher.submit("k", "after")) is None
+        assert publisher.stats().republished == 0
+    assert len(peer.messages) == 4
+
+
+@pytest.mark.timeout(150)
+def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> None:
+    """The rows in doubt are sent one by one, and later messages wait for the last of them."""
+    close = said(commands.Connection.Close(541, "INTERNAL_ERROR", 0, 0), 0)
+
+    def answer(message: Message) -> bytes:
+        if (peer.connections, message.body) == (2, b"0"):  # it is alone now
+            for each in list(publisher._outbox._open.values()):
+                each.expires_at = 0.0
+        return close if message.body == b"poison" else ack(message)
+
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(60)]
+        peer.until(lambda: len(peer.messages) == 60)
+        peer.answer = answer
+        futures.append(publisher.submit("k", "poison"))
+        assert {type(error_of(future)) for future in futures[1:]} == {UnknownOutcomeError}
+        assert error_of(publisher.submit("k", "after")) is None
+
+
+@pytest.mark.timeout(100)
+def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(peer: Peer) -> None:
+    """The publisher's thread would wait for the lock, and make no room."""
+    peer.answer = nothing
+    errors: list[BaseException] = []
+
+    def submit(*_: object) -> None:
+        try:
+            publisher.submit("k", "1")
+        except BufferFullError as error:
+            errors.append(error)
+
+    before = signal.signal(signal.SIGUSR1, submit)
+    try:
+        with SharedPublisher(
+            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=600.0
+        ) as publisher:
+            publisher.submit("k", "0")
+            peer.until(lambda: len(peer.messages) == 1)
+            with publisher._outbox._lock:
+                signal.raise_signal(signal.SIGUSR1)
+            peer.say(confirm(ACK_METHOD, 1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(errors) == 1
+
+
+def test_any_number_of_seconds_is_a_limit(peer: Peer) -> None:
+    publisher = SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=1e300)
+    futures = [publisher.submit("k", str(i)) for i in range(3)]
+    publisher.close(timeout_s=1e300)
+    assert [error_of(future) for future in futures] == [None] * 3
+
+
+def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer: Peer) -> None:
+    def interrupt(_: Future[None]) -> None:
+        raise KeyboardInterrupt
+
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+    futures = [publisher.submit("k", str(i)) for i in range(3)]
+    futures[0].add_done_callback(interrupt)
+    peer.until(lambda: len(peer.messages) == 3)
+    with pytest.raises(KeyboardInterrupt):
+        publisher.close(timeout_s=0.0)
+    assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
+    publisher._worker.thread.join(_SOON_S)
+    assert not publisher._worker.thread.is_alive()
+
+
+def new_message(expires_at: Any = 0.0) -> OpenMessage:
+    message = OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
+    message.expires_at = expires_at
+    return message
+
+
+def test_a_finalizer_may_submit_while_messages_expire() -> None:
+    """CPython runs finalizers between two bytecodes, also in the publisher's thread."""
+
+    class Finalized(float):
+        def __le__(self, other: float) -> bool:
+            outbox.submit(new_message())
+            return float.__le__(self, other)
+
+    outbox = Outbox(100, 1 << 20, 10.0, lambda: 100.0)
+    messages = [new_message() for _ in range(3)]
+    for message in messages:
+        outbox.submit(message)
+        message.expires_at = Finalized(1.0)
+    outbox.expire(lambda _: UnknownOutcomeError("late"))
+    assert [type(message.future.exception()) for message in messages] == [UnknownOutcomeError] * 3
+    assert outbox.open == 3
+
+
+def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker blocks publishers, nothing else ends a poll."""
+    left: dict[int, float] = {}  # seconds that the open messages had when the last poll returned
+    waits: list[tuple[float, float]] = []
+    poll = Connection.poll
+
+    def noted(connection: Any, wait_s: float, *arguments: Any) -> Any:
+        open_ = publisher._outbox._open
+        waits.extend((left_s, wait_s) for number, left_s in left.items() if number in open_)
+        left.clear()
+        try:
+            return poll(connection, wait_s, *arguments)
+        finally:
+            now = time.monotonic()
+            left.update({number: message.expires_at - now for number, message in list(open_.items())})
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert error_of(publisher.submit("k", "0")) is None
+        publisher._outbox._longest_s = 1.0
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        await_true(lambda: not publisher.healthy())
+        monkeypatch.setattr(Connection, "poll", noted)
+        assert isinstance(error_of(publisher.submit("k", "1")), ConnectionLostError)
+        peer.say(said(commands.Connection.Unblocked(), 0))
+    assert waits
+    assert all(wait_s <= max(left_s, shared_publisher._SHORTEST_POLL_S) for left_s, wait_s in waits)
+
+
+def await_true(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SOON_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

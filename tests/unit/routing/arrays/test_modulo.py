@@ -1,0 +1,63 @@
+"""Flows between two numberings, held against each hash on its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.routing.arrays.modulo import ModuloFlows
+
+NUMBERED = st.lists(st.sampled_from("abcd"), max_size=7)
+
+
+def count(before: list[str], after: list[str], hashes: int) -> Counter[tuple[str | None, str | None]]:
+    """Return the number of hashes of each pair of destinations; without numbers the place is None."""
+    return Counter(
+        (before[h % len(before)] if before else None, after[h % len(after)] if after else None)
+        for h in range(hashes)
+    )
+
+
+@given(NUMBERED, NUMBERED, st.integers(1, 100))
+def test_a_flow_is_the_share_of_the_hashes_of_its_pair(
+    before: list[str], after: list[str], hashes: int
+) -> None:
+    flows = ModuloFlows(before, after, hashes)
+    counted = count(before, after, hashes)
+    assert dict(flows) == {pair: number / hashes for pair, number in counted.items()}
+    assert len(flows) == len(counted)
+    assert flows.staying * hashes == pytest.approx(
+        sum(number for (source, target), number in counted.items() if source == target)
+    )
+
+
+@given(NUMBERED, NUMBERED, st.integers(1, 100))
+def test_the_totals_of_each_side_are_the_sums_of_its_flows(
+    before: list[str], after: list[str], hashes: int
+) -> None:
+    flows = ModuloFlows(before, after, hashes)
+    for side in (0, 1):
+        summed: Counter[str | None] = Counter()
+        for pair, number in count(before, after, hashes).items():
+            summed[pair[side]] += number
+        totals = {place: share * hashes for place, share in flows.totals(side).items() if share}
+        assert totals == pytest.approx(dict(summed))
+
+
+@given(NUMBERED, NUMBERED, st.integers(1, 100), st.integers(1, 5))
+def test_the_largest_moves_are_those_of_all_pairs(
+    before: list[str], after: list[str], hashes: int, most: int
+) -> None:
+    moves = [number for (a, b), number in count(before, after, hashes).items() if a != b]
+    found = ModuloFlows(before, after, hashes).largest_moves(most)
+    assert [share * hashes for *_, share in found] == pytest.approx(sorted(moves, reverse=True)[:most])
+
+
+def test_a_pair_without_a_hash_has_no_flow() -> None:
+    flows = ModuloFlows(["a", "b"], ["a", "b"], 8)
+    assert ("a", "b") not in flows
+    with pytest.raises(KeyError):
+        flows["a", "b"]

@@ -1,0 +1,124 @@
+"""Messages of queues as columns: each type of header as text."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.header_table import encode_table
+from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage, batch_of
+
+EVERYTHING = ("exchange", "message_id", "properties", "headers")
+
+
+def with_headers(*headers: tuple[bytes, AmqpField]) -> UnsettledMessage:
+    return UnsettledMessage(1, False, "", "k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (AmqpField("longstr", b"text"), "text"),
+        (AmqpField("longstr", b"\xff\x00"), "ff00"),
+        (AmqpField("binary", b"text"), "text"),
+        (AmqpField("long", -(2**63)), str(-(2**63))),
+        (AmqpField("bool", False), "false"),
+        (AmqpField("double", 1.5), "1.5"),
+        (AmqpField("decimal", (2, 314)), "3.14"),
+        (AmqpField("timestamp", 0), "1970-01-01T00:00:00.000Z"),
+        (AmqpField("timestamp", 2**62), str(1000 * 2**62)),
+        (AmqpField("void", None), None),
+        (AmqpField("array", [AmqpField("void"), AmqpField("decimal", (1, 5))]), '[null, "0.5"]'),
+        (AmqpField("table", {"a": AmqpField("binary", b"\xff")}), '{"a": "ff"}'),
+    ],
+)
+def test_a_header_of_any_type_becomes_text(field: AmqpField, text: str | None) -> None:
+    batch = batch_of("q", [with_headers((b"h", field))], ["headers"])
+    assert batch["headers"].to_pylist() == [[("h", text)]]
+
+
+def test_of_two_headers_with_one_name_the_last_counts() -> None:
+    headers = (b"h", AmqpField("long", 1)), (b"other", AmqpField("void")), (b"h", AmqpField("long", 2))
+    batch = batch_of("q", [with_headers(*headers)], ["headers"])
+    assert batch["headers"].to_pylist() == [[("h", "2"), ("other", None)]]
+
+
+def test_properties_are_texts_and_times_are_in_seconds() -> None:
+    properties = (1 << 6 | 1 << 11).to_bytes(2) + b"\x05" + (1_700_000_000).to_bytes(8)
+    batch = batch_of("q", [UnsettledMessage(1, False, "", "k", properties, b"v")], ["properties"])
+    assert batch["properties"].to_pylist() == [[("priority", "5"), ("timestamp", "2023-11-14T22:13:20.000Z")]]
+
+
+def test_names_that_are_not_utf_8() -> None:
+    messages = [
+        UnsettledMessage(1, False, "é", "ü", b"", b""),
+        UnsettledMessage(2, True, b"\xff", b"\xff", b"", b""),
+    ]
+    batch = batch_of("q", messages, [])
+    assert batch["key"].to_pylist() == ["ü".encode(), b"\xff"]
+    batch = batch_of("q", [message._replace(properties=b"\0\0") for message in messages], ["exchange"])
+    assert batch["exchange"].to_pylist() == ["é", "\ufffd"]
+
+
+def test_no_messages_are_a_batch_too() -> None:
+    batch = batch_of("q", [], EVERYTHING)
+    assert batch.num_rows == 0
+    assert batch.schema.names == ["key", "value", "queue", "redelivered", *EVERYTHING]
+    assert batch.schema.field("headers").type == pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize("delivered_at", [1, 2])
+def test_a_take_awaits_the_messages_that_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch, delivered_at: int
+) -> None:
+    """A queue without ready messages may have sent some that have not arrived: it is looked at twice."""
+    receivers: list[Any] = []
+    looks = itertools.count(1)
+
+    def process(_seconds: float) -> None:
+        if next(looks) == delivered_at:
+            method = SimpleNamespace(
+                consumer_tag="c", delivery_tag=1, redelivered=False, exchange="", routing_key="k"
+            )
+            receivers[0](None, method, SimpleNamespace(raw=b""), b"v")
+
+    def consume(_queue: str, receive: Any) -> str:
+        receivers.append(receive)
+        return "c"
+
+    consumer = object.__new__(QueueConsumer)
+    consumer._held, consumer._sizes, consumer._where = {}, {}, "here"
+    scripted: Any = SimpleNamespace(own_errors=nullcontext, process=process)
+    channel: Any = SimpleNamespace(
+        basic_qos=lambda **_: None, basic_consume=consume, basic_cancel=lambda _: None
+    )
+    consumer._connection, consumer._channel = scripted, channel
+    monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
+    assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("last", "requeued"),
+    [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])],
+)
+def test_messages_behind_an_acknowledged_one_are_requeued_at_once(last: int, requeued: list[int]) -> None:
+    """Else no other consumer gets them until the connection ends. The last messages of two consumers have the tags 3 and 7."""
+    calls: list[tuple[str, int]] = []
+    channel: Any = SimpleNamespace(
+        _closing_reason=None,
+        basic_ack=lambda tag, **_: calls.append(("ack", tag)),
+        basic_nack=lambda tag, **_: calls.append(("nack", tag)),
+        basic_qos=lambda **_: calls.append(("qos", 0)),
+    )
+    consumer = object.__new__(QueueConsumer)
+    scripted: Any = SimpleNamespace(own_errors=nullcontext)
+    consumer._connection, consumer._channel, consumer._held = scripted, channel, {"c1": 3, "c2": 7}
+    consumer.acknowledge(UnsettledMessage(last, False, "", "k", b"", b"v"))
+    assert calls == [("ack", last), *(("nack", tag) for tag in requeued), ("qos", 0)]
+    assert consumer._held == {}

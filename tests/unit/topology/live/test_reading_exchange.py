@@ -1,0 +1,122 @@
+"""One exchange of a live broker: its answers, and the requests that each of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.topology.live.reading import LiveExchange
+
+RELEASE = Release("4.3.6")
+ORDERS = {
+    "name": "orders",
+    "type": "x-consistent-hash",
+    "arguments": {"hash-header": "tenant", "x": 1},
+    "policy": "park",
+    "message_stats": {"publish_in_details": {"rate": 5}},
+}
+SLOT = {"name": "slot", "type": "fanout", "internal": True, "arguments": {}}
+
+
+def bound(source: str, destination: str, kind: str = "queue", key: str = "1") -> dict[str, Any]:
+    return {"source": source, "destination": destination, "destination_type": kind, "routing_key": key}
+
+
+class Api:
+    """A management API with fixed answers, which records the paths of requests."""
+
+    def __init__(self, exchange: dict[str, Any], *bindings: dict[str, Any]) -> None:
+        self.requests: list[str] = []
+        name = exchange["name"]
+        self._answers = {
+            f"exchanges v {name}": exchange,
+            f"exchanges v {name} bindings source": [entry for entry in bindings if entry["source"] == name],
+            "exchanges v": [exchange, SLOT],
+            "bindings v": [*bindings],
+            "policies v park": {"definition": {"alternate-exchange": "parking"}},
+            "queues v": [{"name": "q1", "message_stats": {"publish_details": {"rate": 2}}}, {"name": "q2"}],
+        }
+
+    def get(self, *path: str, query: Mapping[str, str] | None = None, **_: object) -> Any:
+        self.requests.append(" ".join(path))
+        if "page" in (query or {}):
+            return {"items": []}  # there are no records
+        try:
+            return self._answers[self.requests[-1]]
+        except KeyError:
+            raise NotFoundError("404", reply_code=404) from None
+
+    get_list = get
+
+
+def live(api: Any, name: str = "orders", **how: Any) -> LiveExchange:
+    return LiveExchange(api, "v", name, RELEASE, **how)
+
+
+def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
+    api = Api(ORDERS, bound("orders", "q1"), bound("orders", "q2", key="2"))
+    exchange = live(api)
+    for _ in range(2):
+        assert exchange.ring == HashRing.from_bindings([("q1", 1), ("q2", 2)], RELEASE)
+        assert (exchange.ring.provenance, exchange.slots.queues) == ("assumed", {})
+        assert exchange.hash_arguments == {"hash-header": "tenant"}
+        mirror = exchange.mirror()
+        assert isinstance(mirror, ConsistentHashExchange)
+        assert mirror.hashed_on.name == b"tenant"
+    assert api.requests == ["exchanges v orders", "exchanges v", "exchanges v orders bindings source"]
+    assert exchange.alternate == "parking"
+    assert api.requests[3:] == ["policies v park"]
+    rates = exchange.publish_rates()
+    assert (rates.exchange, rates.queues) == (5.0, {"q1": 2.0})
+
+
+def test_slots_take_the_lists_of_exchanges_and_bindings() -> None:
+    api = Api(ORDERS, bound("orders", "slot", "exchange"), bound("slot", "q1", key=""))
+    assert live(api).slots.sole_owners == {ExchangeRef("slot"): "q1"}
+    assert api.requests[3:] == ["exchanges v", "bindings v"]
+
+
+def test_a_ring_source_needs_no_bindings() -> None:
+    api, ring = Api(ORDERS), HashRing.from_buckets(["q1"], RELEASE)
+    assert live(api, read_rings=lambda names, _: dict.fromkeys(names, ring)).ring is ring
+    assert api.requests == ["exchanges v orders"]
+    with pytest.raises(MismatchError, match="or the ring source asks another broker"):
+        _ = live(api, read_rings=lambda *_: {}).ring
+
+
+def test_another_type_has_its_own_map_or_is_refused() -> None:
+    modulus = live(Api({**ORDERS, "type": "x-modulus-hash"}, bound("orders", "q1")))
+    assert modulus.key_map().destinations == ("q1",)
+    direct = live(Api({**ORDERS, "type": "direct"}))
+    for use in (direct.mirror, direct.key_map):
+        with pytest.raises(
+            MismatchError, match="'orders' in vhost 'v' is of type direct, which does not hash"
+        ):
+            use()
+    with pytest.raises(MismatchError, match="is of type direct, not x-consistent-hash"):
+        _ = direct.ring
+
+
+def test_a_name_that_does_not_exist_or_is_not_valid() -> None:
+    with pytest.raises(NotFoundError, match="there is no exchange 'other' in vhost 'v'"):
+        live(Api(ORDERS), "other")
+    with pytest.raises(InputError, match="line break"):
+        live(Api(ORDERS), "a\nb")
+
+
+def test_a_modulus_exchange_is_read_from_its_bindings_alone() -> None:
+    api = Api(
+        {"name": "bills", "type": "x-modulus-hash", "arguments": {}},
+        bound("bills", "q2"),
+        bound("bills", "q1"),
+        {**bound("bills", "q2"), "arguments": {"x": 1}},
+    )
+    mirror = live(api, "bills").mirror()
+
+    assert isinstance(mirror, ModulusHashExchange)
+    assert (mirror.destinations, mirror.provenance) == (("q1", "q2", "q2"), "read")
+    assert len(api.requests) == 2

@@ -1,0 +1,436 @@
+"""The ring by the records on the broker: the true one, or none, at each moment of an apply, and after changes by others."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from model_broker import ModelBroker
+from model_client import ClientKilledError, ModelClient
+
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    BrokerRefusedError,
+    PlanRefusedError,
+)
+from rabbit_chx.routing import Destination
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+    check,
+    plan,
+    repair_target,
+)
+from rabbit_chx.topology.live.applying import Permission
+from rabbit_chx.topology.live.live_broker import Operation
+from rabbit_chx.topology.ring_records import (
+    RingRecord,
+    is_own_exchange,
+    record_names,
+    records_of,
+)
+
+NEWEST = Release("4.3.6")
+RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
+ALL = Permission(1.0, delete=True, loss=True)
+KEEPING = Permission(1.0, delete=True)
+NAMES = ("a", "b", "c", "d", "e")
+#: More by `make long WHAT=apply`.
+SEEDS = int(os.environ.get("APPLY_SEEDS", "100"))
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Return one or two exchanges with rings of few queues and an exchange; queues and exchanges may differ in more than the ring."""
+    places: list[Destination] = [*NAMES, ExchangeRef("f")]
+    exchanges = [ExchangeDefinition("f", "fanout")]
+    for name in ("x", "y")[: draw(st.integers(0, 2))]:
+        chosen: list[Destination] = draw(st.lists(st.sampled_from(places), unique=True, max_size=6))
+        ring = tuple(RingMember(place, draw(st.sampled_from(["1", "1", "2"]))) for place in chosen)
+        alternate = {"alternate-exchange": "f"} if draw(st.integers(0, 5)) == 0 else {}
+        exchanges.append(ExchangeDefinition(name, "x-consistent-hash", arguments=alternate, ring=ring))
+    used = {member.destination for exchange in exchanges for member in exchange.ring or ()}
+    queues = [
+        QueueDefinition(name, "quorum" if draw(st.integers(0, 7)) == 0 else "classic")
+        for name in NAMES
+        if name in used
+    ]
+    return Topology(tuple(exchanges), tuple(queues), owns=("*",) if draw(st.booleans()) else ())
+
+
+@dataclass
+class Site:
+    """A model, whose rings are compared with what the records say after each operation."""
+
+    model: ModelBroker
+    recorded: int = 0
+    assumed: int = 0
+    doubts: list[str] = field(default_factory=list)
+
+    def client(
+        self,
+        dies_before: int | None = None,
+        *,
+        has_source: bool = False,
+        refuses: Callable[[Operation], bool] = lambda _: False,
+        messages: int = 0,
+    ) -> ModelClient:
+        """Return a client; each of its operations is followed by a comparison."""
+        return ModelClient(
+            self.model,
+            dies_before,
+            has_source=has_source,
+            refuses=refuses,
+            messages=messages,
+            observe=self.compare,
+        )
+
+    def compare(self) -> None:
+        """Compare each ring that is recorded with the one that the model has."""
+        self.doubts = []
+        for name, ring in ModelClient(self.model, has_source=False).live().rings.items():
+            if ring.provenance == "recorded":
+                self.recorded += 1
+                assert ring.buckets == self.model.rings[name].buckets, name
+            else:
+                assert ring.provenance == "assumed"
+                self.assumed += 1
+                self.doubts.append(ring.ground.doubt)
+
+    def adopt(self, wanted: Topology) -> None:
+        """Record the rings by an apply that reads them."""
+        client = self.client(has_source=True)
+        client.applied(plan(wanted, client.live(), propose=False), ALL)
+
+    def apply(self, wanted: Topology, client: ModelClient, permission: Permission = ALL) -> bool:
+        """Apply, and return whether that was accepted and ended."""
+        made = plan(wanted, client.live(), propose=False)
+        if made.refused(allow_moved=1.0, allow_delete=True):
+            return False
+        try:
+            client.applied(made, permission)
+        except (ClientKilledError, ApplyError, BrokerRefusedError, PlanRefusedError):
+            return False
+        return True
+
+    def leave(self, wanted: Topology) -> None:
+        """Apply while each queue has a message and no consumers: those that are to be deleted stay, without a binding."""
+        before = set(self.model.queues)
+        self.apply(wanted, self.client(messages=1), KEEPING)
+        assert before <= set(self.model.queues)
+
+    def bind(self, exchange: str, queue: str, key: str) -> None:
+        """Bind as another program does; not what was unbound before, which the management API does not show."""
+        binding = BindingDefinition(exchange, queue, key)
+        is_possible = exchange in self.model.rings and queue in self.model.queues
+        if is_possible and binding not in self.model.bindings and (queue, key) not in self.known(exchange):
+            self.model.bind(binding)
+        self.compare()
+
+    def unbind(self, number: int) -> None:
+        """Unbind as another program does; not a second binding that it made, which the management API does not show."""
+        bound = [binding for binding in self.model.bindings if binding.source in self.model.rings]
+        if bound:
+            binding = bound[number % len(bound)]
+            twice = sum(
+                other.destination == binding.destination for other in bound if other.source == binding.source
+            )
+            if twice == 1 or (binding.destination, binding.routing_key) in self.known(binding.source):
+                self.model.unbind(binding)
+        self.compare()
+
+    def known(self, exchange: str) -> set[tuple[Destination, str]]:
+        """Return the bindings in the records of an exchange."""
+        live = self.client().live()
+        records = records_of(exchange, live.facts.records)
+        return {
+            binding
+            for record in records
+            if isinstance(record, RingRecord)
+            for binding in (*(record.state.bindings or ()), *(step.binding for step in record.steps))
+        }
+
+
+@given(topologies(), topologies(), st.lists(st.integers(0, 40), max_size=3), st.sampled_from(RELEASES))
+@settings(max_examples=SEEDS, phases=[Phase.generate], report_multiple_bugs=False)
+def test_after_any_number_of_deaths_the_ring_is_known_and_the_next_apply_ends(
+    old: Topology, new: Topology, deaths: list[int], release: Release
+) -> None:
+    """Nobody unbinds by hand, and the second apply has the options of the first."""
+    site = Site(ModelBroker.holding(old, release))
+    site.adopt(old)
+    for before in deaths:
+        site.apply(new, site.client(before))
+        site.compare()
+        assert not site.doubts, site.doubts
+    assert site.apply(new, site.client())
+    assert not site.doubts
+    for exchange in new.exchanges:
+        if exchange.ring is not None:
+            wanted = [member.binding for member in exchange.ring]
+            assert site.model.rings[exchange.name].buckets == HashRing.from_bindings(wanted, release).buckets
+    live = site.client().live()
+    assert not plan(new, live, propose=False).changes
+    assert {*live.facts.records} >= {
+        record_names(name)[0] for name in site.model.rings if name in {e.name for e in new.exchanges}
+    }
+    assert not [name for name in live.facts.records if not name.startswith("rabbit-chx.ring.")]
+
+
+@given(topologies(), topologies(), st.sampled_from(RELEASES))
+@settings(max_examples=SEEDS)
+def test_the_ring_is_known_after_an_apply_that_leaves_queues_unbound(
+    old: Topology, new: Topology, release: Release
+) -> None:
+    """The next apply, when they are empty, ends."""
+    new = replace(new, owns=("*",))
+    site = Site(ModelBroker.holding(old, release))
+    site.adopt(old)
+    for _ in range(2):
+        site.leave(new)
+        site.compare()
+        assert not site.doubts, site.doubts
+    assert site.apply(new, site.client())
+    assert not site.doubts
+    live = site.client().live()
+    assert not plan(new, live, propose=False).changes
+    assert {queue.name for queue in live.queues} == {queue.name for queue in new.queues}
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("apply"), topologies(), st.one_of(st.none(), st.integers(0, 40))),
+    st.tuples(st.just("refused"), topologies(), st.integers(0, 40)),
+    st.tuples(st.just("leave"), topologies()),
+    st.tuples(
+        st.just("bind"), st.sampled_from("xy"), st.sampled_from(("new", *NAMES)), st.sampled_from("123")
+    ),
+    st.tuples(st.just("unbind"), st.integers(0, 20)),
+)
+
+
+@given(topologies(), st.lists(ACTIONS, max_size=6), st.sampled_from(RELEASES))
+@settings(max_examples=SEEDS)
+def test_the_ring_is_the_true_one_or_not_determined_whatever_others_do(
+    old: Topology, actions: list[tuple[object, ...]], release: Release
+) -> None:
+    site = Site(ModelBroker.holding(old, release))
+    site.model.create(QueueDefinition("new"))
+    site.adopt(old)
+    for action in actions:
+        match action:
+            case ("apply", Topology() as wanted, int() | None as before):
+                site.apply(wanted, site.client(before))
+            case ("refused", Topology() as wanted, int() as number):
+                site.apply(wanted, site.client(refuses=at_number(number)))
+            case ("leave", Topology() as wanted):
+                site.leave(wanted)
+            case ("bind", str() as exchange, str() as queue, str() as key):
+                site.bind(exchange, queue, key)
+            case ("unbind", int() as number):
+                site.unbind(number)
+        site.compare()
+
+
+def at_number(number: int) -> Callable[[Operation], bool]:
+    """Return a function that is true for the operation of that number."""
+    left = iter(range(number, -1, -1))
+    return lambda _: next(left, 1) == 0
+
+
+def recorded_site(release: Release, *members: str) -> Site:
+    """Return a model with the exchange x of these members, such as ``a=2``, whose record is stored."""
+    site = Site(ModelBroker.holding(ring_file(*members), release))
+    site.adopt(ring_file(*members))
+    return site
+
+
+def ring_file(*members: str) -> Topology:
+    """Return a topology whose exchange x has these members."""
+    pairs = [member.partition("=") for member in members]
+    ring = tuple(RingMember(name, weight or "1") for name, _, weight in pairs)
+    return Topology(
+        (ExchangeDefinition("x", "x-consistent-hash", ring=ring),), tuple(map(QueueDefinition, NAMES))
+    )
+
+
+def ring_of(site: Site) -> HashRing:
+    return ModelClient(site.model, has_source=False).live().rings["x"]
+
+
+def test_a_settled_record_fits_bindings_of_others() -> None:
+    site = recorded_site(NEWEST, "b", "a=2", "c")
+    assert (ring_of(site).provenance, ring_of(site).buckets) == ("recorded", ("b", "a", "a", "c"))
+    site.model.unbind(BindingDefinition("x", "b", "1"))
+    site.model.bind(BindingDefinition("x", "d", "2"))
+    assert (ring_of(site).provenance, ring_of(site).buckets) == ("recorded", ("a", "a", "c", "d", "d"))
+    site.model.bind(BindingDefinition("x", "e", "1"))
+    assert ring_of(site).provenance == "assumed"
+    assert ring_of(site).ground.doubt.endswith("e=1, d=2 were bound since, and their order is not known")
+
+
+@pytest.mark.parametrize("again", ["a", "b", "e"])
+def test_the_unbinds_of_an_apply_make_no_old_record_fit(again: str) -> None:
+    """Another program has bound a member again, behind two others. The exchange is replaced, and the apply ends at each operation."""
+    wanted = ring_file("a", "b")
+    (exchange,) = wanted.exchanges
+    wanted = replace(wanted, exchanges=(replace(exchange, arguments={"hash-header": "tenant"}),))
+    for before in range(30):
+        site = recorded_site(NEWEST, "a", "b", "e")
+        site.model.unbind(BindingDefinition("x", again, "1"))
+        for place in ("c", "d", again):
+            site.model.bind(BindingDefinition("x", place, "1"))
+        site.model.bindings = dict.fromkeys(sorted(site.model.bindings, key=str))  # as the API lists them
+        assert ring_of(site).provenance == "assumed"
+        is_applied = site.apply(wanted, site.client(before))
+    assert is_applied
+    assert ring_of(site).provenance == "recorded"
+
+
+def test_a_record_that_somebody_changed_is_ignored() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    (name,) = (name for name in site.model.exchanges if name.startswith("rabbit-chx."))
+    record = site.model.exchanges[name]
+    content = str(record.arguments["content"]).replace('"b"', '"c"')
+    site.model.exchanges[name] = replace(record, arguments={**record.arguments, "content": content})
+    assert ring_of(site).ground.doubt == (
+        f"the record {name} is ignored: its digest is not that of its contents: somebody changed it"
+    )
+
+
+def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
+    """The node of the model has run since before the record, as after `rabbitmqctl stop_app` and `start_app`."""
+    sorting = Release("3.8.9")
+    site = recorded_site(sorting, "b", "a=2", "c", "d")
+    assert ring_of(site).provenance == "recorded"
+    before = site.model.rings["x"]
+    site.model.rings["x"] = before.restarted()
+    del site.model.exchanges["rabbit-chx.start"]
+    assert ring_of(site).ground.doubt.startswith("the broker restarted after the record of ")
+    live = site.client(has_source=True).live()
+    (finding,) = check(live).findings
+    assert finding.kind == "order"
+    assert re.fullmatch(
+        r"the broker restarted: 79\.8\d*% of the keys moved; record of .*; the order is the one that a restart of "
+        r"Mnesia gives",
+        finding.message,
+    ), finding.message
+    site.apply(repair_target(live, "x"), site.client(has_source=True))
+    assert site.model.rings["x"].buckets == before.buckets
+    assert check(site.client(has_source=True).live()).findings == ()
+    assert ring_of(site).provenance == "recorded"
+
+
+def test_without_a_record_nothing_is_known_about_a_restart_on_mnesia() -> None:
+    model = ModelBroker.holding(ring_file("b", "a"), Release("3.8.9"))
+    checked = check(ModelClient(model).live())
+    assert checked.findings == ()
+    assert re.match(
+        r"no record of the order before the last start \(\S+ \S+ UTC\), so whether the restart moved keys is not known; ",
+        checked.unordered["x"],
+    )
+
+
+def test_a_member_that_another_program_bound_again_is_found_by_reading() -> None:
+    site = recorded_site(NEWEST, "b", "a", "c")
+    site.model.unbind(BindingDefinition("x", "b", "1"))
+    site.model.bind(BindingDefinition("x", "b", "1"))
+    (finding,) = check(site.client(has_source=True).live()).findings
+    assert finding.kind == "order"
+    assert "another program bound its members again" in finding.message
+
+
+@pytest.mark.parametrize("is_bound", [False, True], ids=["unbinds", "binds"])
+def test_an_apply_during_which_another_program_changes_the_ring_is_no_success(*, is_bound: bool) -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    there = len(site.model.bindings)
+
+    def change() -> None:
+        if len(site.model.bindings) == there + 1:
+            if is_bound:
+                site.model.bind(BindingDefinition("x", "d", "1"))
+            else:
+                site.model.unbind(BindingDefinition("x", "b", "1"))
+
+    client = ModelClient(site.model, has_source=False, observe=change)
+    with pytest.raises(ApplyError, match=r"the bindings of x are not those of .*: someone else binds too"):
+        client.applied(plan(ring_file("b", "a", "c"), client.live()), ALL)
+    site.compare()
+
+
+def test_who_may_not_declare_records_applies_without_them() -> None:
+    model = ModelBroker(NEWEST)
+    client = ModelClient(model, refuses=is_record)
+    applied = client.applied(plan(ring_file("b", "a"), client.live()), ALL)
+    (note,) = applied.unrecorded
+    assert note.startswith("the order of the rings is not recorded on the broker")
+    assert model.rings["x"].buckets == ("b", "a")
+
+
+def test_an_apply_that_cannot_replace_a_record_changes_nothing() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client(refuses=is_record)
+    with pytest.raises(AccessRefusedError, match="cannot be updated, so nothing was changed"):
+        client.applied(plan(ring_file("b"), client.live()), ALL)
+    assert site.model.rings["x"].buckets == ("b", "a")
+
+
+def test_no_record_is_left_without_records() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client()
+    client.applied(plan(ring_file("b"), client.live()), replace(ALL, records=False))
+    assert ring_of(site).provenance == "assumed"
+    assert not client.live().facts.records
+
+
+def is_record(operation: Operation) -> bool:
+    """Return True for the declaration or deletion of a record."""
+    return isinstance(operation.subject, ExchangeDefinition) and is_own_exchange(operation.subject.name)
+
+
+def test_the_history_that_was_ambiguous_before() -> None:
+    """Two exchanges, one of which is an alternate exchange; the apply ends before its operation 12."""
+    old_queues = [QueueDefinition("a"), *(QueueDefinition(name, "quorum") for name in "bcde")]
+    x = ("c=1", "b=2", "a=1", "d=1", "e=1")
+    members = [RingMember(text[0], text[2]) for text in x]
+    f = ExchangeDefinition("f", "fanout")
+    old = Topology(
+        (f, ExchangeDefinition("x", "x-consistent-hash", ring=(*members, RingMember(ExchangeRef("f"))))),
+        tuple(old_queues),
+    )
+    wanted = [RingMember(text[0], text[2]) for text in ("b=2", "a=1", "c=1", "d=1", "e=2")]
+    new = Topology(
+        (
+            f,
+            ExchangeDefinition("x", "x-consistent-hash", ring=(*wanted, RingMember(ExchangeRef("f")))),
+            ExchangeDefinition("y", "x-consistent-hash", arguments={"alternate-exchange": "f"}, ring=()),
+        ),
+        tuple(QueueDefinition(name, "quorum") for name in "abcde"),
+    )
+    for before in range(40):
+        site = Site(ModelBroker.holding(old, NEWEST))
+        site.adopt(old)
+        site.apply(new, site.client(before))
+        site.compare()
+        assert not site.doubts
+        assert site.apply(new, site.client())
+
+
+@pytest.mark.parametrize(("old", "new"), [("abcd", "dcba"), ("abcde", "cdeab")])
+def test_an_order_with_the_same_bindings_is_never_mistaken(old: str, new: str) -> None:
+    """The apply ends at each operation; then the old file is applied, or the new one again."""
+    for before in range(60):
+        for target in (old, new):
+            site = recorded_site(NEWEST, *old)
+            site.apply(ring_file(*new), site.client(before))
+            assert not site.doubts
+            assert site.apply(ring_file(*target), site.client())
+            assert site.model.rings["x"].buckets == tuple(target)

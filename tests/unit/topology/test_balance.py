@@ -1,0 +1,213 @@
+"""Proposals: who gives a slot to whom, what moves, and why a target cannot be reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rabbit_chx import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis.slot_load import KeyLoad
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.errors import InputError
+from rabbit_chx.topology import RingMember, balance
+from rabbit_chx.topology.balance import LoadTarget
+
+SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
+RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
+#: Slots 0, 2, 4, 6 and 1, 3, 5, 7.
+TABLE = SlotTable(RING, {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})
+
+
+def load_of(*amounts: float) -> dict[Any, float]:
+    return dict(zip(SLOTS, amounts, strict=True))
+
+
+def test_the_busiest_queue_gives_the_lightest_slot_that_is_enough() -> None:
+    made = balance(TABLE, load_of(30, 10, 12, 10, 20, 10, 3, 5), target=1.2)
+    assert made.state == "proposed"
+    assert [(move.slot, move.old, move.new) for move in made.moves] == [(SLOTS[2], "events.1", "events.2")]
+    assert made.at_least == 1
+    assert made.busiest_before.before == 0.65
+    assert made.busiest_after.after == 0.53
+    assert made.load_moved == 0.12
+    assert made.keys_moved == RING.shares()[SLOTS[2]]
+    members = (RingMember("events.1", slots=(0, 4, 6)), RingMember("events.2", slots=(1, 2, 3, 5, 7)))
+    assert made.members("events") == members
+    assert made.members("other") is None
+    assert made.before is TABLE
+    assert made.before.moved_slots(made.after) == (SLOTS[2],)
+
+
+def test_no_slot_moves_that_may_stay() -> None:
+    """Slot 3 is given away before slot 5 is swapped, which alone would have been enough."""
+    owners = {slot: f"events.{number}" for slot, number in zip(SLOTS, (1, 3, 1, 3, 3, 3, 3, 2), strict=True)}
+    loads = load_of(14, 12, 8, 2, 4, 17, 17, 17)
+    made = balance(SlotTable(RING, owners), loads, target=1.1)
+
+    after = {**owners, **{move.slot: move.new for move in made.moves}}
+    bound = 1.1 * sum(loads.values()) / 3
+    for move in made.moves:
+        back = sum(loads[slot] for slot, queue in after.items() if queue == move.old) + loads[move.slot]
+        assert back > bound
+    assert [move.slot for move in made.moves] == [SLOTS[number] for number in (0, 1, 4, 5)]
+
+
+def test_nothing_is_proposed_where_nothing_is_over_the_target() -> None:
+    made = balance(TABLE, load_of(*[1] * 8), target=1.0)
+    assert (made.state, made.moves, made.after) == ("balanced", (), TABLE)
+
+
+def test_sums_that_differ_by_the_rounding_of_floats_are_balanced() -> None:
+    loads = load_of(0.1, 0.1, 0.3, 0.2, 0.7, 0.3, 0.2, 0.7)
+    assert balance(TABLE, loads, target=1.0).state == "balanced"
+
+
+def test_weights_decide_what_is_due_to_a_queue() -> None:
+    loads = load_of(20, 5, 20, 5, 20, 5, 20, 5)
+    assert balance(TABLE, loads, {"events.1": 4, "events.2": 1}, target=1.0).state == "balanced"
+    turned = balance(TABLE, loads, {"events.1": 1, "events.2": 4}, target=1.0)
+    assert [(queue.queue, queue.weight, queue.after) for queue in turned.queues] == [
+        ("events.1", 1, 0.2),
+        ("events.2", 4, 0.8),
+    ]
+    assert len(turned.moves) == turned.at_least == 3
+
+
+def test_a_share_is_the_same_for_each_queue() -> None:
+    made = balance(TABLE, load_of(40, 5, 10, 5, 10, 5, 20, 5), target=LoadTarget(0.6, "share"))
+    assert [move.slot for move in made.moves] == [SLOTS[6]]
+
+
+def test_a_new_queue_takes_slots_and_one_that_leaves_gives_all_away() -> None:
+    made = balance(TABLE, load_of(*[1] * 8), {"events.2": 1, "events.3": 1}, target=1.0)
+    assert {(move.old, move.new) for move in made.moves} == {("events.1", "events.3")}
+    assert len(made.moves) == made.at_least == 4
+    gone = next(queue for queue in made.queues if queue.queue == "events.1")
+    assert (gone.weight, gone.limit, gone.slots_before, gone.slots_after, gone.after) == (
+        None,
+        None,
+        4,
+        0,
+        0.0,
+    )
+
+
+def test_queues_are_in_the_natural_order_of_their_names() -> None:
+    weights = {f"events.{n}": 1 for n in (10, 3, 2, 4)}
+    made = balance(TABLE, load_of(*[1] * 8), weights, target=1.0)
+    names = [f"events.{n}" for n in (1, 2, 3, 4, 10)]
+    assert [queue.queue for queue in made.queues] == names
+    assert [member.destination for member in made.members("events") or ()] == names[1:]
+
+
+def test_a_slot_that_nobody_has_gets_a_queue() -> None:
+    table = SlotTable(RING, dict.fromkeys(SLOTS[:4], "events.1") | dict.fromkeys(SLOTS[4:7], "events.2"))
+    made = balance(table, load_of(*[1] * 8), target=1.0)
+    assert [(move.slot, move.old, move.new) for move in made.moves] == [(SLOTS[7], None, "events.2")]
+    assert [queue.queue for queue in made.queues] == ["events.1", "events.2", None]
+    hopeless = balance(table, load_of(90, *[1] * 7), target=1.0)
+    assert (hopeless.state, hopeless.members("events")) == ("impossible", None)
+
+
+def test_a_queue_with_other_buckets_keeps_them() -> None:
+    ring = HashRing.from_bindings([(SLOTS[0], 1), (SLOTS[1], 1), (SLOTS[2], 1), ("plain", 1)])
+    table = SlotTable(ring, dict.fromkeys(SLOTS[:3], "plain") | {SLOTS[2]: "other"})
+    loads: dict[Any, float] = {SLOTS[0]: 10, SLOTS[1]: 10, SLOTS[2]: 10, "plain": 20}
+    made = balance(table, loads, target=1.2)
+    assert {queue.queue: queue.after for queue in made.queues} == {"plain": 0.6, "other": 0.4}
+    refused = balance(table, {**loads, "plain": 200}, target=1.2)
+    assert refused.state == "impossible"
+    assert [(finding.kind, finding.destination) for finding in refused.obstacles] == [("own-keys", "plain")]
+
+
+def test_another_exchange_in_the_ring_has_no_part_in_it() -> None:
+    audit = ExchangeRef("audit")
+    ring = HashRing.from_bindings([*((slot, 1) for slot in SLOTS), (audit, 1)])
+    table = SlotTable(ring, TABLE.owners, frozenset({audit}))
+    made = balance(table, {**load_of(30, 10, 12, 10, 20, 10, 3, 5), audit: 1_000})
+    assert [move.slot for move in made.moves] == [SLOTS[2]]
+    assert made.after.other_exchanges == {audit}
+    assert sum(queue.after for queue in made.queues) == pytest.approx(1)
+
+
+def keyed(amounts: dict[Any, float], *keys: KeyLoad) -> SlotLoad:
+    return SlotLoad(amounts, keys=keys)
+
+
+def test_a_key_hotter_than_a_queue_is_named() -> None:
+    loads = load_of(90, 2, 2, 2, 1, 1, 1, 1)
+    made = balance(TABLE, keyed(loads, KeyLoad("whale", SLOTS[0], 85, 85)), target=1.2)
+    assert (made.state, made.moves) == ("impossible", ())
+    (obstacle,) = made.obstacles
+    assert (obstacle.kind, obstacle.destination, obstacle.names) == ("hot-key", SLOTS[0], ("whale",))
+    assert (
+        "key 'whale' alone has 85.000% of the load or more, and no queue may have more than 60.000%"
+        in obstacle.message
+    )
+    assert made.reachable == LoadTarget(1.8)
+    assert f"--target {made.reachable} can be reached" in in_words(obstacle.fix)
+    assert balance(TABLE, loads, target=made.reachable).state == "proposed"
+
+
+def test_a_slot_that_is_hot_because_of_one_key_names_it() -> None:
+    made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("whale", SLOTS[0], 40, 41)))
+    assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ("whale",))]
+    assert "40.000% or more by key 'whale' alone" in made.obstacles[0].message
+
+
+def test_a_slot_that_is_hot_by_many_keys_is_reported() -> None:
+    made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("small", SLOTS[0], 2, 3)))
+    assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ())]
+    assert "by many keys" in made.obstacles[0].message
+
+
+def test_a_target_below_what_there_is_is_impossible_and_a_reachable_one_is_named() -> None:
+    made = balance(TABLE, load_of(*[1] * 8), target=0.9)
+    assert (made.state, [finding.kind for finding in made.obstacles]) == ("impossible", ["target"])
+    assert made.reachable == LoadTarget(1.0)
+
+
+def test_where_no_way_was_found_a_target_that_can_be_reached_is_named() -> None:
+    table = SlotTable(RING, dict.fromkeys(SLOTS, "events.1"))
+    loads = load_of(3, 3, 3, 0, 0, 0, 0, 0)
+    made = balance(table, loads, {"events.1": 1, "events.2": 1}, target=1.1)
+    assert (made.state, [finding.kind for finding in made.obstacles]) == ("not-found", ["not-found"])
+    assert made.reachable == LoadTarget(1.34)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "written"),
+    [
+        ("1.2", LoadTarget(1.2), "1.2"),
+        ("2", LoadTarget(2.0), "2"),
+        ("30%", LoadTarget(0.3, "share"), "30%"),
+        (" 12.5% ", LoadTarget(0.125, "share"), "12.5%"),
+    ],
+)
+def test_a_target_is_read_from_text_and_written(text: str, target: LoadTarget, written: str) -> None:
+    assert LoadTarget.from_text(text) == target
+    assert str(target) == written
+
+
+@pytest.mark.parametrize("text", ["", "-1", "0", "0%", "101%", "much", "1,2", "1e9", "nan"])
+def test_an_invalid_target_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="target"):
+        LoadTarget.from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("x", {}), "'x' is not a slot table"),
+        ((TABLE, {}), "the slots have no load"),
+        ((TABLE, load_of(-1, *[1] * 7)), "the load of exchange events.slot.00 is -1"),
+        ((TABLE, {SLOTS[0]: float("nan")}), "is nan"),
+        ((TABLE, load_of(*[1] * 8), {}), "give at least one weight"),
+        ((TABLE, load_of(*[1] * 8), {"events.1": 0}), "the weight of 'events.1' is 0"),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused(arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        balance(*arguments)

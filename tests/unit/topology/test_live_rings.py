@@ -1,0 +1,53 @@
+"""The ring of a live exchange: what is bound to it, and in which order as far as that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.errors import MismatchError, NotFoundError
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, make_members
+
+NEWEST = Release("4.3.6")
+A, B = RingMember("a", "2"), RingMember("b")
+LISTED = ExchangeDefinition("x", "x-consistent-hash", ring=(B, A))
+
+
+def live(**rings: HashRing) -> LiveTopology:
+    return LiveTopology((LISTED, ExchangeDefinition("t", "topic")), release=NEWEST).with_rings(rings)
+
+
+def test_buckets_show_their_members() -> None:
+    assert make_members(["a", "a", None, "b"]) == (A, B)
+
+
+def test_an_exchange_that_is_missing_or_of_another_type_has_an_empty_ring() -> None:
+    for name in ("t", "missing"):
+        found = find_live_ring(live(), live().exchange(name), name)
+        assert (found.ring.buckets, found.bound) == ((), ())
+
+
+def test_a_ring_that_was_not_read_is_assumed_in_the_order_of_its_bindings() -> None:
+    found = find_live_ring(live(), LISTED, "x")
+    assert (found.ring.provenance, found.ring.buckets) == ("assumed", ("b", "a", "a"))
+    assert found.is_wanted((B, A), is_assumed=True)
+    assert not found.is_made_by((A, B))
+
+
+def test_a_ring_that_was_read_is_the_ring_whatever_is_listed() -> None:
+    read = HashRing.from_buckets(["a", "a", "b"], NEWEST)
+    there = live(x=read)
+    found = find_live_ring(there, there.exchange("x"), "x")
+    assert found.ring.buckets == read.buckets
+    assert found.is_made_by((A, B))
+
+
+def test_what_is_no_hash_exchange_is_refused_by_its_type_or_with_the_name_that_was_meant() -> None:
+    assert live_hash_exchange(live(), "x") == LISTED
+    with pytest.raises(MismatchError, match="exchange 't' is of type topic, not x-consistent-hash"):
+        live_hash_exchange(live(), "t")
+    with pytest.raises(MismatchError, match=r"'amq\.topic' is of type topic"):
+        live_hash_exchange(live(), "amq.topic")
+    with pytest.raises(NotFoundError, match="there is no exchange 'y': check its name"):
+        live_hash_exchange(live(), "y")

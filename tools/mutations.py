@@ -1,0 +1,548 @@
+"""Which unit tests notice a small change of the code: `make long WHAT=mutations`.
+
+A mutant is the product with one operator, constant or statement changed. Each runs in a forked process, against the tests that
+execute its line, without stopping at the first failure: so the result tells which tests fail for which mutants, and which tests fail
+for no mutant at all. A test that runs the product in another process is not seen to execute any line.
+
+    python tools/mutations.py cover         the lines that each test executes: build/mutations/tests.json
+    python tools/mutations.py run           adds mutants to tests/mutants/results.jsonl until there are --mutants of them
+    python tools/mutations.py show          prints the table of tests/README.md, and each mutant that no test notices
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "tests" / "mutants" / "results.jsonl"
+TESTS = ROOT / "build" / "mutations" / "tests.json"
+PACKAGES = (
+    "rabbit_chx/routing",
+    "rabbit_chx/topology",
+    "rabbit_chx/publishing",
+    "rabbit_chx/consuming",
+    "rabbit_chx/streams",
+    "spark_connector",
+)
+FOLDERS = ("tests/unit", "tests/models", "tests/simulation")
+#: Test time of one mutant: beyond that, the tests that execute the fewest lines are taken, which are the most specific ones.
+SECONDS_OF_TESTS = 15.0
+#: A mutant may loop for ever. Then its tests are ended, and it counts as noticed by the one that ran.
+FACTOR_OF_TIME, SECONDS_MORE = 5.0, 30.0
+MEMORY = 4 << 30
+_SEED = 20261127
+
+_COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitOr,
+}  # fmt: skip
+
+
+# --- mutants: pure -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file.
+
+    `name` is path:line:number, where the number counts the changes of the file; `change` is the code before and after.
+    """
+
+    name: str
+    path: str
+    line: int
+    number: int
+    function: str
+    change: str
+
+
+_Undo = Callable[[], None]
+
+
+def mutants_of(path: str, text: str) -> Iterator[Mutant]:
+    """Yield each mutant of a module: changes inside of functions, not of texts, annotations, decorators and log calls."""
+    for number, (function, node, change) in enumerate(_changes(ast.parse(text))):
+        before, line = _shown(node), _line_of(node)
+        undo = change()
+        after = _shown(node)
+        undo()
+        if before != after:
+            yield Mutant(f"{path}:{line}:{number}", path, line, number, function, f"{before}  ->  {after}")
+
+
+def mutated(text: str, number: int) -> ast.Module:
+    """Return the tree of a module with one change."""
+    tree = ast.parse(text)
+    _, _, change = _changes(tree)[number]
+    change()
+    return ast.fix_missing_locations(tree)
+
+
+def _shown(node: ast.AST) -> str:
+    lines = [line.strip() for line in ast.unparse(node).splitlines()]
+    return lines[0] if isinstance(node, ast.If | ast.While) else " ".join(lines)
+
+
+def _line_of(node: Any) -> int:
+    return int(node.target.lineno if isinstance(node, ast.comprehension) else node.lineno)
+
+
+def _changes(tree: ast.Module) -> list[tuple[str, Any, Callable[[], _Undo]]]:
+    """Return (function, node, what changes it and returns what undoes that) for each change, in the order of the text."""
+    return [
+        (names, node, change)
+        for function, names in _functions(tree)
+        for statement in (function.body[1:] if ast.get_docstring(function) is not None else function.body)
+        for node in _inner(statement)
+        for change in _changes_of(node)
+    ]
+
+
+def _functions(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[Any, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child, ".".join((*names, child.name))
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, (*names, child.name))
+        elif isinstance(child, ast.If):
+            yield from _functions(child, names)
+
+
+def _inner(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and the nodes below it that are run, in the order of the text."""
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and _is_log(node.value)):
+        return
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list", "type_comment"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _inner(child)
+
+
+def _is_log(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and "log" in ast.unparse(node.func).lower().split(".")[0]
+
+
+def _changes_of(node: Any) -> Iterator[Callable[[], _Undo]]:
+    match node:
+        case ast.Compare(ops=ops) if type(ops[0]) in _COMPARISONS:
+            yield _with(node, "ops", [_COMPARISONS[type(ops[0])](), *ops[1:]])
+        case ast.BoolOp(op=op):
+            yield _with(node, "op", ast.Or() if isinstance(op, ast.And) else ast.And())
+        case ast.BinOp(op=op) | ast.AugAssign(op=op) if type(op) in _OPERATORS and not _has_text(node):
+            yield _with(node, "op", _OPERATORS[type(op)]())
+        case ast.Constant(value=bool(value)):
+            yield _with(node, "value", not value)
+        case ast.Constant(value=int(value)):
+            yield _with(node, "value", value + 1)
+        case ast.Return(value=value) if value is not None and not isinstance(value, ast.Constant):
+            yield _with(node, "value", ast.Constant(None))
+        case (
+            ast.Raise()
+            | ast.Expr(value=ast.Call() | ast.Await())
+            | ast.Delete()
+            | ast.Continue()
+            | ast.Break()
+        ):
+            yield _replaced(node)
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(
+            test, ast.Compare
+        ):
+            yield _with(node, "test", ast.UnaryOp(ast.Not(), test))
+        case ast.comprehension(ifs=ifs) if ifs:
+            yield _with(node, "ifs", ifs[1:])
+        case _:
+            return
+
+
+def _has_text(node: Any) -> bool:
+    """Tell whether an operator joins or formats texts: no other operator can stand there."""
+    sides = (getattr(node, "left", node), getattr(node, "right", node))
+    return any(
+        isinstance(side, ast.JoinedStr) or isinstance(getattr(side, "value", None), str | bytes)
+        for side in sides
+    )
+
+
+def _with(node: Any, field: str, value: object) -> Callable[[], _Undo]:
+    def change() -> _Undo:
+        before = getattr(node, field)
+        setattr(node, field, value)
+        return lambda: setattr(node, field, before)
+
+    return change
+
+
+def _replaced(node: Any) -> Callable[[], _Undo]:
+    """Change a statement into `pass`, by its class: its parent need not be known."""
+
+    def change() -> _Undo:
+        kind, fields = type(node), dict(node.__dict__)
+        node.__class__ = ast.Pass
+
+        def undo() -> None:
+            node.__class__ = kind
+            node.__dict__.update(fields)
+
+        return undo
+
+    return change
+
+
+# --- runs: each in a forked process --------------------------------------------------------------------------------------------
+
+
+def _mutate_imports(mutant: Mutant) -> None:
+    """Let the import of the mutant's file compile the changed tree."""
+    file, load = str(ROOT / mutant.path), SourceFileLoader.get_code
+
+    def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
+        if loader.get_filename(name) != file:
+            return load(loader, name)
+        tree = mutated(Path(file).read_text(encoding="utf-8"), mutant.number)
+        code: CodeType = compile(tree, file, "exec", dont_inherit=True)
+        return code
+
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
+
+
+class _Outcomes:
+    """A pytest plugin: tells the outcome and the duration of each test as it ends, and covers lines by test if it is asked to."""
+
+    def __init__(self, tell: Callable[[str], None], coverage: Any) -> None:
+        self._tell, self._coverage = tell, coverage
+        self._failed = False
+        self._seconds = 0.0
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._failed, self._seconds = False, 0.0
+        self._tell(json.dumps({"began": nodeid}))
+        if self._coverage is not None:
+            self._coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._failed |= report.failed
+        self._seconds += report.duration
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._tell(json.dumps({"test": nodeid, "failed": self._failed, "seconds": round(self._seconds, 3)}))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:  # the module cannot be imported: no test of it can pass
+            self._tell(json.dumps({"test": report.nodeid, "failed": True, "seconds": 0.0}))
+
+
+def _run_forked(
+    tests: Iterable[str], seconds: float, prepare: Callable[[], Any]
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Run tests in a child; return the outcome of each one that ended, and the one that was running when the time was over."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        _run_tests(list(tests), writer, prepare)
+    os.close(writer)
+    text, end = b"", time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
+        if not (piece := os.read(reader, 1 << 16)):
+            break
+        text += piece
+    os.close(reader)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    lines = [json.loads(line) for line in text.decode().splitlines() if line.endswith("}")]
+    ended = [line for line in lines if "test" in line]
+    begun = [line["began"] for line in lines if "began" in line]
+    unfinished = begun[-1] if begun and begun[-1] not in {line["test"] for line in ended} else None
+    return ended, unfinished
+
+
+def _run_tests(tests: list[str], writer: int, prepare: Callable[[], Any]) -> None:
+    os.setsid()
+    code = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        silence = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(silence, standard)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        coverage = prepare()
+
+        def tell(line: str) -> None:
+            os.write(writer, (line + "\n").encode())
+
+        import pytest
+
+        options = [
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",  # of the libraries that the parent imported
+            "-q",
+            "--tb=no",
+            "--assert=plain",  # which would import our modules by its own loader
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-m",
+            "not extended",
+            "-o",
+            "addopts=--import-mode=importlib",
+        ]
+        pytest.main([*options, *tests], plugins=[_Outcomes(tell, coverage)])
+        if coverage is not None:
+            coverage.stop()
+            coverage.save()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _import_libraries() -> None:
+    """Import what the tests import, except our code: each child has it then."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in (
+        "pytest",
+        "hypothesis",
+        "numpy",
+        "pyarrow",
+        "pyarrow.compute",
+        "pandas",
+        "pyspark.sql",
+        "pika",
+        "aio_pika",
+        "click",
+        "coverage",
+    ):
+        if importlib.util.find_spec(name.partition(".")[0]):
+            importlib.import_module(name)
+
+
+def _in_parallel(work: Callable[[Any], None], items: list[Any]) -> None:
+    """Share the items among one process for each core: a process with threads must not fork."""
+    cores = os.cpu_count() or 1
+    children = []
+    for core in range(cores):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                for number, item in enumerate(items[core::cores], 1):
+                    work(item)
+                    if number % 25 == 0:
+                        sys.stderr.write(
+                            f"{time.strftime('%H:%M:%S')} process {core}: {number} of {len(items[core::cores])}\n"
+                        )
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    if any(codes):
+        raise SystemExit("a process failed: see its error above")
+
+
+# --- commands ------------------------------------------------------------------------------------------------------------------
+
+
+def cover() -> None:
+    """Run each test file alone in a child, and store which tests execute which lines. A test that fails there is left out."""
+    folder = TESTS.parent / "cover"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    files = sorted(path for top in FOLDERS for path in (ROOT / top).rglob("test_*.py"))
+
+    def run(numbered: tuple[int, Path]) -> None:
+        number, path = numbered
+
+        def start() -> Any:
+            from coverage import Coverage
+
+            coverage = Coverage(
+                data_file=str(folder / f"lines.{number}"),
+                source=[str(ROOT / name) for name in PACKAGES],
+                messages=False,
+            )
+            coverage.start()
+            return coverage
+
+        ended, unfinished = _run_forked([str(path.relative_to(ROOT))], 900, start)
+        (folder / f"{number}.json").write_text(
+            json.dumps({"file": str(path), "tests": ended, "unfinished": unfinished})
+        )
+
+    _in_parallel(run, list(enumerate(files)))
+    _store_tests(folder)
+
+
+def _store_tests(folder: Path) -> None:
+    from coverage import CoverageData
+
+    outcomes = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    ended = [test for outcome in outcomes for test in outcome["tests"]]
+    seconds = {test["test"]: test["seconds"] for test in ended if not test["failed"]}
+    lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in folder.glob("lines.*"):
+        data = CoverageData(str(path))
+        data.read()
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                lines[str(Path(file).relative_to(ROOT))][line].update(seconds.keys() & contexts)
+    names = list(seconds)
+    at = {name: number for number, name in enumerate(names)}
+    stored = {
+        file: {line: sorted(map(at.__getitem__, tests)) for line, tests in found.items() if tests}
+        for file, found in sorted(lines.items())
+    }
+    TESTS.write_text(json.dumps({"tests": seconds, "lines": stored}))
+    failed = [test["test"] for test in ended if test["failed"]] + [
+        outcome["unfinished"] for outcome in outcomes if outcome["unfinished"]
+    ]
+    sys.stdout.write(
+        f"{len(seconds)} tests in {sum(seconds.values()):.0f} s; {len(failed)} are left out, since they fail here: {' '.join(failed)}\n"
+    )
+
+
+def run(most: int) -> None:
+    """Run mutants until the results have this many: the same number of each file's, relative to its length."""
+    known = json.loads(TESTS.read_text())
+    seconds: dict[str, float] = known["tests"]
+    names = list(seconds)
+    breadth = [0] * len(names)
+    for found in known["lines"].values():
+        for tests in found.values():
+            for test in tests:
+                breadth[test] += 1
+    done = {result["mutant"] for result in results()}
+
+    def choose(mutant: Mutant) -> list[str]:
+        chosen: list[str] = []
+        total = 0.0
+        for test in sorted(
+            known["lines"].get(mutant.path, {}).get(str(mutant.line), ()), key=breadth.__getitem__
+        ):
+            total += seconds[names[test]]
+            if chosen and total > SECONDS_OF_TESTS:
+                break
+            chosen.append(names[test])
+        return chosen
+
+    def attempt(mutant: Mutant) -> None:
+        tests = choose(mutant)
+        ended: list[dict[str, Any]] = []
+        unfinished = None
+        if tests:
+            limit = sum(map(seconds.__getitem__, tests)) * FACTOR_OF_TIME + SECONDS_MORE
+            ended, unfinished = _run_forked(tests, limit, lambda: _mutate_imports(mutant))
+        killers = sorted(
+            {test["test"] for test in ended if test["failed"]} | ({unfinished} if unfinished else set())
+        )
+        result = {
+            "mutant": mutant.name,
+            "function": mutant.function,
+            "change": mutant.change,
+            "tests": len(tests),
+            "ended": len(ended),
+            "killers": killers,
+        }
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+
+    RESULTS.parent.mkdir(exist_ok=True)
+    chosen = [mutant for mutant in sample(most) if mutant.name not in done]
+    _import_libraries()
+    _in_parallel(attempt, chosen)
+
+
+def sample(most: int) -> list[Mutant]:
+    """Choose mutants of all packages at random, always the same ones of the same code."""
+    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    mutants = [
+        mutant
+        for path in files
+        for mutant in mutants_of(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    ]
+    return random.Random(_SEED).sample(mutants, min(most, len(mutants)))  # noqa: S311 - the same mutants each time
+
+
+def results() -> list[dict[str, Any]]:
+    """Read the stored results."""
+    return (
+        [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+        if RESULTS.exists()
+        else []
+    )
+
+
+def table() -> str:
+    """Return what tests/README.md shows: the mutants of each package, and how many of them fail a test."""
+    rows = [
+        "| package | mutants | fail a test | survive | no test runs the line | tests that fail for a mutant |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    found = results()
+    for package in PACKAGES:
+        own = [result for result in found if result["mutant"].startswith(package + "/")]
+        failed = sum(bool(result["killers"]) for result in own)
+        unrun = sum(not result["tests"] for result in own)
+        killers = {test for result in own for test in result["killers"]}
+        rows.append(
+            f"| `{package}` | {len(own):,} | {failed:,} | {len(own) - failed - unrun:,} | {unrun:,} | {len(killers):,} |"
+        )
+    return "\n".join(rows)
+
+
+def show() -> None:
+    """Print the table, and each survivor."""
+    survivors = [
+        f"{result['mutant']} {result['function']}: {result['change']}"
+        for result in results()
+        if not result["killers"]
+    ]
+    sys.stdout.write("\n".join([table(), "", *sorted(survivors), ""]))
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("cover", "run", "show"))
+    parser.add_argument("--mutants", type=int, default=1500)
+    given = parser.parse_args()
+    os.chdir(ROOT)
+    if given.command == "cover":
+        _import_libraries()
+        cover()
+    elif given.command == "run":
+        run(given.mutants)
+    else:
+        show()
+
+
+if __name__ == "__main__":
+    main()
