@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from rabbit_chx.analysis.finding_kinds import FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option as DeclaredOption
@@ -63,11 +63,18 @@ def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
     )
 
 
-def finding_kinds_of_files(kinds: Mapping[str, FindingKind]) -> str:
-    """Return the kinds of findings that mean something else in a comparison with a topology file."""
-    return table(
-        ("kind", "finding"), ((f"`{kind.name}`", kind.with_file) for kind in kinds.values() if kind.with_file)
-    )
+def all_findings() -> str:
+    """Return the kinds of findings of each command, and those that mean something else in a comparison with a topology file."""
+    tables = {
+        "ring check, topology check": finding_kinds(CHECK_KINDS),
+        "topology check, with a file": table(
+            ("kind", "finding"),
+            ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),
+        ),
+        "group show": finding_kinds(GROUP_KINDS),
+        "shards show": finding_kinds(SHARD_KINDS),
+    }
+    return "\n\n".join(f"## {command}\n\n{kinds}" for command, kinds in tables.items())
 
 
 def _releases(rule: Rule) -> str:
@@ -161,16 +168,32 @@ _OWNER = (
 
 def topology_fields() -> str:
     """Return the fields of a topology file, a list for each kind of entry."""
-    parts = [f"### The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
+    parts = [f"## The file\n\n{_fields(FILE)}\n\n{_OWNER}"]
     for name, kind in FILE.fields.items():
         if isinstance(kind, EntryType):
-            parts.append(f"### `[[{name}]]`\n\n{_fields(kind)}")
+            parts.append(f"## `[[{name}]]`\n\n{_fields(kind)}")
             parts += [
                 f"Each entry of `{list_}`:\n\n{_fields(inner)}"
                 for list_, inner in kind.fields.items()
                 if isinstance(inner, EntryType)
             ]
     return "\n\n".join(parts)
+
+
+def topology_field_names() -> str:
+    """Return the fields of each kind of entry of a topology file, without their meanings."""
+    kinds = {name: kind for name, kind in FILE.fields.items() if isinstance(kind, EntryType)}
+    lists = {
+        f"`[[{name}]]`, each entry of `{list_}`": inner
+        for name, kind in kinds.items()
+        for list_, inner in kind.fields.items()
+        if isinstance(inner, EntryType)
+    }
+    entries = {f"`[[{name}]]`": kind for name, kind in kinds.items()} | lists
+    return "\n".join(
+        f"- {entry}: {', '.join(f'`{name}`' for name in kind.fields if name != 'owner')}"
+        for entry, kind in {"the file": FILE, **entries}.items()
+    )
 
 
 def _fields(type_: EntryType) -> str:
@@ -261,12 +284,9 @@ def page_of(command: str) -> str:
 
 
 def command_list() -> str:
-    """Return the commands by purpose, each with its page and its line of help."""
-    return "\n\n".join(
-        "\n".join(
-            [f"**{purpose}**", ""]
-            + [f"- [`{name}`]({page_of(name)}): {_with_code(line)}" for name, (line, _) in group.items()]
-        )
+    """Return the commands by purpose, each with a link to its page; `rabbit-chx --help` says what each one does."""
+    return "\n".join(
+        f"- **{purpose}**: {', '.join(f'[`{name}`]({page_of(name)})' for name in group)}"
         for purpose, group in COMMANDS.items()
     )
 

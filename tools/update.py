@@ -8,23 +8,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import guarantees
 import peer_table
 import release_table
 import tables
+from output_schemas import output_schemas
 from topology_schema import topology_schema
-
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/contributing/architecture.md": {"levels": tables.levels},
     "bench/README.md": {"soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
-    "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/performance.md": {"peers": peer_table.peers},
     "docs/publishing.md": {"arguments": tables.publishing_arguments},
     "docs/spark-options.md": {
@@ -35,12 +32,8 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/support.md": {"releases": release_table.releases},
     "docs/stream-groups.md": {"faults": guarantees.stream_groups},
-    "docs/topology.md": {"fields": tables.topology_fields},
+    "docs/topology.md": {"fields": tables.topology_field_names},
     "docs/commands/README.md": {"commands": tables.command_list},
-    "docs/commands/rings.md": {"kinds": partial(tables.finding_kinds, CHECK_KINDS)},
-    "docs/commands/topology.md": {"kinds": partial(tables.finding_kinds_of_files, CHECK_KINDS)},
-    "docs/commands/slots-and-shards.md": {"kinds": partial(tables.finding_kinds, SHARD_KINDS)},
-    "docs/commands/consumers-and-streams.md": {"kinds": partial(tables.finding_kinds, GROUP_KINDS)},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 
@@ -53,7 +46,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | {"docs/topology.schema.json": topology_schema()}
+    return documents | output_schemas() | {"docs/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:
@@ -84,6 +77,7 @@ def main() -> None:
         sys.exit("usage: python tools/update.py [--check]")
     texts = generated()
     for name in different:
+        (_ROOT / name).parent.mkdir(exist_ok=True)
         (_ROOT / name).write_text(texts[name], encoding="utf-8")
         print(f"wrote {name}")
 

@@ -31,9 +31,9 @@ from rabbit_chx.topology.live.reading import (
     read_consumer_tags,
     read_release,
     read_ring,
-    read_sharded_exchange,
     read_topology,
 )
+from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
@@ -154,7 +154,7 @@ class Broker:
                 else read_secretly(ConnectionSettings.from_uri, url)
             )
             (self._settings,) = with_credentials([settings], credentials)
-            management = read_secretly(_managed, management_url)
+            management = read_secretly(_as_management_url, management_url)
         finally:
             del url, management_url
         if management is not None and credentials is not None:
@@ -487,7 +487,7 @@ class Broker:
         return self._connected
 
 
-def _managed(url: str | ManagementUrl | None) -> ManagementUrl | None:
+def _as_management_url(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 

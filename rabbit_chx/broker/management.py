@@ -112,7 +112,7 @@ class Management:
         try:
             if not content and method != "GET":
                 return None
-            return _parsed(content)
+            return _parse(content)
         except _TooLargeError:
             raise BrokerRefusedError(
                 f"{self.masked_url}: the answer to {request_line} has {len(content):,} bytes, and its objects need more than "
@@ -289,7 +289,7 @@ class _TooLargeError(Exception):
     """The objects of an answer need too much memory."""
 
 
-def _parsed(content: bytes) -> Any:  # JSON
+def _parse(content: bytes) -> Any:  # JSON
     """Decode an answer. The memory of its objects is counted while they are made, and ends with an error.
 
     Raises:
@@ -300,7 +300,7 @@ def _parsed(content: bytes) -> Any:  # JSON
     text = content.decode(json.detect_encoding(content), "surrogatepass")
     left = _MOST_MEMORY - len(content) - sys.getsizeof(text)
 
-    def counted(made: dict[str, Any]) -> dict[str, Any]:
+    def count(made: dict[str, Any]) -> dict[str, Any]:
         nonlocal left
         left -= sys.getsizeof(made) + sum(map(_bytes_of, made.values()))
         if left < 0:
@@ -309,7 +309,7 @@ def _parsed(content: bytes) -> Any:  # JSON
 
     if left < 0:
         raise _TooLargeError
-    hook = counted if len(content) * _LARGEST_RATIO > _MOST_MEMORY else None
+    hook = count if len(content) * _LARGEST_RATIO > _MOST_MEMORY else None
     return json.loads(text, parse_constant=_refuse_constant, object_hook=hook)
 
 

@@ -59,7 +59,7 @@ class PikaCarrier:
             RabbitChxError: the broker refuses a message, or the connection is closed.
         """
         with (
-            self._connected() as connection,
+            self._connect() as connection,
             connection.channel(raw_headers=True) as taking,
             connection.channel() as giving,
         ):
@@ -72,9 +72,9 @@ class PikaCarrier:
                     break
                 copies.publish(exchange, method, _RawProperties(properties.raw), body)
                 count += 1
-                for tag in copies.confirmed(_WINDOW):
+                for tag in copies.take_confirmed(_WINDOW):
                     taking.basic_ack(tag)
-            for tag in copies.confirmed(0):
+            for tag in copies.take_confirmed(0):
                 taking.basic_ack(tag)
             if copies.refused:
                 raise BrokerRefusedError(
@@ -99,7 +99,7 @@ class PikaCarrier:
         Raises:
             RabbitChxError: the broker refuses the marker, or the connection is closed.
         """
-        with self._connected() as connection:
+        with self._connect() as connection:
             if self._replies is None:
                 self._replies = self._open_replies(connection)
             properties = pika.BasicProperties(
@@ -127,7 +127,7 @@ class PikaCarrier:
         """Wait for the reply to a marker, as `rabbit_chx.topology.live.live_broker` defines it."""
         wanted = marker.reply(kind)
         began_at = read_at = time.monotonic()
-        with self._connected() as connection:
+        with self._connect() as connection:
             lengths = self._lengths(connection, queues)
             while wanted not in self._replied:
                 now = time.monotonic()
@@ -141,7 +141,7 @@ class PikaCarrier:
         return True
 
     @contextmanager
-    def _connected(self) -> Iterator[PikaConnection]:
+    def _connect(self) -> Iterator[PikaConnection]:
         """Yield the connection, and close it if the block raises: unacknowledged messages return to the head of their queue."""
         try:
             if self._connection is None:
@@ -158,14 +158,14 @@ class PikaCarrier:
         channel = opened.__enter__()
         queue = str(channel.queue_declare("", exclusive=True).method.queue)
 
-        def replied(
+        def keep_reply(
             _channel: object, _method: object, properties: pika.BasicProperties, _body: bytes
         ) -> None:
             marker = HandOverMarker.from_headers(properties.headers)
             if marker is not None:
                 self._replied.append(marker)
 
-        channel.basic_consume(queue, replied, auto_ack=True)
+        channel.basic_consume(queue, keep_reply, auto_ack=True)
         return opened, queue
 
     @staticmethod
@@ -194,7 +194,7 @@ class _Copies:
         self._open[self._count] = method.delivery_tag
         self._inner.basic_publish(exchange, method.routing_key, body, properties, mandatory=True)
 
-    def confirmed(self, most: int) -> list[int]:
+    def take_confirmed(self, most: int) -> list[int]:
         """Wait until at most this many copies are unconfirmed; return the delivery tags of those that were confirmed since."""
         self._connection.wait_until(lambda: len(self._open) <= most)
         done, self._done = self._done, []

@@ -37,7 +37,7 @@ from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class PikaConnection:
         try:
             self._connection = _BoundedConnection(parameters, self._where, self._reply_timeout_s)
         except (pika_errors.AMQPError, connection_workflow.AMQPConnectorException, OSError) as cause:
-            error = _opening_error(settings, cause)
+            error = _make_opening_error(settings, cause)
         else:
             #: The broker's version by its server properties, such as ``4.3.6``.
             self.server_version = self._connection.server_property("version") or "unknown"
@@ -162,7 +162,7 @@ class PikaConnection:
         """Perform an operation, and wait for the answer.
 
         Raises:
-            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live.live_broker.refused`.
+            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live.live_broker.make_refusal`.
             ConnectionLostError: the connection is closed.
             BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.
@@ -171,7 +171,7 @@ class PikaConnection:
         try:
             self._ask(lambda channel: _call(channel, operation))
         except _RefusedError as error:
-            refusal = refused(self._where, operation, *error.args)
+            refusal = make_refusal(self._where, operation, *error.args)
         else:
             return
         raise refusal
@@ -357,7 +357,7 @@ class PikaConnection:
             self._connection.close()
 
 
-def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+def _make_opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     words = _words_of(cause)
     answer = _ANSWER.fullmatch(words)
     if answer is not None:

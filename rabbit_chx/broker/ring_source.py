@@ -356,7 +356,7 @@ class DiagnosticsRing:
             NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
-        return self._evaluated(
+        return self._evaluate(
             eval_expression(vhost, exchange), lambda output: read_eval(output, vhost, exchange)
         )
 
@@ -371,7 +371,7 @@ class DiagnosticsRing:
             NotFoundError: the x-consistent-hash exchange does not exist.
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
-        return self._evaluated(
+        return self._evaluate(
             eval_of_exchange(vhost, exchange), lambda output: read_eval_of_exchange(output, vhost, exchange)
         )
 
@@ -390,13 +390,13 @@ class DiagnosticsRing:
         rings: dict[str, Buckets] = {}
         for start in range(0, max(len(exchanges), 1), _RINGS_AT_ONCE):
             names = exchanges[start : start + _RINGS_AT_ONCE]
-            read, self.consumer_timeout_ms = self._evaluated(
+            read, self.consumer_timeout_ms = self._evaluate(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
             rings |= read
         return rings
 
-    def _evaluated(self, expression: str, read: Callable[[str], _Reading]) -> _Reading:
+    def _evaluate(self, expression: str, read: Callable[[str], _Reading]) -> _Reading:
         """Return the result of an Erlang expression.
 
         Raises:
@@ -409,7 +409,7 @@ class DiagnosticsRing:
             return read(result.stdout)
         except RingSourceError as error:
             problem = str(error)
-        raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
+        raise RingSourceError(f"{self._quote_command('rabbitmqctl')}: {problem}: {self._remedy}")
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         if self._prefix and Path(self._prefix[0]).name == "ssh":
@@ -428,7 +428,7 @@ class DiagnosticsRing:
             problem = f"gave no answer within {self._timeout_s:g} s: check that the broker runs"
         except (OSError, ValueError) as cause:
             problem = f"could not be started ({cause}): {self._remedy}"
-        raise RingSourceError(f"the ring was not read: {self._named(command[0])} {problem}")
+        raise RingSourceError(f"{_UNREAD}{self._quote_command(command[0])} {problem}")
 
     def _fail(self, result: subprocess.CompletedProcess[str]) -> NoReturn:
         output = result.stderr.strip() or result.stdout.strip()
@@ -437,10 +437,10 @@ class DiagnosticsRing:
         if "undef" in words and "ring_state" in words:
             remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
         raise RingSourceError(
-            f"the ring was not read: {self._named('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
+            f"{_UNREAD}{self._quote_command('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
         )
 
-    def _named(self, tool: str) -> str:
+    def _quote_command(self, tool: str) -> str:
         return repr(shlex.join([*self._prefix, tool]))
 
     @property

@@ -9,16 +9,17 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, islice
+from typing import Any
 
+import pika
+
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
-    EmptyRingError,
     NotFoundError,
     RabbitChxError,
     UnreachableError,
@@ -34,10 +35,6 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    import pika
-
 
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
@@ -78,8 +75,8 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     except BaseException as error:
         try:
             _remove(management, name, may_still_appear=False)
-        except RabbitChxError as left:
-            error.add_note(str(left))
+        except RabbitChxError as failed:
+            error.add_note(str(failed))
         raise
     _remove(management, name, may_still_appear=False)
 
@@ -94,14 +91,14 @@ def _remove(management: Management, name: str, *, may_still_appear: bool) -> Non
 
 def _try_to_remove(management: Management, name: str, *, may_still_appear: bool) -> None:
     """Delete the vhost, with retries: a large vhost takes time, and a request may have been interrupted."""
-    for last in (*(False,) * (_REMOVAL_TRIES - 1), True):
+    for left in reversed(range(_REMOVAL_TRIES)):
         try:
             management.request("DELETE", "vhosts", name)
         except NotFoundError:
             if not may_still_appear:
                 return
         except RabbitChxError as error:
-            if last:
+            if not left:
                 kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
                 raise kind(
                     f"the temporary vhost {name!r} {'may be' if may_still_appear else 'is'} left ({error}): run rabbitmqctl delete_vhost {name}"
@@ -111,135 +108,115 @@ def _try_to_remove(management: Management, name: str, *, may_still_appear: bool)
         time.sleep(_REMOVAL_PAUSE_S)
 
 
-_EXCHANGE = "rabbit-chx.copy"
-_PATIENCE_S = 30.0
-_BETWEEN_LOOKS = 500
+#: The exchange of a copy.
+COPY = "rabbit-chx.copy"
+_DELIVERY_TIMEOUT_S: Any = 30.0  # pika's stubs know whole seconds only
+_NUMBER_BYTES = 4
+#: The messages that are published before the queues are read.
+_AT_ONCE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedRun:
-    """Consecutive buckets with one destination.
+def declare_copy(connection: PikaConnection, ring: KeyMap, arguments: Mapping[str, str]) -> dict[str, Place]:
+    """Declare a copy of a ring, which is deleted with its vhost, and return the destination that each queue stands for; None for a hole.
 
-    Attributes:
-        name: the name of the queue in the copy, and of the exchange before it if the destination is an exchange.
-        place: the destination that the queue represents; None for a hole.
-        weight: the number of buckets.
+    The copy has the buckets that routing counts; with holes, routing never draws the last bucket numbers.
     """
-
-    name: str
-    place: Place
-    weight: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScratchMessage:
-    """A message to publish, without its body."""
-
-    routing_key: str = ""
-    properties: pika.BasicProperties | None = None
-
-
-def _runs_of(ring: KeyMap) -> list[CopiedRun]:
-    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers."""
-    if not ring.bucket_count:
-        raise EmptyRingError(
-            "the ring has no buckets: nothing is bound to the exchange, so there is nothing to copy"
-        )
-    runs: list[CopiedRun] = []
-    for place, group in groupby(ring.buckets[: ring.bucket_count]):
-        size = len(list(group))
-        for start in range(0, size, MAX_BINDING_WEIGHT):
-            weight = min(MAX_BINDING_WEIGHT, size - start)
-            runs.append(CopiedRun(f"run-{len(runs)}", place, weight))
-    return runs
-
-
-def declare_copy(
-    connection: PikaConnection, key_map: KeyMap, arguments: Mapping[str, str]
-) -> list[CopiedRun]:
-    """Declare an exchange with the buckets of a map and a queue for each run, and return the runs. It is deleted with its vhost.
-
-    Raises:
-        EmptyRingError: the map has no buckets.
-    """
-    if key_map.traits.exchange_type == MODULUS_EXCHANGE:
-        return _declare_modulus_copy(connection, key_map.destinations)
-    runs = _runs_of(key_map)
-    exchange = ExchangeDefinition(_EXCHANGE, HASH_EXCHANGE, durable=False, arguments=arguments)
+    if ring.traits.exchange_type == MODULUS_EXCHANGE:
+        return _declare_modulus_copy(connection, ring.destinations)
+    exchange = ExchangeDefinition(COPY, HASH_EXCHANGE, durable=False, arguments=arguments)
     connection.perform(Operation("declare", exchange))
-    for run in runs:
-        connection.perform(Operation("declare", QueueDefinition(run.name)))
-        destination: Destination = run.name
-        if isinstance(run.place, ExchangeRef):
-            destination = ExchangeRef(run.name)
-            connection.perform(Operation("declare", ExchangeDefinition(run.name, "fanout", durable=False)))
-            connection.perform(Operation("bind", BindingDefinition(run.name, run.name)))
-        binding = BindingDefinition(_EXCHANGE, destination, str(run.weight))
-        connection.perform(Operation("bind", binding))
-    return runs
+    places: dict[str, Place] = {}
+    for place, run in groupby(ring.buckets[: ring.bucket_count]):
+        size = len(list(run))
+        for start in range(0, size, MAX_BINDING_WEIGHT):
+            queue = f"run-{len(places)}"
+            places[queue] = place
+            destination = ExchangeRef(queue) if isinstance(place, ExchangeRef) else queue
+            _add_to_copy(connection, queue, destination, str(min(MAX_BINDING_WEIGHT, size - start)))
+    return places
 
 
-def _declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> list[CopiedRun]:
-    """Declare an ``x-modulus-hash`` exchange with destinations of these names, and return a run for each; it is deleted with its vhost.
+def _declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> dict[str, Place]:
+    """Declare an ``x-modulus-hash`` exchange with destinations of these names, as `declare_copy` does.
 
     Names determine the order from 4.3 on, and binding keys before, so the keys ascend.
     """
-    connection.perform(Operation("declare", ExchangeDefinition(_EXCHANGE, MODULUS_EXCHANGE, durable=False)))
-    runs: dict[Destination, CopiedRun] = {}
-    for place, key in ascending_bindings(places):
-        if place not in runs:
-            runs[place] = CopiedRun(str(place), place, 1)
-            connection.perform(Operation("declare", QueueDefinition(str(place))))
-            if isinstance(place, ExchangeRef):
-                connection.perform(
-                    Operation("declare", ExchangeDefinition(place.name, "fanout", durable=False))
-                )
-                connection.perform(Operation("bind", BindingDefinition(place.name, str(place))))
-        connection.perform(Operation("bind", BindingDefinition(_EXCHANGE, place, key)))
-    return list(runs.values())
+    connection.perform(Operation("declare", ExchangeDefinition(COPY, MODULUS_EXCHANGE, durable=False)))
+    bound = list(ascending_bindings(places))
+    for place, key in bound:
+        _add_to_copy(connection, str(place), place, key)
+    return {str(place): place for place, _ in bound}
 
 
-def route_on_copy(
+def _add_to_copy(connection: PikaConnection, queue: str, destination: Destination, key: str) -> None:
+    connection.perform(Operation("declare", QueueDefinition(queue)))
+    if isinstance(destination, ExchangeRef):
+        fanout = ExchangeDefinition(destination.name, "fanout", durable=False)
+        connection.perform(Operation("declare", fanout))
+        connection.perform(Operation("bind", BindingDefinition(destination.name, queue)))
+    connection.perform(Operation("bind", BindingDefinition(COPY, destination, key)))
+
+
+def find_routes(
     connection: PikaConnection,
-    runs: Sequence[CopiedRun],
-    messages: Sequence[ScratchMessage],
+    exchange: str,
+    hashing: Hashing,
+    values: Sequence[Any],
+    places: Mapping[str, Place],
+    *,
     seen: Callable[[int], None] = lambda _: None,
-) -> list[CopiedRun]:
-    """Publish messages to the copy, consume them all, and return the run that each message reached.
+) -> list[tuple[Place, ...]]:
+    """Publish a message for each value, and return the destinations at which it is found; none for one that is unroutable or in a hole.
 
-    `seen` is called from time to time with the number of received messages.
+    Args:
+        connection: a connection to the vhost.
+        exchange: the exchange to which the messages are published.
+        hashing: what the exchange hashes.
+        values: routing keys, or values of the header or the property that the exchange hashes.
+        places: the destination that each classic queue stands for; None for a hole.
+        seen: called from time to time with the number of messages that were found so far.
 
     Raises:
-        BrokerTimeoutError: no message arrived for 30 s, and some are missing.
+        BrokerTimeoutError: a queue has a message that it does not deliver within 30 s.
+        RabbitChxError: the broker closes the channel or the connection.
     """
-    arrived: dict[int, CopiedRun] = {}
-
-    def receive(run: CopiedRun) -> Callable[..., None]:
-        return lambda _channel, _method, _properties, body: arrived.__setitem__(int.from_bytes(body), run)
-
+    found: list[tuple[Place, ...]] = [()] * len(values)
+    arrived = 0
     with connection.channel() as channel:
-        for run in runs:
-            channel.basic_consume(run.name, receive(run), auto_ack=True)
-        for number, message in enumerate(messages):
-            channel.basic_publish(_EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
-            if number % _BETWEEN_LOOKS == 0:
-                connection.process(0)
-                seen(len(arrived))
-        _wait(connection, arrived, len(messages), seen)
-    return [arrived[number] for number in range(len(messages))]
+        channel.tx_select()
+        for start in range(0, len(values), _AT_ONCE):
+            for number, value in enumerate(values[start : start + _AT_ONCE], start):
+                key, properties = _message(hashing, value)
+                channel.basic_publish(exchange, key, number.to_bytes(_NUMBER_BYTES), properties)
+            channel.tx_commit()  # a queue may answer a count before it handles earlier messages, but a committed one is there
+            connection.process(0)
+            for queue, place in places.items():
+                for body in _take_all(channel, queue):
+                    found[int.from_bytes(body)] += () if place is None else (place,)
+                    arrived += 1
+                seen(arrived)
+    return found
 
 
-def _wait(
-    connection: PikaConnection, arrived: Mapping[int, Any], wanted: int, seen: Callable[[int], None]
-) -> None:
-    before, deadline = len(arrived), time.monotonic() + _PATIENCE_S
-    while len(arrived) < wanted:
-        connection.process(0.2)
-        seen(len(arrived))
-        if len(arrived) > before:
-            before, deadline = len(arrived), time.monotonic() + _PATIENCE_S
-        elif time.monotonic() > deadline:
+def _message(hashing: Hashing, value: Any) -> tuple[str, pika.BasicProperties | None]:
+    if hashing.hash_header is not None:
+        return "", pika.BasicProperties(headers={hashing.hash_header: value})
+    if hashing.hash_property is not None:
+        return "", pika.BasicProperties(**{hashing.hash_property: value})
+    return value, None
+
+
+def _take_all(channel: Any, queue: str) -> Iterator[bytes]:
+    """Take all messages out of a classic queue while nothing is published."""
+    count = channel.queue_declare(queue, passive=True).method.message_count
+    if not count:
+        return
+    coming = channel.consume(queue, auto_ack=True, inactivity_timeout=_DELIVERY_TIMEOUT_S)
+    for method, _properties, body in islice(coming, count):
+        if method is None:
             raise BrokerTimeoutError(
-                f"of {wanted:,} messages {len(arrived):,} came, and none for {_PATIENCE_S:g} s: look at the broker's "
-                "log and alarms"
+                f"queue {queue!r} does not deliver its messages within {_DELIVERY_TIMEOUT_S:g} s: look at the broker's log and alarms",
+                queue=queue,
             )
+        yield body
+    channel.cancel()

@@ -32,7 +32,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
 from rabbit_chx.topology.arguments import ignored_by
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
-from rabbit_chx.topology.file.file_rules import refused_objects
+from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_value import counted_kind
@@ -497,7 +497,7 @@ def _validate(
                 file, vhost, variables=variables, release=release, is_strict=True, has_others=has_others
             )
             known |= given.variables.keys()
-            if given.is_definitions and (faults := refused_objects(given.topology, release)):
+            if given.is_definitions and (faults := find_refused_objects(given.topology, release)):
                 raise TopologyError(faults, what=given.name)
         except InputError as error:
             errors.append(error)

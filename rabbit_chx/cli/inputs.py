@@ -230,7 +230,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.routing.key_map_json import key_map_from_json
     from rabbit_chx.topology.live_rings import make_members
-    from rabbit_chx.topology.ring_records import settled_record
+    from rabbit_chx.topology.ring_records import make_settled_record
 
     try:
         ring = key_map_from_json(text).beneath
@@ -248,7 +248,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         )
     bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
     return replace(
-        settled_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
+        make_settled_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
     )
 
 

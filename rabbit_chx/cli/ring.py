@@ -26,7 +26,7 @@ from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, record_of, settled_of
+from rabbit_chx.topology.live.recording import has_record, make_settled_record_of, record_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
@@ -347,7 +347,7 @@ def record_rings(
             name = live_hash_exchange(live, exchanges[0]).name
             live = with_observed_ring(live, name, read_observed(observed, live, name))
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
-        made = {name: settled_of(live, name) for name in rings}
+        made = {name: make_settled_record_of(live, name) for name in rings}
         stored = {
             name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
             for name in rings

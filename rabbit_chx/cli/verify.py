@@ -11,16 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pika
-
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import document, finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
-    ScratchMessage,
+    COPY,
     declare_copy,
-    route_on_copy,
+    find_routes,
     scratch_vhost,
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
@@ -288,11 +286,31 @@ class ScratchReport:
     arguments: Mapping[str, str]
     ring: KeyMap
     findings: Sequence[Finding]
-    found: Mapping[Place, int]
-    predicted: Mapping[Place, int]
-    differences: Sequence[Difference]
+    found: Mapping[Place, int] = field(default_factory=dict)
+    predicted: Mapping[Place, int] = field(default_factory=dict)
+    differences: Sequence[Difference] = ()
     heaviest: HeaviestKey | None = None
     is_applied: bool = False
+
+    def with_messages(
+        self,
+        keys: Sequence[str],
+        predicted: Sequence[Place | Refused],
+        found: Sequence[tuple[Place, ...]],
+    ) -> ScratchReport:
+        """Return the report with a comparison: the predicted destination of each key, and those at which its message was found."""
+        differences = [
+            Difference(key, place, next((each for each in places if each != place), None))
+            for key, place, places in zip(keys, predicted, found, strict=True)
+            if places != (() if place is None else (place,))
+        ]
+        return replace(
+            self,
+            found=Counter(place for places in found for place in places or (None,)),
+            predicted=Counter(place for place in predicted if not isinstance(place, Refused)),
+            differences=differences,
+            heaviest=HeaviestKey.of(keys),
+        )
 
     @property
     def guess(self) -> str | None:
@@ -476,7 +494,7 @@ def _of_messages(
             ring = wanted.topology.ring(name, live.release)
             findings = _findings_against(wanted, ring, live)
     if not ring.bucket_count:
-        report = ScratchReport(name, live.vhost, live.hash_arguments, ring, findings, {}, {}, [])
+        report = ScratchReport(name, live.vhost, live.hash_arguments, ring, findings)
     else:
         report = _on_copy(at, live, ring, sample=sample, findings=findings)
     if report.guess:
@@ -504,31 +522,14 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
             raise InputError(
                 f"exchange {name!r} of {wanted.name} has no destination: nothing can be compared"
             )
-        hashing, ring = trial.hashing_of(name)
+        hashing, ring = trial.exchanges[name]
         keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
         with keys.values(hashing, ring) as values:
-            predicted = trial.predicted(name, values)
+            predicted = trial.predict(name, values)
         with count_progress("compared", len(values)) as seen:
-            found = trial.routed(name, values, seen)
-    differences = [
-        Difference(key, place, next((each for each in places if each != place), None))
-        for key, place, places in zip(keys.keys, predicted, found, strict=True)
-        if places != (() if place is None else (place,))
-    ]
-    expected = Counter(place for place in predicted if not isinstance(place, Refused))
-    arrived = Counter(place for places in found for place in places or (None,))
-    return ScratchReport(
-        name,
-        at.settings.vhost,
-        hashing.arguments,
-        ring,
-        [],
-        arrived,
-        expected,
-        differences,
-        HeaviestKey.of(keys.keys),
-        is_applied=True,
-    )
+            found = trial.find(name, values, seen)
+    report = ScratchReport(name, at.settings.vhost, hashing.arguments, ring, [], is_applied=True)
+    return report.with_messages(keys.keys, predicted, found)
 
 
 def _pattern(hashing: Hashing) -> str:
@@ -547,7 +548,7 @@ def _of_modulus(
             findings.append(_different(wanted, live.name))
         exchange = of_file
     if not exchange.destinations:
-        return ScratchReport(live.name, live.vhost, {}, exchange, findings, {}, {}, [])
+        return ScratchReport(live.name, live.vhost, {}, exchange, findings)
     return _on_copy(at, live, exchange, sample=sample, findings=findings)
 
 
@@ -584,42 +585,18 @@ def _on_copy(
     keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
     with keys.values(hashing, ring) as values:
         predicted = hashing.route_all(values, ring)
-    messages = [_message(hashing, value) for value in values]
     with (
         unwound_by_signals(),
         count_progress("compared", len(values)) as seen,
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):
-        runs = declare_copy(connection, ring, arguments)
-        found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
-    differences = [
-        Difference(key, wanted, place)
-        for key, wanted, place in zip(keys.keys, predicted, found, strict=True)
-        if isinstance(wanted, Refused) or wanted != place
-    ]
-    expected = Counter(place for place in predicted if not isinstance(place, Refused))
-    return ScratchReport(
-        live.name,
-        live.vhost,
-        arguments,
-        ring,
-        findings,
-        Counter(found),
-        expected,
-        differences,
-        HeaviestKey.of(keys.keys),
-    )
+        places = declare_copy(connection, ring, arguments)
+        found = find_routes(connection, COPY, hashing, values, places, seen=seen)
+    report = ScratchReport(live.name, live.vhost, arguments, ring, findings)
+    return report.with_messages(keys.keys, predicted, found)
 
 
 def _heaviest_text(heaviest: HeaviestKey) -> str:
     """Return the most frequent key in words."""
     return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, to one destination"
-
-
-def _message(hashing: Hashing, value: Any) -> ScratchMessage:
-    if hashing.hash_header is not None:
-        return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
-    if hashing.hash_property is not None:
-        return ScratchMessage(properties=pika.BasicProperties(**{hashing.hash_property: value}))
-    return ScratchMessage(value)

@@ -61,10 +61,10 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
 
 def _mismatches(trial: Any, exchange: str, values: list[Any]) -> list[str]:
     """Return a line for each of the first wrong keys, and one with the number of all."""
-    found = trial.routed(exchange, values)
+    found = trial.find(exchange, values)
     wrong = [
         f"  exchange {exchange}, key {key!r:.80}: expected {_name(predicted)}, actual {_names(actual)}"
-        for key, predicted, actual in zip(values, trial.predicted(exchange, values), found, strict=True)
+        for key, predicted, actual in zip(values, trial.predict(exchange, values), found, strict=True)
         if actual != (() if predicted is None else (predicted,))
     ]
     if not wrong:

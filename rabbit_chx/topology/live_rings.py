@@ -19,7 +19,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.ring_records import RingRecord, fitted_state, records_of
+from rabbit_chx.topology.ring_records import RingRecord, fit_state, records_of
 
 
 class LiveRing(NamedTuple):
@@ -76,7 +76,7 @@ def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] 
     for record in records_of(name, live.facts.records):
         if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.facts.start):
             with contextlib.suppress(NotDeterminedError):
-                state = fitted_state(record, bound)
+                state = fit_state(record, bound)
                 return record, HashRing(
                     *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
                 )

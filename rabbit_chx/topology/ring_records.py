@@ -1,6 +1,6 @@
 """The record of a ring: the order of its bindings, which the broker keeps in the arguments of an exchange. Values, without I/O.
 
-The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `known_ring` returns the ring
+The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `prove_ring` returns the ring
 that the records and the listed bindings prove, or the reason why they prove none:
 
 - A settled record fits its own bindings. It also fits bindings that lack some of its own, because an unbind keeps the order of the others, and
@@ -244,7 +244,7 @@ def after_steps(state: RingState, steps: Iterable[Step]) -> RingState:
 # -- the ring that records and bindings prove
 
 
-def known_ring(
+def prove_ring(
     records: Iterable[RingRecord], bound: Sequence[Binding], release: Release, now: BrokerStart
 ) -> HashRing:
     """Return the ring of an exchange by its records.
@@ -310,7 +310,7 @@ def _state_since(
 ) -> RingState:
     """Return the ring by one record."""
     try:
-        state = fitted_state(record, bound)
+        state = fit_state(record, bound)
         if record.start.has_restarted(now, marks=not release.follows(RESTART_KEEPS)) is not False:
             _check_restart(record, state, bound)
     except (NotDeterminedError, InputError) as error:
@@ -332,7 +332,7 @@ def _check_restart(record: RingRecord, state: RingState, bound: Sequence[Binding
         )
 
 
-def fitted_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
+def fit_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """Return the ring after the steps that are done, or after changes by others.
 
     Raises:
@@ -552,12 +552,12 @@ def ring_by_records(
         doubts = [f"the record {record.name} is ignored: {record.problem}" for record in damaged]
         return replace(assumed, ground=Ground("assumed", "; ".join(doubts))) if doubts else assumed
     try:
-        return known_ring(valid, bound, assumed.release, now)
+        return prove_ring(valid, bound, assumed.release, now)
     except NotDeterminedError as error:
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
-def settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
+def make_settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
     """Return the record of a ring that is certain, without time and writer.
 
     Args:

@@ -1,14 +1,18 @@
-"""The objects of a vhost, of all objects that a definitions file or the management API lists."""
+"""The objects of a vhost, of all entries that a definitions file or the management API lists.
+
+Both have the same fields in JSON, in `FIELDS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind, name_fault
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -19,6 +23,36 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
+
+#: The name of an exchange, also of the default exchange.
+_EXCHANGE_NAME = Kind("name", lambda value: None if value == "" else name_fault(value))
+#: A table, or a field of policies. A reader has its own rules for its values.
+OPEN = Kind("any value", lambda _: None)
+#: The fields of an entry, and the values that AMQP can carry. An attribute has the name of its field, with ``_`` for ``-``.
+FIELDS: Mapping[type, Mapping[str, Kind]] = {
+    ExchangeDefinition: {
+        "name": _EXCHANGE_NAME, "type": STRING, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": OPEN,
+    },
+    QueueDefinition: {"name": NAME, "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG, "arguments": OPEN},
+    BindingDefinition: {
+        "source": _EXCHANGE_NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY, "arguments": OPEN,
+    },
+    PolicyDefinition: {"name": NAME, "pattern": STRING, "apply-to": OPEN, "definition": OPEN, "priority": OPEN},
+}  # fmt: skip
+
+ListedObject = TypeVar(
+    "ListedObject", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition
+)
+
+
+def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedObject:
+    """Return the object of an entry whose names and keys are valid. A field that is missing or null has the default of the attribute."""
+    values = {
+        name.replace("-", "_"): value for name in FIELDS[model] if (value := entry.get(name)) is not None
+    }
+    if values.pop("destination_type", "queue") != "queue":
+        values["destination"] = ExchangeRef(values["destination"])
+    return model(**values)
 
 
 class VhostObjects(NamedTuple):
@@ -81,7 +115,7 @@ def vhost_objects(
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
-    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
+    left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
     rings = {}
     for name, ring in members.items():
         try:
@@ -101,7 +135,7 @@ def vhost_objects(
     return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
 
 
-def _missing_exchanges(
+def _find_missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""

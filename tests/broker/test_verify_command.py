@@ -82,8 +82,8 @@ def test_a_file_that_the_broker_does_not_have_is_applied_in_a_temporary_vhost(
 ) -> None:
     file = tmp_path / "new.toml"
     file.write_text(NEW)
-    document = answer("verify", "--topology", str(file), *shop.live, "--count", "500")
-    assert (document["way"], document["compared"], document["mismatches"]) == ("applied", 500, 0)
+    document = answer("verify", "--topology", str(file), *shop.live, "--count", "6000")
+    assert (document["way"], document["compared"], document["mismatches"]) == ("applied", 6000, 0)
     assert all(row["messages"] == row["predicted"] > 0 for row in document["destinations"])
     assert shop.scratch_vhosts() == set()
     exchanges = shop.management.request("GET", "exchanges", shop.settings.vhost)

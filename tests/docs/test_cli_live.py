@@ -14,6 +14,7 @@ import pytest
 from blocks import COMMAND_PAGES, console_examples, page, replaced, run_command
 from exchange_types import CHX, MODULUS
 from group_members import ORDERED, consuming, wait_for_figures
+from output_documents import check_document
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from slotted import declare_slots
@@ -135,7 +136,9 @@ def test_the_example_prints_the_output_of_the_page(
     ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
     assert OF_THE_MOMENT.sub("", ran.stdout.decode()) == OF_THE_MOMENT.sub("", replaced(printed, here))
     # A slow machine shows progress.
-    said = re.sub(r"^[a-z ]+: .* (after|at work for) \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE)
+    said = re.sub(
+        r"^[a-z ]+: (?:.* )?(after|at work for) \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE
+    )
     said = re.sub(r"^rabbit-chx: stored on the broker: the order of .*\n", "", said, flags=re.MULTILINE)
     begins = {
         "stream show": "rabbit-chx: only the management API",
@@ -144,3 +147,7 @@ def test_the_example_prints_the_output_of_the_page(
         "arrange": "rabbit-chx: orders: 30.772% of the keys move",
     }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())
+
+    as_json = re.sub(r"(rabbit-chx [^|]*).*", r"\1 --output json", replaced(command, addresses))
+    document = run_command(as_json, 90, tmp_path, **environment).stdout.decode()
+    check_document(json.JSONDecoder().raw_decode(document)[0])  # `replay` writes one for each row

@@ -25,11 +25,11 @@ from rabbit_chx.topology.live.reading import (
     LiveExchange,
     read_bindings,
     read_consumer_tags,
-    read_sharded_exchange,
     read_topology,
 )
+from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.planning.plan import plan
-from rabbit_chx.topology.ring_records import BrokerStart, record_arguments, settled_record
+from rabbit_chx.topology.ring_records import BrokerStart, make_settled_record, record_arguments
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 HASHING = {"name": "orders", "type": "x-consistent-hash", "durable": True, "auto_delete": False}
@@ -39,7 +39,9 @@ SUPER = {"name": "super", "type": "direct", "durable": True, "arguments": {"x-su
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))
 # The nodes have not started since: the record is from a later time than the test.
 START = BrokerStart("rabbit@one", "a", {"rabbit@one": time.time() + 1e6})
-OWN_ARGUMENTS = record_arguments(replace(settled_record("orders", RING, RING.bindings or ()), start=START))
+OWN_ARGUMENTS = record_arguments(
+    replace(make_settled_record("orders", RING, RING.bindings or ()), start=START)
+)
 SHARD = "sharding: images - rabbit@one - 0"
 
 

@@ -19,7 +19,7 @@ from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
 from rabbit_chx.connection.owner import Owner
 from rabbit_chx.topology import LiveTopology, QueueDefinition
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 
@@ -107,7 +107,7 @@ class _Client(ModelClient):
     def _refuse(self, queue: str) -> None:
         if queue in self._commands.refuses:
             text = f"ACCESS_REFUSED - access to queue '{queue}' refused"
-            raise refused(self.where, Operation("declare", QueueDefinition(queue)), 403, text)
+            raise make_refusal(self.where, Operation("declare", QueueDefinition(queue)), 403, text)
 
     def _listed(self, kind: str, *path: str) -> Any:
         if kind == "queues" and len(path) > 1:

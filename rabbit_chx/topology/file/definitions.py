@@ -25,7 +25,7 @@ from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, Release
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.argument_table import argument_fault, is_utf8, unsendable
@@ -35,7 +35,7 @@ from rabbit_chx.topology.file.file_rules import (
     object_faults,
     operator_policy_faults,
 )
-from rabbit_chx.topology.kinds import KEY, NAME, Kind
+from rabbit_chx.topology.kinds import FLAG, NAME, STRING, Kind
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
@@ -50,7 +50,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.vhost_objects import vhost_objects
+from rabbit_chx.topology.vhost_objects import FIELDS, OPEN, ListedObject, make_object, vhost_objects
 from rabbit_chx.words import plural
 
 _WHAT = "the definitions file"
@@ -69,6 +69,11 @@ _LEFT_OUT = "RabbitMQ 4.3 imports it all the same, and it is left out here"
 #: The components of RabbitMQ and its plugins that have parameters, except policies.
 _COMPONENTS = ("operator_policy", "vhost-limits", "federation-upstream", "federation-upstream-set", "shovel")
 _LIMITS = ("max-connections", "max-queues")
+#: The fields that RabbitMQ imports with values of other types, so that no client can declare the object: flags with any, names with null,
+#: true and false. It refuses such values of other fields.
+_ODD_FIELDS: Mapping[type, tuple[str, ...]] = {
+    ExchangeDefinition: ("name", "durable", "auto_delete", "internal")
+}
 #: Types whose bindings need a key, because the broker refuses the one that it makes of a missing one.
 _NEED_KEY = ("topic", "x-local-random")
 
@@ -89,7 +94,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
         InputError: the text is neither str nor bytes.
     """
-    document, repeated = _parsed(text)
+    document, repeated = _parse(text)
     version = document.get("rabbitmq_version", document.get("rabbit_version"))
     try:
         release = Release(version) if isinstance(version, str) else None
@@ -109,7 +114,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
     return content
 
 
-def _parsed(text: object) -> tuple[dict[str, Any], Iterable[str]]:
+def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
     """Return the JSON document, and the names of fields that an object has twice; of these the first is taken."""
     if not isinstance(text, str | bytes):
         raise InputError(
@@ -197,26 +202,32 @@ class _Entry:
             field, f"the value must be {expected}" if field in self.fields else "the value is missing"
         )
 
-    def text(self, field: str) -> str | None:
-        """Return a text; None if it is wrong."""
-        value = self.fields.get(field)
-        if isinstance(value, str):
-            return value
-        self.refuse_value(field, "a string")
-        return None
+    def read(self, model: type[ListedObject], **known: Any) -> ListedObject | None:
+        """Return the object of the entry; None if a field is wrong, or no client can name the object. `known` replaces fields."""
+        fields, is_sound = {**self.fields, **known}, True
+        for name, kind in FIELDS[model].items():
+            if kind is OPEN:
+                fields[name] = self.table(name)
+                is_sound &= fields[name] is not None
+            elif name not in known:
+                is_sound &= self.check(name, kind, odd=name in _ODD_FIELDS.get(model, ()))
+        return make_object(model, fields) if is_sound else None
 
-    def name(self, field: str = "name", kind: Kind = NAME) -> str | None:
-        """Return a text; None if AMQP cannot carry it."""
-        text: str = self.fields[field]
-        if fault := kind.fault(text):
-            self.leave_out(field, f"{fault[0]}: {_LEFT_OUT}", fault[1])
-            return None
-        return text
-
-    def flags(self, **defaults: bool) -> dict[str, Any]:
-        """Return flags, without those that are wrong."""
-        values = {field: self.fields.get(field, default) for field, default in defaults.items()}
-        return {field: value for field, value in values.items() if isinstance(value, bool)}
+    def check(self, field: str, kind: Kind = STRING, *, odd: bool = False) -> bool:
+        """Return True if a text or a flag is valid, and AMQP can carry it; otherwise add its fault. `odd`: as in `_ODD_FIELDS`."""
+        value, is_flag = self.fields.get(field), kind is FLAG
+        if is_flag and field not in self.fields:
+            return True
+        if isinstance(value, bool if is_flag else str):
+            if fault := kind.fault(value):
+                self.leave_out(field, f"{fault[0]}: {_LEFT_OUT}", fault[1])
+            return fault is None
+        expected = "true or false" if is_flag else "a string"
+        if odd and (is_flag or value is None or isinstance(value, bool)):
+            self.leave_out(field, f"the value must be {expected}: {_LEFT_OUT}")
+        else:
+            self.refuse_value(field, expected)
+        return False
 
     def table(self, field: str) -> dict[str, Any] | None:
         """Return the arguments or the definition; None if they are wrong, or cannot be compared."""
@@ -262,11 +273,11 @@ class _File:
 
     def content(self, release: Release | None) -> DefinitionsContent:
         """Return what the file has for the vhost."""
-        exchanges, types = self._exchanges()
-        queues, untyped = self._queues()
-        policies = self._policies()
-        operators, parameters = self._parameters()
-        bindings = self._bindings(types, {queue.name for queue in queues})
+        exchanges, types = self._read_exchanges()
+        queues, untyped = self._read_queues()
+        policies = self._read_policies()
+        operators, parameters = self._read_parameters()
+        bindings = self._read_bindings(types, {queue.name for queue in queues})
         found = vhost_objects(exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED)
         facts = FileFacts(
             release,
@@ -279,77 +290,64 @@ class _File:
         left_out = (*self.left_out, *parameters, *self._other_objects(), *found.left_out)
         return DefinitionsContent(found.lists, facts, left_out, tuple(self.oddities.values()))
 
-    def _exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
+    def _read_exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
         found: dict[str, ExchangeDefinition] = {}
         types: dict[str, str] = dict(BROKERS_EXCHANGES)
         first: dict[str, str] = {}
         for entry in self._entries("exchanges"):
-            name, type_, arguments = entry.fields.get("name"), entry.text("type"), entry.table("arguments")
-            if name is None or isinstance(name, bool):
-                entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
-            elif not isinstance(name, str):
-                entry.refuse_value("name", "a string")
-            elif name.startswith(BROKERS_OWN):
-                entry.leave_out(
-                    "name", "names that begin with amq. are reserved for the broker, and an import skips them"
-                )
-            elif name and type_ is not None:  # without a name it is the default exchange
-                types.setdefault(name, type_)
-                flags = entry.flags(durable=True, auto_delete=False, internal=False)
-                for field in {"durable", "auto_delete", "internal"} - flags.keys():
-                    entry.leave_out(field, f"the value must be true or false: {_LEFT_OUT}")
-                if entry.name() is None or arguments is None or len(flags) < 3:
-                    first.setdefault(name, entry.path)
-                    continue
-                if type_ not in EXCHANGE_TYPES:
-                    entry.note(
-                        "type",
-                        "neither RabbitMQ nor a known plugin has exchanges of this type",
-                        "correct the type",
-                    )
-                exchange = ExchangeDefinition(name, type_, **flags, arguments=arguments)
-                _keep_first(found, first, exchange, entry)
+            name, type_ = entry.fields.get("name"), entry.fields.get("type")
+            exchange = entry.read(ExchangeDefinition)
+            if not name or not isinstance(name, str):  # the default exchange, or one that is left out
+                continue
+            if name.startswith(BROKERS_OWN):
+                message = "names that begin with amq. are reserved for the broker, and an import skips them"
+                entry.leave_out("name", message)
+                continue
+            types.setdefault(name, str(type_))
+            if exchange is None:
+                first.setdefault(name, entry.path)
+                continue
+            if type_ not in EXCHANGE_TYPES:
+                message = "neither RabbitMQ nor a known plugin has exchanges of this type"
+                entry.note("type", message, "correct the type")
+            _keep_first(found, first, exchange, entry)
         return list(found.values()), types
 
-    def _queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
+    def _read_queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
         """Return the queues, and the names of those whose type is the default of the broker's vhost."""
         found: dict[str, QueueDefinition] = {}
         first: dict[str, str] = {}
         untyped = set()
         default, is_certain = self._default_queue_type()
         for entry in self._entries("queues"):
-            name, arguments = entry.text("name"), entry.table("arguments")
-            flags = entry.flags(durable=True, auto_delete=False)
-            for field in {"durable", "auto_delete"} - flags.keys():
-                entry.refuse_value(field, "true or false")
-            if name is None or arguments is None or len(flags) < 2 or entry.name() is None:
-                first.setdefault(name or "", entry.path)
+            queue = entry.read(QueueDefinition, exclusive=False)
+            if queue is None:
+                first.setdefault(str(entry.fields.get("name")), entry.path)
                 continue
-            type_ = arguments.get(QUEUE_TYPE, "classic")
+            type_ = queue.arguments.get(QUEUE_TYPE, queue.type)
             if not isinstance(type_, str):
                 entry.refuse(f"arguments.{QUEUE_TYPE}", "the value must be a string", type_)
                 continue
             if type_ not in QUEUE_TYPES:
                 message = f"a queue type must be {', '.join(QUEUE_TYPES[:-1])} or {QUEUE_TYPES[-1]}"
                 entry.leave_out(f"arguments.{QUEUE_TYPE}", message, value=type_)
-                first.setdefault(name, entry.path)
+                first.setdefault(queue.name, entry.path)
                 continue
-            queue = QueueDefinition(name, **flags, arguments=arguments)
             if entry.fields.get("exclusive") is True:
                 entry.note("exclusive", "an import makes a queue for all connections", "remove the field")
-            elif QUEUE_TYPE not in arguments:
+            elif QUEUE_TYPE not in entry.fields.get("arguments", ()):
+                if not is_certain and queue.name not in first:
+                    untyped.add(queue.name)
                 queue = queue.with_default_type(default)
-                if not is_certain and name not in first:
-                    untyped.add(name)
             _keep_first(found, first, queue, entry)
         return list(found.values()), frozenset(untyped & found.keys())
 
-    def _bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
+    def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
         found: dict[BindingDefinition, str] = {}
         members: dict[tuple[str, object], str] = {}
         for entry in self._entries("bindings"):
-            binding = _binding(entry, types)
+            binding = _read_binding(entry, types)
             if binding is None:
                 continue
             source, place = binding.source, binding.destination
@@ -378,37 +376,40 @@ class _File:
                 entry.refuse("arguments.x-match", fault[0], binding.arguments.get("x-match"))
         return list(found)
 
-    def _policies(self) -> list[PolicyDefinition]:
+    def _read_policies(self) -> list[PolicyDefinition]:
         found: dict[str, tuple[str, PolicyDefinition]] = {}
         for entry in self._entries("policies"):
-            name, policy = entry.fields.get("name"), _policy(entry, object_faults)
-            if isinstance(name, bool) or (name is None and "name" in entry.fields):
-                entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
-            elif policy is None and isinstance(name, str):
-                found.pop(name, None)  # of several, the last counts
-            elif entry.text("name") is not None and entry.name() is not None and policy is not None:
+            policy, is_named = (
+                _read_policy(entry, object_faults),
+                entry.check("name", NAME, odd="name" in entry.fields),
+            )
+            if policy is None:
+                found.pop(str(entry.fields.get("name")), None)  # of several, the last counts
+            elif is_named:
                 if policy.name in found:
                     message = f"the file declares this policy already, as {found[policy.name][0]}, and RabbitMQ takes the last"
                     entry.note("name", message, _ONCE)
                 found[policy.name] = entry.path, policy
         return [policy for _, policy in found.values()]
 
-    def _parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
+    def _read_parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
         """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
         operators: dict[str, PolicyDefinition] = {}
         lines: list[str] = []
         limits: list[str] = []
         for entry in self._entries("parameters"):
-            component = entry.text("component")
+            component = entry.fields.get("component")
             lines.append(f"parameter {component} {entry.fields.get('name')}")
+            if not entry.check("component"):
+                continue
             if component == "policy":
                 entry.refuse("component", "policies are not parameters: write it among the policies")
             elif component == "operator_policy":
-                if (policy := _operator_policy(entry)) is not None:
+                if (policy := _read_operator_policy(entry)) is not None:
                     operators[policy.name] = policy
             elif component == "vhost-limits":
-                limits += _limits(entry)
-            elif component is not None and component not in _COMPONENTS:
+                limits += _read_limits(entry)
+            elif component not in _COMPONENTS:
                 message = "neither RabbitMQ nor a plugin of it has parameters of this component"
                 entry.note("component", message, "correct it, or remove the parameter")
         if limits or self._document.get("limits"):
@@ -503,34 +504,29 @@ def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, e
     found[name] = definition
 
 
-def _binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
+def _read_binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
     """Return the binding of an entry; None if it is wrong or left out, or if it is one of the default exchange."""
-    source, name, kind = (entry.text(field) for field in ("source", "destination", "destination_type"))
-    arguments, key = entry.table("arguments"), entry.fields.get("routing_key")
-    if source is None or name is None or kind is None or arguments is None:
-        return None
-    if kind not in ("queue", "exchange"):
+    source, key = entry.fields.get("source"), entry.fields.get("routing_key")
+    is_keyless = key is None and types.get(str(source)) not in (HASH_EXCHANGE, *_NEED_KEY)
+    binding = entry.read(BindingDefinition, **({"routing_key": ""} if is_keyless else {}))
+    kind, name = entry.fields.get("destination_type"), entry.fields.get("destination")
+    if isinstance(kind, str) and kind not in ("queue", "exchange"):
         entry.refuse("destination_type", "the value must be queue or exchange")
-    elif key is None and types.get(source) not in (HASH_EXCHANGE, *_NEED_KEY):
+    elif (kind, name) == ("queue", "") and source:
+        entry.refuse(None, "'' names no queue")
+    elif binding is not None and is_keyless:
         message = "without a key RabbitMQ 4.3 makes a binding that no client can make or remove, so it is left out here"
         entry.leave_out("routing_key", message, 'write "routing_key": ""')
-    elif entry.text("routing_key") is not None and source:
-        if kind == "queue" and not name:
-            entry.refuse(None, "'' names no queue")
-        elif (
-            entry.name("source") and entry.name("destination") and entry.name("routing_key", KEY) is not None
-        ):
-            return BindingDefinition(
-                source, name if kind == "queue" else ExchangeRef(name), str(key), arguments
-            )
+    elif source:
+        return binding
     return None
 
 
-def _policy(
+def _read_policy(
     entry: _Entry, faults: Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
 ) -> PolicyDefinition | None:
     """Return a policy; None if it is wrong."""
-    pattern, definition = entry.text("pattern"), entry.table("definition")
+    has_pattern, definition = entry.check("pattern"), entry.table("definition")
     apply_to: Any = entry.fields.get("apply-to", "all")
     priority: Any = entry.fields.get("priority", 0)
     is_wrong = not is_finite(priority) or APPLY_TO.fault(apply_to) is not None
@@ -540,15 +536,16 @@ def _policy(
         entry.note("priority", *fault)
     if fault := APPLY_TO.fault(apply_to):
         entry.refuse("apply-to", fault[0])
-    if pattern is None or definition is None or is_wrong:
+    if not has_pattern or definition is None or is_wrong:
         return None
-    policy = PolicyDefinition(str(entry.fields.get("name")), pattern, apply_to, definition, priority)
+    name = str(entry.fields.get("name"))
+    policy = make_object(PolicyDefinition, {**entry.fields, "name": name, "definition": definition})
     for field, value, message, _ in faults(FileEntry(entry.path, entry.fields, frozenset(), policy)):
         entry.refuse(field, message, value)
     return policy
 
 
-def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
+def _read_operator_policy(entry: _Entry) -> PolicyDefinition | None:
     """Return the operator policy of a parameter; None if it is wrong or left out."""
     name, value = entry.fields.get("name"), entry.fields.get("value")
     if not isinstance(value, dict):
@@ -560,17 +557,16 @@ def _operator_policy(entry: _Entry) -> PolicyDefinition | None:
         inner.refuse(field, "an operator policy does not have this field")
     if "priority" not in value:
         inner.refuse_value("priority", "an integer")
-    policy = _policy(inner, operator_policy_faults)
-    if name is None or isinstance(name, bool):
-        entry.leave_out("name", f"the value must be a string: {_LEFT_OUT}")
-    elif "apply-to" not in value:
+    policy = _read_policy(inner, operator_policy_faults)
+    if not entry.check("name", NAME, odd=True):
+        return None
+    if "apply-to" not in value:
         inner.leave_out("apply-to", f"RabbitMQ has no default for it here: {_LEFT_OUT}")
-    elif entry.text("name") is not None and entry.name() is not None:
-        return policy
-    return None
+        return None
+    return policy
 
 
-def _limits(entry: _Entry) -> Iterator[str]:
+def _read_limits(entry: _Entry) -> Iterator[str]:
     """Yield the limits of a vhost, as text."""
     value = entry.fields.get("value")
     if entry.fields.get("name") != "limits":

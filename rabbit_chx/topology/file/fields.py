@@ -127,14 +127,14 @@ def _slots_of(part: object) -> range | None:
     return range(part, part + 1) if is_whole(part) else None
 
 
-def _listed_once(noun: str, plural: str, example: str, once: str, least: int = 0) -> Kind:
+def _list_once(noun: str, plural: str, example: str, once: str, least: int = 0) -> Kind:
     """Return the kind of a list of names with ranges, in which each name occurs once."""
 
     def fault(value: Any) -> Fault | None:
         if not _is_list_of_names(value) or len(value) < least:
             return f"the value must be a list of {plural}", f"write it as {example}"
         try:
-            names = _expanded(value)
+            names = _expand_names(value)
         except RangeError as error:
             return error.rule, error.remedy
         if twice := next((name for name, count in Counter(names).items() if count > 1), None):
@@ -144,7 +144,7 @@ def _listed_once(noun: str, plural: str, example: str, once: str, least: int = 0
     return Kind("list of names", fault)
 
 
-def _expanded(names: Iterable[str]) -> list[str]:
+def _expand_names(names: Iterable[str]) -> list[str]:
     return [entry["queue"] for name in names for entry in expand({"queue": name}, ["queue"])]
 
 
@@ -161,8 +161,8 @@ SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5% a
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)
-QUEUE_LIST = _listed_once("queue", "names of queues", '["orders.{1..8}"]', ": x-modulus-hash has no weights")
-KEY_LIST = _listed_once("binding key", "binding keys", '["amer", "emea"]', "", 1)
+QUEUE_LIST = _list_once("queue", "names of queues", '["orders.{1..8}"]', ": x-modulus-hash has no weights")
+KEY_LIST = _list_once("binding key", "binding keys", '["amer", "emea"]', "", 1)
 OWNER = choice("ours", "external")
 APPLY_TO = choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams")
 PRIORITY = whole_number(-(1 << 31), (1 << 31) - 1)
@@ -233,12 +233,12 @@ def _with_slots(values: dict[str, Any]) -> dict[str, Any]:
 
 def _with_queues(values: dict[str, Any]) -> dict[str, Any]:
     queues = values.pop("queues")
-    return {**values, "queues": None if queues is None else _expanded(queues)}
+    return {**values, "queues": None if queues is None else _expand_names(queues)}
 
 
 def _with_binding_keys(values: dict[str, Any]) -> dict[str, Any]:
     keys = values.pop("binding_keys")
-    return {**values, "binding_keys": None if keys is None else tuple(_expanded(keys))}
+    return {**values, "binding_keys": None if keys is None else tuple(_expand_names(keys))}
 
 
 def _destination_faults(entry: Entry) -> Faults:
@@ -407,12 +407,12 @@ def read_document(document: Entry) -> FileObjects:
         for name, kind in FILE.fields.items()
         if isinstance(kind, EntryType)
     }
-    for name, entries in _expanded_super_streams(lists.pop("super_streams"), problems).items():
+    for name, entries in _expand_super_streams(lists.pop("super_streams"), problems).items():
         lists[name] += entries
     return FileObjects(settings, **lists, problems=problems)
 
 
-def _expanded_super_streams(super_streams: list[FileEntry], problems: Problems) -> dict[str, list[FileEntry]]:
+def _expand_super_streams(super_streams: list[FileEntry], problems: Problems) -> dict[str, list[FileEntry]]:
     """Return the objects of super streams, each in the place of its super stream, by the name of their list."""
     lists: dict[str, list[FileEntry]] = {name: [] for name in OBJECT_LISTS}
     for entry in super_streams:
@@ -472,20 +472,20 @@ def _read_fields(
         if name not in written:
             if name in type_.required and name not in bad:
                 bad.add(name)
-                problems.add(_joined(path, name), None, f"{type_.noun} needs `{name}`", f"write {name} = ...")
+                problems.add(_join(path, name), None, f"{type_.noun} needs `{name}`", f"write {name} = ...")
             continue
         value = written[name]
         if isinstance(kind, EntryType):
-            values[name] = list(_tables(value, _joined(path, name), kind, problems))
+            values[name] = list(_tables(value, _join(path, name), kind, problems))
         elif not type_.has_ranges(name, value) and (fault := kind.fault(value)):
             bad.add(name)
-            problems.add(_joined(path, name), value, *fault)
+            problems.add(_join(path, name), value, *fault)
         else:
             values[name] = value
     if bad.isdisjoint(type_.reads):
         for name, message, fix in type_.rules(written):
             bad.add(name)
-            problems.add(_joined(path, name), written.get(name), message, fix)
+            problems.add(_join(path, name), written.get(name), message, fix)
     return values, frozenset(bad)
 
 
@@ -523,9 +523,9 @@ def _report_unknown(written: Entry, path: str, type_: EntryType, problems: Probl
             fix = f"did you mean `{close}`?"
         if name == "vhost":
             fix = "remove it: a file is for one vhost, and may name it before its first table"
-        problems.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", fix)
+        problems.add(_join(path, name), value, f"{type_.noun} has no field `{name}`", fix)
     return meant - written.keys()
 
 
-def _joined(path: str, name: str) -> str:
+def _join(path: str, name: str) -> str:
     return f"{path}.{toml_key(name)}" if path else toml_key(name)

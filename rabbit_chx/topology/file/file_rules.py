@@ -78,16 +78,16 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
         (
             objects.exchanges,
             (
-                _name,
+                _name_faults,
                 faults,
-                lambda entry: _ring(entry, release),
-                _slots,
-                lambda entry: _missing_ring(entry, policies),
+                lambda entry: _ring_faults(entry, release),
+                _slot_faults,
+                lambda entry: _missing_ring_faults(entry, policies),
             ),
         ),
-        (objects.queues, (_name, _queue_type, faults)),
+        (objects.queues, (_name_faults, _queue_type_faults, faults)),
         (objects.policies, (faults,)),
-        (objects.bindings, (lambda entry: _binding(entry.value, types, listing),)),
+        (objects.bindings, (lambda entry: _binding_faults(entry.value, types, listing),)),
     )
     for entries, of_entry in rules:
         for entry in entries:
@@ -102,7 +102,7 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
     _check_repeated(objects.bindings, "binding", of_binding, objects.problems)
 
 
-def _name(entry: FileEntry) -> _Found:
+def _name_faults(entry: FileEntry) -> _Found:
     name = entry.value.name
     if name.startswith(BROKERS_OWN) and entry.value.owner == "ours" and "owner" not in entry.bad:
         fix = 'write another name, or owner = "external" if it exists'
@@ -115,10 +115,10 @@ def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
         faults = declaration_faults(entry.value, release)
         yield from (found for found in faults if found.field.partition(".")[0] not in entry.bad)
     if isinstance(entry.value, PolicyDefinition):
-        yield from _unknown_settings(entry.value, POLICY_KEYS)
+        yield from _setting_faults(entry.value, POLICY_KEYS)
 
 
-def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
+def find_refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
     """Return what a release refuses of the objects of a topology that no file with paths has."""
     return [
         file_finding(f"{noun} {declared.name}: {found.field}", found.value, found.message, found.fix)
@@ -138,10 +138,10 @@ def refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
 def operator_policy_faults(entry: FileEntry) -> _Found:
     """Yield the faults of an operator policy, which has fewer settings than a policy."""
     yield from declaration_faults(entry.value, None)
-    yield from _unknown_settings(entry.value, _OPERATOR_SETTINGS)
+    yield from _setting_faults(entry.value, _OPERATOR_SETTINGS)
 
 
-def _unknown_settings(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
+def _setting_faults(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
     for name, value in policy.definition.items():
         if name not in settings:
             close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
@@ -166,7 +166,7 @@ def _check_repeated(
         first.setdefault(key, entry.path)
 
 
-def _ring(entry: FileEntry, release: Release | None) -> _Found:
+def _ring_faults(entry: FileEntry, release: Release | None) -> _Found:
     buckets = 0
     over: list[FileEntry] = []
     known = set()
@@ -193,7 +193,7 @@ def _ring(entry: FileEntry, release: Release | None) -> _Found:
             yield f"{member.path}.weight", member.value.key, message, "divide all weights by the same number"
 
 
-def _missing_ring(entry: FileEntry, policies: Iterable[PolicyDefinition]) -> _Found:
+def _missing_ring_faults(entry: FileEntry, policies: Iterable[PolicyDefinition]) -> _Found:
     exchange: ExchangeDefinition = entry.value
     is_ours = exchange.type == HASH_EXCHANGE and exchange.owner == "ours"
     has_members = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
@@ -206,7 +206,7 @@ def _missing_ring(entry: FileEntry, policies: Iterable[PolicyDefinition]) -> _Fo
         yield "ring", None, message, fix
 
 
-def _queue_type(entry: FileEntry) -> _Found:
+def _queue_type_faults(entry: FileEntry) -> _Found:
     queue: QueueDefinition = entry.value
     if {"type", "arguments"} & entry.bad or QUEUE_TYPE not in entry.written.get("arguments", ()):
         return
@@ -220,7 +220,7 @@ def _queue_type(entry: FileEntry) -> _Found:
         yield field, type_, fault[0], fix
 
 
-def _binding(binding: BindingDefinition, types: Mapping[str, str], listing: Collection[str]) -> _Found:
+def _binding_faults(binding: BindingDefinition, types: Mapping[str, str], listing: Collection[str]) -> _Found:
     type_ = types.get(binding.source)
     if binding.source in listing:
         message = f"the bindings of {binding.source} are those of its `queues`"
@@ -243,12 +243,12 @@ def match_fault(binding: BindingDefinition, types: Mapping[str, str]) -> tuple[s
     return _MATCH.fault(binding.arguments.get("x-match", "all")) if is_headers else None
 
 
-def _slots(entry: FileEntry) -> _Found:
+def _slot_faults(entry: FileEntry) -> _Found:
     exchange: ExchangeDefinition = entry.value
     count, members = exchange.slots, exchange.members
     if count is None or members is None:
         return
-    yield from _slot_names(entry, SlotNames(exchange.name, count))
+    yield from _slot_name_faults(entry, SlotNames(exchange.name, count))
     if not entry.written["members"]:
         yield "members", None, "slots need at least one member", "write a member"
     elif count < len(members):
@@ -257,7 +257,7 @@ def _slots(entry: FileEntry) -> _Found:
     elif any(member.bad for member in entry.members):
         return
     elif any(member.slots is not None for member in members):
-        yield from _slot_lists(entry, exchange.name, count)
+        yield from _slot_list_faults(entry, exchange.name, count)
     else:
         weights = [weight_of(member.destination, member.key) for member in members]
         for member, weight in zip(entry.members, weights, strict=True):
@@ -266,7 +266,7 @@ def _slots(entry: FileEntry) -> _Found:
                 yield f"{member.path}.weight", weight, message, "write more slots, or a larger weight"
 
 
-def _slot_names(entry: FileEntry, names: SlotNames) -> _Found:
+def _slot_name_faults(entry: FileEntry, names: SlotNames) -> _Found:
     last = names.slots[-1]
     if len(last.encode(errors="replace")) > MAX_SHORTSTR:
         message = f"the name of the last slot exchange, {last:.40}..., exceeds {MAX_SHORTSTR} bytes"
@@ -277,7 +277,7 @@ def _slot_names(entry: FileEntry, names: SlotNames) -> _Found:
             yield f"{member.path}.queue", names.park, message, "write another queue"
 
 
-def _slot_lists(entry: FileEntry, exchange: str, count: int) -> _Found:
+def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
     queue_of: dict[int, str] = {}
     is_sound = True
     entries_of = Counter(member.path for member in entry.members)
@@ -358,11 +358,11 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
             yield f"`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; {fix}"
     exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
     queues = [place for place in topology.unlisted if isinstance(place, str)]
-    yield from _unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])
-    yield from _unknown_names("queue", queues, [queue.name for queue in topology.queues])
+    yield from _find_unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])
+    yield from _find_unknown_names("queue", queues, [queue.name for queue in topology.queues])
 
 
-def _unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
+def _find_unknown_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each used name that is similar to a listed one; numbers are ignored."""
     by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
     unknown: dict[str, str] = {}

@@ -77,14 +77,14 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
         (field, piece) for field, pieces in parts.items() for piece in pieces if isinstance(piece, _Range)
     ]
     if not ranges:
-        return [_numbered(entry, parts, 0)]
+        return [_number(entry, parts, 0)]
     first_field, (first, last, _) = ranges[0]
     for field, piece in ranges:
         if (piece.first, piece.last) != (first, last):
             rule = f"ranges of one entry expand together, and {first_field} has {{{first}..{last}}}"
             remedy = "give all ranges the same numbers, or write an entry for each"
             raise RangeError(field, texts[field], rule, remedy)
-    return [_numbered(entry, parts, number) for number in range(first, last + 1)]
+    return [_number(entry, parts, number) for number in range(first, last + 1)]
 
 
 def _expand_lists(entry: Entry, lists: Mapping[str, Items], others: Sequence[str]) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]
 def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) -> tuple[dict[str, Any], int]:
     """Return an entry with ranges for all following entries that count up together, and their number."""
     first = written[start]
-    parts = _counting_parts(first, written[start + 1], fields) if start + 1 < len(written) else {}
+    parts = _find_counting_parts(first, written[start + 1], fields) if start + 1 < len(written) else {}
     ranges = [piece for pieces in parts.values() for piece in pieces if isinstance(piece, _Range)]
     if len({piece.first for piece in ranges}) != 1:
         return dict(first), 1
@@ -133,15 +133,15 @@ def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) ->
     # A padded number that grows wider would end its range; ranges have at most nine digits.
     limit = min(MAX_RANGE, len(written) - start, 10 ** min(piece.width or 9 for piece in ranges) - number)
     count = 1
-    while count < limit and repr(written[start + count]) == repr(_numbered(first, parts, number + count)):
+    while count < limit and repr(written[start + count]) == repr(_number(first, parts, number + count)):
         count += 1
     if count == 1:
         return dict(first), 1
     last = number + count - 1
-    return _filled(first, parts, lambda width: f"{{{number:0{width}d}..{last:0{width}d}}}"), count
+    return _fill(first, parts, lambda width: f"{{{number:0{width}d}..{last:0{width}d}}}"), count
 
 
-def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> _Parts:
+def _find_counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> _Parts:
     following = _texts(second, fields)
     result: dict[str, list[str | _Range]] = {}
     for field, text in _texts(first, fields).items():
@@ -164,7 +164,7 @@ def _expands_to(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> 
         return False
 
 
-def _filled(entry: Entry, parts: _Parts, text_of: Callable[[int], str]) -> dict[str, Any]:
+def _fill(entry: Entry, parts: _Parts, text_of: Callable[[int], str]) -> dict[str, Any]:
     """Return an entry with the text of a range's width in the place of each range."""
     texts = {
         field: "".join(text_of(piece.width) if isinstance(piece, _Range) else piece for piece in pieces)
@@ -173,8 +173,8 @@ def _filled(entry: Entry, parts: _Parts, text_of: Callable[[int], str]) -> dict[
     return _with_texts(entry, texts)
 
 
-def _numbered(entry: Entry, parts: _Parts, number: int) -> dict[str, Any]:
-    return _filled(entry, parts, lambda width: f"{number:0{width}d}")
+def _number(entry: Entry, parts: _Parts, number: int) -> dict[str, Any]:
+    return _fill(entry, parts, lambda width: f"{number:0{width}d}")
 
 
 def _texts(entry: Entry, fields: Sequence[str]) -> dict[str, str]:
@@ -213,21 +213,21 @@ def _parts(field: str, text: str) -> list[str | _Range]:
 
 
 def _range(field: str, text: str, inner: str) -> _Range:
-    def refused(rule: str, remedy: str) -> RangeError:
+    def refuse(rule: str, remedy: str) -> RangeError:
         return RangeError(field, text, f"{{{inner}}} {rule}", remedy)
 
     bounds = _BOUNDS.fullmatch(inner)
     if bounds is None:
         remedy = "write a range as {1..40}, or literal braces as {{...}}"
-        raise refused("is not a range of integers", remedy)
+        raise refuse("is not a range of integers", remedy)
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:
-        raise refused("has bounds that are too large", "write smaller numbers")
+        raise refuse("has bounds that are too large", "write smaller numbers")
     first, last = int(low), int(high)
     if first > last:
-        raise refused("counts down", f"write {{{high}..{low}}}, or an entry for each")
+        raise refuse("counts down", f"write {{{high}..{low}}}, or an entry for each")
     if last - first >= MAX_RANGE:
         rule = f"expands to {last - first + 1} names, and a range has at most {MAX_RANGE}"
-        raise refused(rule, "write a smaller range")
+        raise refuse(rule, "write a smaller range")
     padded = any(len(bound) > 1 and bound[0] == "0" for bound in (low, high))
     return _Range(first, last, max(len(low), len(high)) if padded else 0)

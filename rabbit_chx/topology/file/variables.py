@@ -99,7 +99,7 @@ def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: P
         raise InputError(
             f"variables is {given!r:.60}: give a dict of names and values, such as {{'env': 'prod'}}"
         )
-    return _Variables(document.get(TABLE, {}), given, problems).resolved(document)
+    return _Variables(document.get(TABLE, {}), given, problems).resolve(document)
 
 
 def with_variables(problem: Finding, written: Mapping[str, Any]) -> Finding:
@@ -146,10 +146,10 @@ class _Variables:
         }
         self._bad = declared.keys() - self._declared.keys()
         self._values: dict[str, Value] = {}
-        self._given = {name: self._typed(name, value) for name, value in given.items()}
+        self._given = {name: self._convert(name, value) for name, value in given.items()}
 
-    def resolved(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        content = {name: self._replaced(value, name) for name, value in document.items() if name != TABLE}
+    def resolve(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        content = {name: self._replace(value, name) for name, value in document.items() if name != TABLE}
         named = set(names_in(document))  # also by a default that another value replaces
         for name in self._declared.keys() - named:
             fix = f"remove it, or write ${{{name}}} where it belongs"
@@ -189,7 +189,7 @@ class _Variables:
             return True
         return False
 
-    def _typed(self, name: str, value: Value) -> Value:
+    def _convert(self, name: str, value: Value) -> Value:
         """Return a given value as the type of the default. A default that refers to other variables has any type."""
         default = self._declared.get(name)
         wanted = None if default is None or has_reference(str(default)) else type(default)
@@ -208,11 +208,11 @@ class _Variables:
         self._problems.add(_path(name), None, message, f"give {expected}, as the default is{where}")
         return "" if default is None else default
 
-    def _replaced(self, value: Any, path: str) -> Any:
+    def _replace(self, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
             return self._table(value, path)
         if isinstance(value, list):
-            return [self._replaced(inner, f"{path}[{number}]") for number, inner in enumerate(value)]
+            return [self._replace(inner, f"{path}[{number}]") for number, inner in enumerate(value)]
         return self._text(value, path) if isinstance(value, str) else value
 
     def _table(self, table: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class _Variables:
             if name in result:
                 message = f"its variables make the name {shown_value(name)}, which the table has already"
                 self._problems.add(inner, None, message, "write each name once")
-            result[name] = self._replaced(value, inner)
+            result[name] = self._replace(value, inner)
         return result
 
     def _text(self, text: str, path: str) -> Value:
@@ -288,7 +288,7 @@ class _Variables:
         elif name in self._declared:
             self._pending.append(name)
             declared: Value = self._declared[name]
-            value = self._replaced(declared, _path(name))
+            value = self._replace(declared, _path(name))
             value = Items(value) if isinstance(value, list) else value
             self._pending.pop()
         elif name not in self._bad:

@@ -392,7 +392,7 @@ def _apply_parts(
     plan: Plan,
     broker: LiveBroker,
     permission: Permission,
-    count: Callable[[PlannedChange], None],
+    completed: Callable[[PlannedChange], None],
     tally: HandOverTally,
     *,
     waiting: Callable[[str], None],
@@ -408,8 +408,8 @@ def _apply_parts(
     for part in _split_changes(plan):
         if isinstance(part, HandOver):
             hand_over_slot(part, broker, permission.hand_over, tally)
-            count(part.unbind)
-            count(part.bind)
+            completed(part.unbind)
+            completed(part.bind)
             continue
         waited: set[str] = set()
         for (deletes, drains), group in groupby(
@@ -425,7 +425,7 @@ def _apply_parts(
                     change.name for change in part if change.action == action and _is_drained(change, drained)
                 ]
                 _drain(names, broker, permission.drain_s, waiting)
-            apply_changes(run, broker, count, keeper, allow_loss=permission.loss, drained=drained)
+            apply_changes(run, broker, completed, keeper, allow_loss=permission.loss, drained=drained)
     if not parks_are_empty:
         _drain_parks(plan, broker, tally)
 
@@ -451,13 +451,13 @@ def group_changes(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedC
 def apply_changes(
     changes: tuple[PlannedChange, ...],
     broker: LiveBroker,
-    count: Callable[[PlannedChange], None],
+    completed: Callable[[PlannedChange], None],
     keeper: RingKeeper | None = None,
     *,
     allow_loss: bool = False,
     drained: Collection[str] = (),
 ) -> None:
-    """Perform changes in order, store the records of rings between them, and call `count` with each completed change.
+    """Perform changes in order, store the records of rings between them, and call `completed` with each completed change.
 
     `drained` are the queues that are deleted although they have consumers.
 
@@ -467,13 +467,13 @@ def apply_changes(
     """
     for group in group_changes(changes):
         for part in (group,) if keeper is None else keeper.split(group):
-            _apply_group(part, broker, count, keeper, allow_loss=allow_loss, drained=drained)
+            _apply_group(part, broker, completed, keeper, allow_loss=allow_loss, drained=drained)
 
 
 def _apply_group(
     group: tuple[PlannedChange, ...],
     broker: LiveBroker,
-    count: Callable[[PlannedChange], None],
+    completed: Callable[[PlannedChange], None],
     keeper: RingKeeper | None,
     *,
     allow_loss: bool,
@@ -497,7 +497,7 @@ def _apply_group(
             remove_binding(change.binding, broker)
         for operation in () if keeper is None else keeper.operations_after():
             broker.amqp.perform(operation)
-        count(change)
+        completed(change)
 
 
 def _apply_change(

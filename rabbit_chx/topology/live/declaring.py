@@ -9,7 +9,7 @@ that the broker keeps a record of the ring.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -61,16 +61,6 @@ class Declared:
     unrecorded: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Declaration:
-    """What is to be declared: the exchange, its queues, and the ring of all bindings on a fresh exchange."""
-
-    exchange: ExchangeDefinition
-    queues: tuple[QueueDefinition, ...]
-    wanted: HashRing
-    allow_existing: bool
-
-
 def declare_exchange(
     exchange: ExchangeDefinition,
     bindings: GivenBindings,
@@ -84,63 +74,74 @@ def declare_exchange(
     """Declare an exchange and its queues, and bind them in order. Errors are those of `Broker.declare`."""
     check_declared_name(exchange.name, "exchange")
     refuse_misspelt(exchange.arguments)
-    wanted = wanted_ring(bindings, release)
+    wanted = make_wanted_ring(bindings, release)
     queues = []
     for destination in _destinations(wanted):
         if isinstance(destination, ExchangeRef):
             check_declared_name(destination.name, "exchange")
-        else:
-            check_declared_name(destination, "queue")
-            queues.append(QueueDefinition(destination, arguments=queue_arguments or {}))
-    _check_limits(queues, release)
-    declaration = _Declaration(exchange, tuple(queues), wanted, allow_existing)
+            continue
+        check_declared_name(destination, "queue")
+        queue = QueueDefinition(destination, arguments=queue_arguments or {})
+        # The broker accepts a limit by which the queue would lose messages.
+        for found in limit_faults(queue, release):
+            raise InputError(f"queue {destination!r}: {found.message}: {found.fix}", queue=destination)
+        queues.append(queue)
     end = time.monotonic() + _WAIT_S
     while True:
         try:
-            return _declare(declaration, broker, records=records)
+            return _declare(exchange, queues, wanted, broker, allow_existing=allow_existing, records=records)
         except PlanOutdatedError:  # another program declares or applies: what it leaves is compared again
             if time.monotonic() > end:
                 raise
             broker.sleep(_PAUSE_S)
 
 
-def _declare(declaration: _Declaration, broker: LiveBroker, *, records: bool) -> Declared:
-    """Compare what exists, and declare what is missing.
+def _declare(
+    exchange: ExchangeDefinition,
+    queues: Iterable[QueueDefinition],
+    wanted: HashRing,
+    broker: LiveBroker,
+    *,
+    allow_existing: bool,
+    records: bool,
+) -> Declared:
+    """Compare what exists, and declare what is missing. `wanted` is the ring of all bindings on a fresh exchange.
 
     Raises:
         PlanOutdatedError: another program changes the vhost.
     """
-    exchange, ring = declaration.exchange, declaration.wanted
-    to_bind = ring.bindings or ()
-    definitions: list[ExchangeDefinition | QueueDefinition] = [exchange, *declaration.queues]
-    missing = [definition for definition in definitions if _is_missing(definition, broker)]
-    for destination in _destinations(ring):
+    name = exchange.name
+    is_new = _is_missing(exchange, broker)
+    missing = [queue for queue in queues if _is_missing(queue, broker)]
+    for destination in _destinations(wanted):
         if isinstance(destination, ExchangeRef):
             broker.amqp.check_exchange(destination.name)
-    is_new = exchange in missing
+    to_bind, ring = wanted.bindings or (), wanted
     if not is_new:
-        to_bind, ring = _compare_existing(declaration, broker)
-        _refuse_buckets_without_queue(exchange.name, ring, missing)
-    created = tuple(ref for definition in missing if (ref := definition.ref) is not None)
+        to_bind, ring = _compare_existing(exchange, wanted, broker, allow_existing=allow_existing)
+        _refuse_buckets_without_queue(name, ring, missing)
+    created: tuple[Destination, ...] = (
+        *([exchange.ref] if is_new else []),
+        *(queue.ref for queue in missing),
+    )
     unrecorded = ""
     if broker.has_management and records and (is_new or to_bind):
         if is_new or ring.ground.is_certain:
-            applied = _apply_recorded(declaration, missing, broker)
+            applied = _apply_recorded(exchange, missing, wanted, broker)
             if applied is not None:
-                ring = applied.rings.get(exchange.name, declaration.wanted)
-                return Declared(created, to_bind, ring, applied.unrecorded)
+                return Declared(created, to_bind, applied.rings.get(name, wanted), applied.unrecorded)
             unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
         else:
-            forget_records(exchange.name, broker)
+            forget_records(name, broker)
             unrecorded = "it was not known before; read it by a ring source"
-    changes = [PlannedChange("create", None, definition) for definition in missing]
-    changes += [
-        PlannedChange("bind", None, BindingDefinition(exchange.name, *binding), ring=True)
-        for binding in to_bind
+    changes = [
+        *(PlannedChange("create", None, definition) for definition in ([exchange] if is_new else [])),
+        *(PlannedChange("create", None, queue) for queue in missing),
+        *(PlannedChange("bind", None, BindingDefinition(name, *binding), ring=True) for binding in to_bind),
     ]
     apply_changes(tuple(changes), broker, lambda _: None)
     if to_bind and not is_new and broker.has_source:
-        ring = _read_again(exchange.name, declaration.wanted, broker)
+        ring = _read_again(name, wanted, broker)
     notes = (f"the order of the ring is not stored on the broker: {unrecorded}",) if unrecorded else ()
     return Declared(created, to_bind, ring, notes)
 
@@ -150,9 +151,7 @@ def _destinations(ring: HashRing) -> Iterable[Destination]:
 
 
 def _apply_recorded(
-    declaration: _Declaration,
-    missing: Collection[ExchangeDefinition | QueueDefinition],
-    broker: LiveBroker,
+    exchange: ExchangeDefinition, missing: Sequence[QueueDefinition], ring: HashRing, broker: LiveBroker
 ) -> Applied | None:
     """Declare what is missing by a plan, so that the broker keeps a record of the ring. Return None if the user may not do that.
 
@@ -161,15 +160,11 @@ def _apply_recorded(
         MismatchError: another program has bound other members meanwhile.
         AccessRefusedError: a record exists, and the user may not replace it.
     """
-    name = declaration.exchange.name
-    live = read_topology(broker)
+    name, live = exchange.name, read_topology(broker)
     found = live.exchange(name)
     bound = {member.binding: member for member in (found and found.ring) or ()}
-    members = tuple(bound.get(binding, RingMember(*binding)) for binding in declaration.wanted.bindings or ())
-    wanted = Topology(
-        exchanges=(replace(found or declaration.exchange, ring=members),),
-        queues=tuple(queue for queue in declaration.queues if queue in missing),
-    )
+    members = tuple(bound.get(binding, RingMember(*binding)) for binding in ring.bindings or ())
+    wanted = Topology(exchanges=(replace(found or exchange, ring=members),), queues=tuple(missing))
     planned = plan(wanted, live, propose=False)
     if not {change.action for change in planned.changes} <= {"create", "bind"}:
         raise MismatchError(
@@ -186,16 +181,6 @@ def _apply_recorded(
         if error.queue != APPLY_LOCK or records_of(name, live.facts.records):
             raise
         return None
-
-
-def _check_limits(definitions: Collection[ExchangeDefinition | QueueDefinition], release: Release) -> None:
-    """Raise an InputError for a queue that would lose messages by its delivery limit, although the broker accepts it."""
-    for definition in definitions:
-        if isinstance(definition, QueueDefinition):
-            for found in limit_faults(definition, release):
-                raise InputError(
-                    f"queue {definition.name!r}: {found.message}: {found.fix}", queue=definition.name
-                )
 
 
 def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBroker) -> bool:
@@ -219,9 +204,10 @@ def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBr
     return False
 
 
-def _compare_existing(declaration: _Declaration, broker: LiveBroker) -> tuple[tuple[Binding, ...], HashRing]:
+def _compare_existing(
+    exchange: ExchangeDefinition, wanted: HashRing, broker: LiveBroker, *, allow_existing: bool
+) -> tuple[tuple[Binding, ...], HashRing]:
     """Return the missing bindings of an existing exchange, and its ring so far."""
-    exchange, wanted = declaration.exchange, declaration.wanted
     name, to_bind, ring = exchange.name, wanted.bindings or (), wanted.with_release(wanted.release)
     if broker.has_management:
         try:
@@ -239,20 +225,20 @@ def _compare_existing(declaration: _Declaration, broker: LiveBroker) -> tuple[tu
                 "hashes something else: delete it and declare it again, or declare what is there",
                 exchange=name,
             )
-        to_bind = left_by_bindings(name, wanted, live.bindings)
+        to_bind = find_rest_by_bindings(name, wanted, live.bindings)
         if live.ring.ground.is_certain:
             ring = live.ring
     elif broker.has_source:
         ring = read_ring(broker, name, wanted.release)
     if ring.ground.is_certain:
-        by_bindings, to_bind = to_bind, left_by_ring(name, wanted, ring)
+        by_bindings, to_bind = to_bind, find_rest_by_ring(name, wanted, ring)
         if broker.has_management and by_bindings != to_bind:
             raise MismatchError(
                 f"exchange {name!r} has bindings without buckets: its ring is {ring!r}, and "
                 f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
                 exchange=name,
             )
-    elif not broker.has_management and not declaration.allow_existing:
+    elif not broker.has_management and not allow_existing:
         raise InputError(
             f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
@@ -273,23 +259,19 @@ def _read_again(exchange: str, wanted: HashRing, broker: LiveBroker) -> HashRing
     return ring
 
 
-def _refuse_buckets_without_queue(
-    exchange: str, ring: HashRing, missing: Collection[ExchangeDefinition | QueueDefinition]
-) -> None:
+def _refuse_buckets_without_queue(exchange: str, ring: HashRing, missing: Iterable[QueueDefinition]) -> None:
     """Refuse a certain ring if it has buckets of a queue that does not exist, because their messages are lost."""
-    if not ring.ground.is_certain:
-        return
-    for declared in missing:
-        if isinstance(declared, QueueDefinition) and declared.name in ring.destinations:
+    for queue in missing if ring.ground.is_certain else ():
+        if queue.name in ring.destinations:
             raise MismatchError(
-                f"queue {declared.name!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
+                f"queue {queue.name!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
                 "declare the queue, bind and unbind it, and declare all this again",
                 exchange=exchange,
-                queue=declared.name,
+                queue=queue.name,
             )
 
 
-def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
+def make_wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
     """Return the ring that bindings make on a fresh exchange.
 
     Raises:
@@ -306,7 +288,7 @@ def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
     return ring
 
 
-def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
+def find_rest_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
     """Return the bindings of the wanted ring that follow the ring that was read.
 
     Raises:
@@ -328,7 +310,7 @@ def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Bindi
     )
 
 
-def left_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding]) -> tuple[Binding, ...]:
+def find_rest_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding]) -> tuple[Binding, ...]:
     """Return the bindings of the wanted ring that follow the listed ones, whose order no API returns.
 
     Raises:
@@ -339,11 +321,11 @@ def left_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding])
         return bindings[len(live) :]
     live_bindings = sorted(live, key=lambda binding: order_of_destination(binding[0]))
     raise MismatchError(
-        f"exchange {exchange!r} has the bindings {_shown(live_bindings)}, not {_shown(bindings)}: {_REMEDY}",
+        f"exchange {exchange!r} has the bindings {_list_bindings(live_bindings)}, not {_list_bindings(bindings)}: {_REMEDY}",
         exchange=exchange,
     )
 
 
-def _shown(bindings: Collection[Binding]) -> str:
+def _list_bindings(bindings: Collection[Binding]) -> str:
     shown = ", ".join(f"{destination!s}={key}" for destination, key in bindings)
     return f"{shown:.400}" or "(none)"

@@ -107,7 +107,7 @@ def check_declared_name(name: str, kind: str) -> None:
         raise InputError(f"the {kind} name {name!r} has a line break, which RabbitMQ drops: remove it")
 
 
-def refused(where: str, operation: Operation, reply_code: int, reply_text: str) -> RabbitChxError:
+def make_refusal(where: str, operation: Operation, reply_code: int, reply_text: str) -> RabbitChxError:
     """Return the error for an operation that the broker refused, with the broker's reply text."""
     exchange, queue = _ends(operation.subject)
     error = error_for(reply_code, reply_text, where=where, exchange=exchange, queue=queue)

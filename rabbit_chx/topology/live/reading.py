@@ -1,4 +1,4 @@
-"""Read a vhost, an exchange, its slots, its shards and its rates from the management API and a ring source. Nothing is declared.
+"""Read a vhost, an exchange, its slots and its rates from the management API and a ring source. Nothing is declared.
 
 Publish rates are those of the management API's statistics. A message counts for the exchange that it was published to, and for the queues
 that it reached. The exchanges in between, such as slots, have no rates (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3``
@@ -37,7 +37,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     ManagementApi,
@@ -62,7 +62,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
-from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.ring_records import (
     START_MARK,
     BrokerStart,
@@ -74,9 +73,8 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
     start_mark_in,
 )
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.vhost_objects import vhost_objects
+from rabbit_chx.topology.vhost_objects import FIELDS, ListedObject, make_object, vhost_objects
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -87,10 +85,11 @@ OVERVIEW: Mapping[str, Shape] = {
     "exchange_types?": [{"name": str}],
 }
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
-_WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
-_PAGE = 500
+WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
+#: The queues or exchanges of a page, the largest number that the API permits.
+PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
-# The fields of the entries of each list, and of the lists in which a definitions file can put odd names those that do not name (`_FIELDS`).
+# The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`FIELDS`).
 _NAMED: Mapping[str, Shape] = {"name": str}
 _EXCHANGE: Mapping[str, Shape] = {"name": str, "type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
@@ -105,15 +104,6 @@ _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
-#: The fields of the entries of a vhost that must be texts that AMQP carries.
-_FIELDS: dict[str, dict[str, Kind]] = {
-    "exchange": {"name": NAME, "type": NAME, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG},
-    "queue": {"name": NAME},
-    "binding": {"source": NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY},
-    "policy": {"name": NAME, "pattern": STRING},
-    "operator policy": {"name": NAME, "pattern": STRING},
-}
-
 #: What is known about a ring while its records change.
 _CHANGING = Ground("assumed", "an apply changes its record at this moment")
 
@@ -138,23 +128,23 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
     own = [entry for entry in entries if is_own_exchange(entry["name"])]
     exchanges = objects.read(
-        "exchange", _exchange, [entry for entry in entries if not is_own_exchange(entry["name"])]
+        ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
     )
-    queues = api.get_list("queues", vhost, query=_WITHOUT_STATISTICS, fields=_QUEUE)
+    queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
     bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
     found = vhost_objects(
         exchanges,
-        objects.read("queue", _queue, queues),
-        objects.read("binding", _binding, bindings),
-        objects.read("policy", _policy, api.get_list("policies", vhost, fields=_POLICY)),
+        objects.read(QueueDefinition, map(_plain_queue, queues)),
+        objects.read(BindingDefinition, bindings),
+        objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY)),
         release=release,
     )
     denied, unclear = _read_denied_features(api)
     operators = objects.read(
-        "operator policy", _policy, api.get_list("operator-policies", vhost, fields=_POLICY)
+        PolicyDefinition, api.get_list("operator-policies", vhost, fields=_POLICY), "operator policy"
     )
     sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
@@ -168,7 +158,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         unclear_features=unclear,
         default_queue_type=_read_default_queue_type(api, vhost),
         records=records_in(own),
-        start=_start_by(own, cluster, _read_node_starts(api)),
+        start=_start_by(own, cluster, read_node_starts(api)),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -226,7 +216,7 @@ def _start_by(
     return BrokerStart(cluster, marks[0] if marks else None, nodes)
 
 
-def _read_node_starts(api: ManagementApi) -> dict[str, float] | None:
+def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
     try:
         nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
@@ -243,7 +233,7 @@ def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
     """Return the bindings of each exchange of a vhost."""
     bindings: dict[str, list[Binding]] = {}
     for entry in broker.api.get_list("bindings", broker.vhost, fields=_BINDING):
-        definition = _binding(entry)
+        definition = make_object(BindingDefinition, entry)
         bindings.setdefault(definition.source, []).append((definition.destination, definition.routing_key))
     return bindings
 
@@ -266,32 +256,32 @@ class _LiveObjects:
         self.sources_left_out: set[str] = set()
 
     def read(
-        self, kind: str, made: Callable[[Mapping[str, Any]], Any], entries: Iterable[Mapping[str, Any]]
-    ) -> list[Any]:
-        """Return the objects that `made` makes of entries of the management API."""
-        objects = []
+        self, model: type[ListedObject], entries: Iterable[Mapping[str, Any]], noun: str | None = None
+    ) -> list[ListedObject]:
+        """Return the objects of entries of the management API. `noun` is what one is called; None: the kind of the objects."""
+        objects: list[ListedObject] = []
         for entry in entries:
-            fault = _entry_fault(kind, entry)
+            fault = _entry_fault(model, entry)
             if fault is None:
                 try:
-                    objects.append(made(entry))
+                    objects.append(make_object(model, entry))
                     continue
                 except InputError as error:
                     fault = str(error)
             if isinstance(source := entry.get("source"), str):
                 self.sources_left_out.add(source)
-            ends = ("source", "destination") if kind == "binding" else ("name",)
+            ends = ("source", "destination") if model is BindingDefinition else ("name",)
             named = " to ".join(f"{entry.get(end)!r:.60}" for end in ends)
-            self.oddities.append(Finding("odd-object", f"{kind} {named}: {fault}", "delete it"))
+            message = f"{noun or model.kind} {named}: {fault}"
+            self.oddities.append(Finding("odd-object", message, "delete it"))
         return objects
 
 
-def _entry_fault(kind: str, entry: Mapping[str, Any]) -> str | None:
+def _entry_fault(model: type[Any], entry: Mapping[str, Any]) -> str | None:
     """Return why no client can name an object of the management API; None if one can."""
-    for name, text in _FIELDS[kind].items():
-        value = entry.get(name, False if text is FLAG else None)
-        is_default = kind == "exchange" and name == "name" and value == ""
-        if not is_default and (fault := text.fault(value)):
+    for name, kind in FIELDS[model].items():
+        value = entry.get(name, False if kind is FLAG else None)
+        if fault := kind.fault(value):
             return f"its {name} is {value!r:.60}: {fault[0]}"
     return None
 
@@ -320,38 +310,14 @@ def _is_modulus(exchange: ExchangeDefinition) -> bool:
     return exchange.type == MODULUS_EXCHANGE
 
 
-def _exchange(entry: Mapping[str, Any]) -> ExchangeDefinition:
-    flags: dict[str, Any] = {name: entry.get(name) is True for name in ("durable", "auto_delete", "internal")}
-    return ExchangeDefinition(entry["name"], entry["type"], **flags, arguments=_table(entry, "arguments"))
-
-
-def _queue(entry: Mapping[str, Any]) -> QueueDefinition:
-    # Of quorum queues and streams `exclusive` is an empty text.
-    flags: dict[str, Any] = {
-        name: entry.get(name) is True for name in ("durable", "exclusive", "auto_delete")
-    }
+def _plain_queue(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of a queue with the fields of a definitions file."""
     arguments, type_ = _table(entry, "arguments"), entry.get("type")
-    if not isinstance(type_, str) or not type_:
-        return QueueDefinition(entry["name"], **flags, arguments=arguments)
-    # The argument may be missing, empty, or "undefined", where the default applied.
-    rest = {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
-    return QueueDefinition(entry["name"], type_, **flags, arguments=rest)
-
-
-def _binding(entry: Mapping[str, Any]) -> BindingDefinition:
-    name = entry["destination"]
-    destination = name if entry["destination_type"] == "queue" else ExchangeRef(name)
-    return BindingDefinition(entry["source"], destination, entry["routing_key"], _table(entry, "arguments"))
-
-
-def _policy(entry: Mapping[str, Any]) -> PolicyDefinition:
-    return PolicyDefinition(
-        entry["name"],
-        entry["pattern"],
-        entry.get("apply-to", "all"),
-        _table(entry, "definition"),
-        entry.get("priority", 0),
-    )
+    if isinstance(type_, str) and type_:
+        # The argument may be missing, empty, or "undefined", where the default applied.
+        arguments = {**arguments, QUEUE_TYPE: type_}
+    # Of quorum queues and streams `exclusive` is an empty text.
+    return {**entry, "exclusive": entry.get("exclusive") is True, "arguments": arguments}
 
 
 def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -492,7 +458,7 @@ class LiveExchange:
     @cached_property
     def _binding_definitions(self) -> list[BindingDefinition]:
         path = ("exchanges", self.vhost, self.name, "bindings", "source")
-        return [_binding(entry) for entry in self._api.get_list(*path, fields=_BINDING)]
+        return [make_object(BindingDefinition, entry) for entry in self._api.get_list(*path, fields=_BINDING)]
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
@@ -555,14 +521,14 @@ class LiveExchange:
     def start(self) -> BrokerStart:
         """The last start of the broker, for records."""
         overview = self._api.get("overview", fields=OVERVIEW)
-        return _start_by(self._read_own(), overview.get("cluster_name"), _read_node_starts(self._api))
+        return _start_by(self._read_own(), overview.get("cluster_name"), read_node_starts(self._api))
 
     def _read_own(self) -> list[dict[str, Any]]:
         """Return the exchanges with the records of this exchange, and the one that marks the start of the broker."""
         names = (START_MARK, *record_names(self.name))
         query = {
             "page": "1",
-            "page_size": str(_PAGE),
+            "page_size": str(PAGE),
             "name": f"^({'|'.join(map(re.escape, names))})$",
             "use_regex": "true",
         }
@@ -586,12 +552,12 @@ class LiveExchange:
             self.name,
             ring,
             [
-                _exchange(entry)
+                make_object(ExchangeDefinition, entry)
                 for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
                 if entry["name"]
             ],
             [
-                _binding(entry)
+                make_object(BindingDefinition, entry)
                 for entry in api.get_list("bindings", vhost, fields=_BINDING)
                 if entry["source"]
             ],
@@ -719,88 +685,3 @@ def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
     order = binding.arguments.get(PARTITION_ORDER)
     # The broker sorts terms, in which a number precedes any other.
     return (0, order) if is_number(order) else (1, 0)
-
-
-def read_sharded_exchange(
-    broker: LiveBroker, name: str, release: Release, *, counts: bool
-) -> ShardedExchange:
-    """Read an exchange with shards, and with `counts` the messages and consumers of each shard.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: no policy shards it, and it has no shards.
-    """
-    exchange = LiveExchange.of(broker, name, release)
-    policy, shards = exchange.policy_definition, _read_shards(broker.api, exchange)
-    is_sharded = SHARDS_PER_NODE in policy
-    if not is_sharded and not shards:
-        raise MismatchError(
-            f"exchange {name!r} in vhost {exchange.vhost!r} is not sharded: no policy with shards-per-node applies to it; set one, "
-            "and enable the plugin rabbitmq_sharding",
-            exchange=name,
-        )
-    per_node = policy.get(SHARDS_PER_NODE)
-    sharding = ShardedExchange(
-        name,
-        exchange.type,
-        exchange.policy_name if is_sharded else None,
-        per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
-        str(policy.get("routing-key", "")),
-        shards,
-        _read_running_nodes(broker.api),
-        release,
-    )
-    return _with_counts(sharding, broker) if counts else sharding
-
-
-def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...]:
-    keys: dict[str, list[str]] = {}
-    for destination, key in exchange.bindings:
-        if isinstance(destination, str):
-            keys.setdefault(destination, []).append(key)
-    listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
-    types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
-    # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
-    names = {name: ShardName.parsed(name) for name in {*types, *keys}}
-    return tuple(
-        Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))
-        for name, parsed in sorted(names.items(), key=lambda entry: entry[0].encode())
-        if parsed is not None and parsed.exchange == exchange.name
-    )
-
-
-def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dict[str, Any]]:
-    """Return the queues whose names match an expression, page by page, so that a large vhost is not listed whole."""
-    queues: list[dict[str, Any]] = []
-    page, pages = 1, 1
-    while page <= pages:
-        query = {"page": str(page), "page_size": str(_PAGE), "name": pattern, "use_regex": "true"}
-        query |= _WITHOUT_STATISTICS
-        answer = api.get(
-            "queues", vhost, query=query, fields={"items": [{**_NAMED, **_QUEUE}], "page_count": int}
-        )
-        queues += answer["items"]
-        # A page that is not full is the last one, whatever number is given.
-        page, pages = page + 1, answer["page_count"] if len(answer["items"]) == _PAGE else 0
-    return queues
-
-
-def _read_running_nodes(api: ManagementApi) -> tuple[str, ...] | None:
-    try:
-        nodes = api.get_list("nodes", query={"columns": "name,running"}, fields=_NODE)
-    except AccessRefusedError:  # listing nodes takes the tag monitoring
-        return None
-    return tuple(sorted(node["name"] for node in nodes if node.get("running")))
-
-
-def _with_counts(exchange: ShardedExchange, broker: LiveBroker) -> ShardedExchange:
-    counted = {shard.name: try_count(broker.amqp, shard.name) for shard in exchange.reachable}
-    return replace(
-        exchange,
-        shards=tuple(
-            replace(shard, messages=counts.messages, consumers=counts.consumers)
-            if (counts := counted.get(shard.name))
-            else shard
-            for shard in exchange.shards
-        ),
-    )

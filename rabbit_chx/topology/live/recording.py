@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from typing import Literal
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -41,11 +42,11 @@ from rabbit_chx.topology.ring_records import (
     BrokerStart,
     RingRecord,
     Step,
-    fitted_state,
+    fit_state,
+    make_settled_record,
     record_arguments,
     record_names,
     records_of,
-    settled_record,
     split_steps,
     start_arguments,
     transient_places,
@@ -112,11 +113,11 @@ class _Store:
             self._names[exchange] = [name for name in record_names(exchange) if name in self._live_names]
         return self._names[exchange]
 
-    def signed(self, record: RingRecord, *, adopted: bool | None = None) -> RingRecord:
+    def sign(self, record: RingRecord, *, adopted: bool | None = None) -> RingRecord:
         """Return a record with the time, the writer and the start of the broker. By default it is adopted if the former one is."""
         bound = (*(record.state.bindings or ()), *(step.binding for step in record.steps))
         return replace(
-            _signed(record, self.start),
+            _sign(record, self.start),
             transient=tuple(transient_places((place for place, _ in bound), self._transient)),
             adopted=record.exchange in self._adopted if adopted is None else adopted,
         )
@@ -181,7 +182,7 @@ def _exchange(
     return ExchangeDefinition(name, "fanout", durable, internal=True, arguments=arguments or {})
 
 
-def _signed(record: RingRecord, start: BrokerStart) -> RingRecord:
+def _sign(record: RingRecord, start: BrokerStart) -> RingRecord:
     written = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return replace(record, written=written, writer=_name_writer(), start=start)
 
@@ -191,13 +192,13 @@ def record_of(exchange: LiveExchange) -> RingRecord:
     ring, bound = exchange.ring, exchange.bindings
     place = {destination: number for number, destination in enumerate(ring.destinations)}
     ordered = ring.bindings or sorted(bound, key=lambda binding: place.get(binding[0], len(place)))
-    return _signed(settled_record(exchange.name, ring, ordered), exchange.start)
+    return _sign(make_settled_record(exchange.name, ring, ordered), exchange.start)
 
 
-def settled_of(live: LiveTopology, name: str) -> RingRecord:
+def make_settled_record_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of a live topology, without time and writer."""
     live_ring = find_live_ring(live, live.exchange(name), name)
-    return settled_record(name, live_ring.ring, live_ring.state.bindings or ())
+    return make_settled_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
 def _name_writer() -> str:
@@ -214,15 +215,18 @@ def _name_writer() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the steps of a ring with its record, which is stored before the change of that number.
+    """A part of the steps of a ring with its record.
 
     Attributes:
-        follows_replacement: True: the former record is deleted only after that change, which makes the exchange again.
+        kind: when the record is stored. ``first``: before the first change of the plan. ``between``: before the change of the number
+            `before`, in the place of the former record. ``again``: before that change, too, which makes the exchange again; the former
+            record is deleted after it.
+        before: the number of a change of the plan; 0 for the first part.
     """
 
+    kind: Literal["first", "between", "again"]
     before: int
     record: RingRecord
-    follows_replacement: bool = False
 
 
 class RingKeeper:
@@ -281,8 +285,8 @@ class RingKeeper:
                 return
 
     def _begin_ring(self, name: str, parts: list[_Part]) -> None:
-        stored = [self._sign(part) for part in parts]
-        if not any(part.before == 0 and not part.follows_replacement for part in stored):
+        stored = [replace(part, record=self._store.sign(part.record)) for part in parts]
+        if all(part.kind != "first" for part in stored):
             # The ring is not certain. Its unbinds could make an old record fit that says nothing about it.
             self._store.perform(self._store.deletions(name))
         if any(record_arguments(part.record) is None for part in stored):
@@ -293,14 +297,11 @@ class RingKeeper:
             self._store.perform(self._store.deletions(name))
             return
         for part in stored:
-            if part.before == 0 and not part.follows_replacement:
+            if part.kind == "first":
                 self._current[name] = part.record
                 self._store.perform(self._store.replacement(part.record) or [])
             else:
                 self._parts.setdefault(part.before, []).append(part)
-
-    def _sign(self, part: _Part) -> _Part:
-        return replace(part, record=self._store.signed(part.record))
 
     def _note_denied(self, error: AccessRefusedError) -> None:
         self._records = False
@@ -339,8 +340,7 @@ class RingKeeper:
         if replaced is not None:
             empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
             for part in _split(name, empty, late, live_ring.ring):
-                first = part.before == 0
-                yield replace(part, before=replaced, follows_replacement=True) if first else part
+                yield replace(part, kind="again", before=replaced) if part.kind == "first" else part
 
     # -- during the changes
 
@@ -355,7 +355,7 @@ class RingKeeper:
         """Return the operations that precede the next change of the plan."""
         operations: list[Operation] = []
         for part in self._parts.get(self.completed, ()):
-            if not part.follows_replacement:
+            if part.kind == "between":
                 self._current[part.record.exchange] = part.record
                 operations += self._store.replacement(part.record) or []
             elif stored := self._store.declaration(part.record):
@@ -366,7 +366,7 @@ class RingKeeper:
         """Return the operations that follow the next change of the plan, before it is counted."""
         operations: list[Operation] = []
         for part in self._parts.get(self.completed, ()):
-            if part.follows_replacement:
+            if part.kind == "again":
                 self._current[part.record.exchange] = part.record
                 operations += self._store.deletions(part.record.exchange, keep=1)
         return operations
@@ -404,7 +404,7 @@ class RingKeeper:
             if has_record(self._live, record, self._store.start):
                 return []
         origin = self._current[name].origin if name in self._current else record.origin
-        return self._store.settlement(self._store.signed(replace(record, origin=origin))) or []
+        return self._store.settlement(self._store.sign(replace(record, origin=origin))) or []
 
     def settle_after_refusal(self) -> None:
         """Store settled records of the rings whose steps the broker refused, if the records determine them."""
@@ -416,8 +416,8 @@ class RingKeeper:
 
     def _settle_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
         with contextlib.suppress(NotDeterminedError):
-            state = fitted_state(record, bound)
-            settled = self._store.signed(
+            state = fit_state(record, bound)
+            settled = self._store.sign(
                 replace(record, state=state._replace(ground=Ground("recorded")), steps=())
             )
             self._store.perform(self._store.settlement(settled) or [])
@@ -437,7 +437,7 @@ def _split(
     state = state._replace(ground=Ground("recorded"))
     for start, before, part in split_steps(state, actions):
         record = RingRecord(name, before, part, ring.provenance)
-        yield _Part(steps[start][0] if start else 0, record)
+        yield _Part("between", steps[start][0], record) if start else _Part("first", 0, record)
 
 
 def _has_ring(subject: object) -> bool:
@@ -467,10 +467,10 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
         return None
     change = plan.rings.get(name)
     if change is not None and change.steps and isinstance(change.after, HashRing):
-        record = settled_record(name, change.after, change.after.bindings or ())
+        record = make_settled_record(name, change.after, change.after.bindings or ())
     else:
         after = live_ring.ring if change is None or not isinstance(change.after, HashRing) else change.after
-        record = settled_record(name, after, live_ring.state.bindings or ())
+        record = make_settled_record(name, after, live_ring.state.bindings or ())
     return replace(record, origin=live_ring.ring.provenance)
 
 
@@ -580,7 +580,7 @@ def _record(
         if live.rings.get(name) != ring:
             raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
         store.mark_start()
-        record = store.signed(settled_of(live, name), adopted=adopted)
+        record = store.sign(make_settled_record_of(live, name), adopted=adopted)
         operations = store.settlement(record)
         if operations is None:
             raise InputError(

@@ -282,11 +282,11 @@ def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.Monk
     tracemalloc.start()
     try:
         with pytest.raises(module._TooLargeError):
-            module._parsed(content)
+            module._parse(content)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         monkeypatch.setattr(module, "_MOST_MEMORY", 1_000_000_000)
-        parsed = module._parsed(content)
+        parsed = module._parse(content)
         without_limit = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -19,7 +19,7 @@ from pika import exceptions as pika_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
-from rabbit_chx.broker.pika_connection import PikaConnection, _opening_error
+from rabbit_chx.broker.pika_connection import PikaConnection, _make_opening_error
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -147,7 +147,7 @@ def test_what_the_broker_answers_before_it_is_open(
 ) -> None:
     """Pika keeps the answer as the text of an error alone."""
     cause = stage(repr(pika_errors.ConnectionClosedByBroker(*told)))
-    error = _opening_error(SETTINGS, cause)
+    error = _make_opening_error(SETTINGS, cause)
     assert type(error) is kind
     assert error.reply_code == told[0]
     assert re.search(sentence, str(error))
@@ -166,7 +166,7 @@ def test_what_the_broker_answers_before_it_is_open(
 def test_what_ends_an_opening_without_an_answer(
     cause: Exception, kind: type[RabbitChxError], sentence: str
 ) -> None:
-    error = _opening_error(SETTINGS, cause)
+    error = _make_opening_error(SETTINGS, cause)
     assert type(error) is kind
     assert re.search(sentence, str(error))
 

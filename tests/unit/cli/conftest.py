@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from modelled_commands import ModelledCommands
+from output_documents import check_document
 
 from rabbit_chx.cli import main
 
@@ -18,6 +20,20 @@ from rabbit_chx.cli import main
 _CALL = re.compile(
     r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
 )
+
+
+@pytest.fixture(autouse=True)
+def documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each document that a test lets a command write is valid."""
+    dumps = json.dumps
+
+    def dumps_valid(written: Any, **options: Any) -> str:
+        text = dumps(written, **options)
+        if written:  # a check that failed has no document
+            check_document(json.loads(text))
+        return text
+
+    monkeypatch.setattr("rabbit_chx.rendering.output.json", SimpleNamespace(dumps=dumps_valid))
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from rabbit_chx.topology.ring_records import (
     BrokerStart,
     RingRecord,
     Step,
-    known_ring,
+    make_settled_record,
+    prove_ring,
     read_record,
     record_arguments,
     record_names,
-    settled_record,
 )
 
 NEWEST = Release("4.3.6")
@@ -32,7 +32,7 @@ def proven(ring: HashRing, *records: RingRecord) -> HashRing | None:
     """Return the ring by records and the bindings of a ring; None if they do not determine it."""
     assert ring.release is not None
     try:
-        return known_ring(records, ring.bindings or (), ring.release, HERE)
+        return prove_ring(records, ring.bindings or (), ring.release, HERE)
     except NotDeterminedError:
         return None
 
@@ -48,7 +48,7 @@ def test_whatever_others_bind_and_unbind_the_ring_of_a_settled_record_is_the_tru
     determined = 0
     for members in (each for count in range(4) for each in permutations(MEMBERS, count)):
         ring = HashRing.from_bindings(members, release)
-        record = replace(settled_record("x", ring, members), start=HERE)
+        record = replace(make_settled_record("x", ring, members), start=HERE)
         reached = {ring}
         for _ in range(3):
             reached |= {
@@ -70,7 +70,7 @@ def test_records_that_leave_two_rings_determine_none() -> None:
     ring = HashRing.from_bindings([("a", "1"), ("b", "1")], NEWEST)
     back = HashRing.from_bindings([("b", "1"), ("a", "1")], NEWEST)
     record, other = (
-        replace(settled_record("x", each, each.bindings or ()), start=HERE) for each in (ring, back)
+        replace(make_settled_record("x", each, each.bindings or ()), start=HERE) for each in (ring, back)
     )
     assert proven(ring, record, record) == ring
     assert proven(ring, record, other) is None
@@ -79,26 +79,26 @@ def test_records_that_leave_two_rings_determine_none() -> None:
     assert proven(ring, replace(record, steps=there_and_back[:1])) == ring
     twice = [("a", "1"), ("a", "1"), ("b", "1")]  # with different arguments
     with pytest.raises(NotDeterminedError, match="a=1 is bound several times, with different arguments"):
-        known_ring([record], twice, NEWEST, HERE)
+        prove_ring([record], twice, NEWEST, HERE)
 
 
 def test_the_record_of_another_cluster_says_nothing() -> None:
     record = replace(
-        settled_record("x", HashRing.from_buckets(["b", "a"]), [("b", "1"), ("a", "1")]),
+        make_settled_record("x", HashRing.from_buckets(["b", "a"]), [("b", "1"), ("a", "1")]),
         start=BrokerStart("rabbit@one", nodes={"rabbit@one": 0.0}),
     )
     bound = [("a", "1"), ("b", "1")]
-    assert known_ring([record], bound, NEWEST, BrokerStart("rabbit@one")).buckets == ("b", "a")
+    assert prove_ring([record], bound, NEWEST, BrokerStart("rabbit@one")).buckets == ("b", "a")
     for other in (BrokerStart("rabbit@two"), BrokerStart("rabbit@one", nodes={"rabbit@two": 0.0})):
         with pytest.raises(NotDeterminedError, match="is of the cluster rabbit@one"):
-            known_ring([record], bound, NEWEST, other)
+            prove_ring([record], bound, NEWEST, other)
 
 
 def test_a_large_record_is_compressed_and_read_again() -> None:
     bindings = [(f"orders.partition.{n:05}", "1") for n in range(3_000)]
     ring = HashRing.from_bindings(bindings, NEWEST)
     steps = tuple(Step("unbind", binding) for binding in bindings)
-    record = replace(settled_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
+    record = replace(make_settled_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
     arguments = record_arguments(record)
     assert arguments is not None
     assert arguments["encoding"] == "zlib"

@@ -31,7 +31,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import APPLY_LOCK
 
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
@@ -93,7 +93,7 @@ class Script:
         self.steps.append(operation)
         refusal = self.refuses(operation)
         if refusal is not None:
-            raise refused(self.where, operation, *refusal)
+            raise make_refusal(self.where, operation, *refusal)
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         self.steps.append(tuple(operations))

@@ -8,10 +8,10 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.live.declaring import left_by_bindings, left_by_ring, wanted_ring
+from rabbit_chx.topology.live.declaring import find_rest_by_bindings, find_rest_by_ring, make_wanted_ring
 
 OLD, NEW = Release("3.8.9"), Release("4.3.6")
-WANTED = wanted_ring([("a", 1), ("b", 2), (ExchangeRef("c"), 1)], NEW)
+WANTED = make_wanted_ring([("a", 1), ("b", 2), (ExchangeRef("c"), 1)], NEW)
 BINDINGS = (("a", "1"), ("b", "2"), (ExchangeRef("c"), "1"))
 
 
@@ -20,7 +20,7 @@ BINDINGS = (("a", "1"), ("b", "2"), (ExchangeRef("c"), "1"))
     [([], 3), (["a"], 2), (["a", "b", "b"], 1), (["a", "b", "b", ExchangeRef("c")], 0)],
 )
 def test_a_ring_that_begins_so_gets_the_rest(buckets: list[Any], left: int) -> None:
-    assert left_by_ring("x", WANTED, HashRing.from_buckets(buckets, NEW)) == BINDINGS[3 - left :]
+    assert find_rest_by_ring("x", WANTED, HashRing.from_buckets(buckets, NEW)) == BINDINGS[3 - left :]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_ring_that_begins_so_gets_the_rest(buckets: list[Any], left: int) -> N
 )
 def test_another_ring_is_refused_with_both_named(buckets: list[Any], first: int) -> None:
     with pytest.raises(MismatchError) as caught:
-        left_by_ring("x", WANTED, HashRing.from_buckets(buckets, NEW))
+        find_rest_by_ring("x", WANTED, HashRing.from_buckets(buckets, NEW))
 
     assert "has the ring <HashRing read, 4.3.6 (khepri), " in str(caught.value)
     assert "not <HashRing replayed, 4.3.6 (khepri), 4 buckets: a x1, b x2, exchange c x1>" in str(
@@ -50,7 +50,7 @@ def test_another_ring_is_refused_with_both_named(buckets: list[Any], first: int)
 
 @pytest.mark.parametrize("size", range(4))
 def test_bindings_are_compared_without_their_order(size: int) -> None:
-    assert left_by_bindings("x", WANTED, BINDINGS[:size][::-1]) == BINDINGS[size:]
+    assert find_rest_by_bindings("x", WANTED, BINDINGS[:size][::-1]) == BINDINGS[size:]
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_other_bindings_are_refused_with_both_named(live: list[Any]) -> None:
     with pytest.raises(
         MismatchError, match=r"has the bindings .*=.*, not a=1, b=2, exchange c=1: nothing was changed"
     ):
-        left_by_bindings("x", WANTED, live)
+        find_rest_by_bindings("x", WANTED, live)
 
 
 def test_a_destination_has_one_weight() -> None:
-    assert wanted_ring([("a", 1), ("a", "1")], NEW).bindings == (("a", "1"),)
+    assert make_wanted_ring([("a", 1), ("a", "1")], NEW).bindings == (("a", "1"),)
     for other in (2, "01"):
         with pytest.raises(InputError, match="'a' is bound twice, with the weights 1 and"):
-            wanted_ring([("a", 1), ("b", 1), ("a", other)], OLD)
+            make_wanted_ring([("a", 1), ("b", 1), ("a", other)], OLD)
 
 
 # ---- a Broker that is not connected

@@ -12,8 +12,8 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.live.declaring import _compare_existing, _Declaration, declare_exchange, wanted_ring
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchange, make_wanted_ring
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
 X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
@@ -44,7 +44,7 @@ class Script:
         self.done.append(operation)
         if operation == self._differs:
             text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'"
-            raise refused(self.where, operation, 406, text)
+            raise make_refusal(self.where, operation, 406, text)
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         self.done += operations
@@ -106,7 +106,7 @@ def test_bindings_without_buckets_are_refused(
     monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
     broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
     exchange = ExchangeDefinition("x", "x-consistent-hash")
-    declaration = _Declaration(exchange, (), wanted_ring(TO_QUEUES, Release("4.3.6")), allow_existing=False)
+    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
     with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
-        to_bind, _ = _compare_existing(declaration, broker)
+        to_bind, _ = _compare_existing(exchange, wanted, broker, allow_existing=False)
         assert to_bind == (("q1", "2"),)

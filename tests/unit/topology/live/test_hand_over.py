@@ -22,7 +22,7 @@ from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over_marker import HandOverMarker, make_consumer_tag
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.hand_over import HandOver, drain_park, parts_of
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, refused
+from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 
 #: How many movers die before each operation; twenty by `make long WHAT=hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
@@ -157,7 +157,7 @@ class Watched(Mover):
         elif action == "delete":
             self.told.append(f"delete {subject.name}")
         if self.told and self.told[-1] == self._refuses:
-            raise refused(self.where, operation, 403, "ACCESS_REFUSED")
+            raise make_refusal(self.where, operation, 403, "ACCESS_REFUSED")
         sources = {binding.source for binding in self._model.bindings}
         if action == "unbind" and isinstance(subject, BindingDefinition) and subject.source not in sources:
             return  # a second time, as a broker allows

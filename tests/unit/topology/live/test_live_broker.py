@@ -23,8 +23,8 @@ from rabbit_chx.topology.live.live_broker import (
     Operation,
     check_declared_name,
     is_repeatable,
+    make_refusal,
     operations_of,
-    refused,
 )
 
 EXCHANGE = ExchangeDefinition(
@@ -162,7 +162,7 @@ WHERE = "amqp://guest:***@host:5672/%2F"
 def test_refusals_become_errors(
     operation: Operation, refusal: tuple[int, str], kind: type[RabbitChxError], words: str
 ) -> None:
-    error = refused(WHERE, operation, *refusal)
+    error = make_refusal(WHERE, operation, *refusal)
 
     assert type(error) is kind
     assert words in str(error)
@@ -196,7 +196,7 @@ NEEDS: dict[Operation, str] = {
 @pytest.mark.parametrize("operation", NEEDS)
 def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
     """RabbitMQ 3.10 names the object only."""
-    error = refused(
+    error = make_refusal(
         WHERE,
         operation,
         403,
@@ -211,10 +211,10 @@ def test_what_the_arguments_of_a_declaration_need() -> None:
     refusal = (403, "ACCESS_REFUSED")
     exchange = Operation("declare", ExchangeDefinition("x", arguments={"alternate-exchange": "other"}))
     queue = Operation("declare", QueueDefinition("q", arguments={"x-dead-letter-exchange": "other"}))
-    assert str(refused(WHERE, exchange, *refusal)).endswith(
+    assert str(make_refusal(WHERE, exchange, *refusal)).endswith(
         "configure on exchange x, read on it, and write on exchange other"
     )
-    assert str(refused(WHERE, queue, *refusal)).endswith(
+    assert str(make_refusal(WHERE, queue, *refusal)).endswith(
         "configure on queue q, read on it, and write on exchange other"
     )
 
@@ -235,7 +235,7 @@ CODES: list[tuple[int, str, type[RabbitChxError]]] = [
 def test_the_code_decides_the_error(
     operation: Operation, code: int, text: str, kind: type[RabbitChxError]
 ) -> None:
-    error = refused(WHERE, operation, code, text)
+    error = make_refusal(WHERE, operation, code, text)
     assert type(error) is kind
     assert error.reply_code == code
     assert str(error).startswith(f"{WHERE}: the broker answered {code} {text}: ")

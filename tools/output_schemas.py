@@ -1,0 +1,225 @@
+"""The JSON Schema of each document that a command writes, `rabbit_chx/cli/schemas/*.json`; tests compare them with real documents.
+
+A shape is written as in TypeScript: `name?: type` may be missing, `type?` may be null. A word without a colon is a shape whose fields are inserted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeAlias
+
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
+from rabbit_chx.analysis.wording import document
+
+Schema: TypeAlias = dict[str, Any]
+
+_TYPES: dict[str, Schema] = {
+    "text": {"type": "string"},
+    "int": {"type": "integer"},
+    "number": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "object": {"type": "object"},
+    "any": {},
+    **{
+        name: {"oneOf": [{"const": kind.name, "description": kind.says} for kind in kinds]}
+        for name, kinds in {
+            "finding": (
+                *CHECK_KINDS.values(),
+                FindingKind("misspelling", "of `--offline`: a name that resembles another"),
+            ),
+            "warning": GROUP_KINDS.values(),
+            "problem": SHARD_KINDS.values(),
+        }.items()
+    },
+}
+_SHAPES = {
+    "exchange": "exchange: text",
+    "refused": "refused: text",
+    "release": "version: text  store: mnesia|khepri  store_known: bool",
+    "origin": "provenance: read|recorded|observed|replayed|assumed  doubt?: text",
+    "ring": "release: release  origin  buckets: int  destinations: [place]  slots?: object",
+    "modulus": "exchange: text  release: release  origin  destinations: [place]",
+    "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
+    "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
+    "whole": "release: release  origin  buckets: [place]  bindings: [[place]]?  next_bucket?: int?  slots?: object",
+    "key_map": "format?: text  format_version?: int  release: release  provenance?: text  doubt?: text  exchange?: text"
+    "  destinations?: [place]  buckets?: [place]  bindings?: [[place]]?  next_bucket?: int?  slots?: object",
+    "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
+    "advice": "message: text  fix: text",
+    "refusal": "advice  allow_with: text?",
+    "change": "action: create|update|replace|delete|bind|unbind  kind: exchange|queue|binding|policy  name: text"
+    "  fields: [{field: text old: any new: any}]",
+    "share": "moved: number  moved_at_worst: number",
+    "handed": "slot: text  old: place  new: place",
+    "planned": "exchange: text  share  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
+    "  after: key_map  matrix: matrix?  handed_over?: [handed]",
+    "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
+    "  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
+    "  broker?: {cluster: text? release: release vhost: text}",
+    "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
+    "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
+    "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
+    "  sample: {source: text messages: int nowhere: int}?"
+    "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
+    "rows": "rows: int  right: int  wrong: int  without_key: int  other_exchange: int",
+    "moves": "keys: int  moved: int  refused_before: int  refused_after: int  matrix: matrix?"
+    "  moves: [{key: text before: outcome after: outcome}]",
+    "upgrade": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
+    "  order: kept|lost|none  findings: [{kind: text advice}]",
+    "end": "offset: int  time: text",
+    "lag": "lag_rows: int?  lag_s: number?",
+}
+#: The fields of each document, besides `format` and `format_version`.
+FORMATS = {
+    "answer": "answer  provenance?: text  doubt?: text  determined?: bool",
+    "apply": "state: applied|unchanged|refused|partly  checksum: text  planned: int  changes: [change]"
+    "  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
+    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
+    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  text: text?",
+    "balance": "slotted  state: balanced|proposed|impossible|not-found  target: text  reachable: text?"
+    "  moves: [{slot: text old: text? new: text load: number}]  at_least: int?  moved: {load: number keys: number}"
+    "  queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
+    "  obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]"
+    "  members: [{queue: text slots: [int]}]?",
+    "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
+    "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
+    "compare": "before?: object  after?: object  determined?: bool  exact?: matrix?  sample?: moves?"
+    "  source?: text  release?: release  to_release?: release  exchanges?: [upgrade]",
+    "group": "exchange: text  vhost: text  version: text  queues: [{name: text type: text? single_active_consumer: bool"
+    " ready: int? unacked: int? active: [text] waiting: [text] last_switch: text?}]"
+    "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
+    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]",
+    "keys": "source  destination: place  determined: bool  keys: [text]",
+    "plan": "plan",
+    "records": "vhost: text"
+    "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
+    "repair": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
+    "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
+    "ring": "whole  exchange: text  vhost: text  arguments: object?  record: object?",
+    "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin findings: [finding]?}]"
+    "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
+    "route": "source  determined: bool  answers: [answer]",
+    "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
+    "shards": "exchange: text  vhost: text  type: text  release: release  policy: text?  shards_per_node: int?"
+    "  routing_key: text?  nodes: [text]?  shards: [{queue: text node: text? number: int type: text? keys: [text]"
+    " messages: int? consumers: int?}]  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
+    "simulate": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
+    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
+    " heaviest: [{key: text messages: int destination: place}]}?"
+    "  change: {source shares: matrix? messages: matrix? less: {arranged: number? slots: number?}?}?",
+    "slots": "slotted  queues: [{queue: text? slots: int keys: number load: number? rate: number?}]"
+    "  slots: [{slot: text queue: text? keys: number load: number?}]",
+    "stream-group": "group: text  vhost: text  ignored_entries: int"
+    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag}]"
+    "  members: [{name: text weight: number heard_at: text assigned: int}]",
+    "streams": "vhost: text  version: text  group: text?"
+    "  streams: [{name: text exchange: text? first: end? last: end? offsets: int? writers: any lag}]",
+    "topology": "cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
+    "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
+    "verify": "way: scratch|applied|stored  exchange: text?  vhost: text  source  determined: bool"
+    "  findings: [{kind: finding destination: place share: number? advice}]  arguments?: object?  compared?: int"
+    "  mismatches?: int  heaviest_key?: {key: text share: number}?  rows?: int  right?: int  wrong?: int"
+    "  without_key?: int  other_exchange?: int  seconds?: number  streams?: [{stream: text rows}]"
+    "  destinations?: [{destination: place messages: int predicted: int}]"
+    "  examples: [{key?: text? key_base64?: text predicted?: outcome found?: place stream?: text offset?: int belongs_to?: place}]",
+}
+#: The meaning of fields whose name does not say it, wherever they are.
+_SAYS = {
+    "allow_with": "The option of `topology apply` that permits it.",
+    "at_least": "The proven minimum of the number of moves.",
+    "cells": "A pair without a cell is 0.",
+    "changes": "Of a plan, all; after an apply, those that were made.",
+    "checksum": "SHA-256 over both sides and the changes.",
+    "determined": "False if the answer depends on an assumed ring.",
+    "done": "The number of changes made.",
+    "exact": "The exact shares; null if only a sample can show them.",
+    "ignored_entries": "The number of messages in the journal that no group wrote.",
+    "keys": "In reports of slots, the share of all keys.",
+    "lag_rows": "The offsets after the stored one.",
+    "lag_s": "The age of the oldest offset after the stored one, in seconds.",
+    "least": "The minimum for this change.",
+    "left": "The kinds of findings afterwards.",
+    "load": "The share of the messages of the sample.",
+    "members": "Of a balance, the `members` of the topology file; null if a file cannot express them.",
+    "missing": "Shards of the policy that do not exist.",
+    "more_cells": "The number of smaller cells that are left out.",
+    "moved": "The share of keys, or the number, with another destination afterwards.",
+    "moved_at_worst": "The peak of `moved` between two steps.",
+    "nodes": "Null without the tag `monitoring`.",
+    "offsets": "An upper bound of the number of messages.",
+    "overtaken": "Sentences about messages that lost their order.",
+    "parked": "The messages in parking queues of slots.",
+    "pinned": "The exchanges whose members now list their slots.",
+    "planned": "The number of changes of the plan.",
+    "provenance": "The source of the ring.",
+    "reachable": "The lowest possible target.",
+    "refused": "The broker would close the channel: the reason, or the number of such messages.",
+    "share": "The share of the keys, in a finding of those affected.",
+    "unmanaged": "Objects of the broker that the file neither has nor owns.",
+    "unparked": "The number of messages published again from the parking queue.",
+    "way": "`scratch`: a copy in a temporary vhost; `applied`: a file that the broker lacks; `stored`: streams.",
+}
+
+
+def output_schemas() -> dict[str, str]:
+    """Return the text of each file, by its path in the repository."""
+    return {
+        f"rabbit_chx/cli/schemas/{name}.json": json.dumps(_document_schema(name), indent=1) + "\n"
+        for name in FORMATS
+    }
+
+
+def _document_schema(name: str) -> Schema:
+    declared = document(name)
+    schema = _object(_words(FORMATS[name]))
+    schema["properties"] = {key: {"const": value} for key, value in declared.items()} | schema["properties"]
+    schema["required"] = [*declared, *schema["required"]]
+    definitions: dict[str, Schema] = {}
+    while missing := set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, definitions]))) - set(
+        definitions
+    ):
+        definitions |= {shape: _object(_words(_SHAPES[shape])) for shape in sorted(missing)}
+    heading = {"$schema": "http://json-schema.org/draft-07/schema#", "title": declared["format"]}
+    return heading | schema | ({"definitions": definitions} if definitions else {})
+
+
+def _words(shape: str) -> list[str]:
+    return re.findall(r"[a-z_0-9]+\??:|[\[\]{}?]|[a-z_|0-9-]+", shape)
+
+
+def _object(words: list[str]) -> Schema:
+    """Take the fields up to the closing brace or the end."""
+    schema: Schema = {"type": "object", "properties": {}, "required": []}
+    while words and (word := words.pop(0)) != "}":
+        if not word.endswith(":"):
+            inserted = _object(_words(_SHAPES[word]))
+            schema["properties"] |= inserted["properties"]
+            schema["required"] += inserted["required"]
+            continue
+        name = word.rstrip("?:")
+        says = {"description": _SAYS[name]} if name in _SAYS else {}
+        schema["properties"][name] = says | _value(words)
+        if not word.endswith("?:"):
+            schema["required"].append(name)
+    return schema
+
+
+def _value(words: list[str]) -> Schema:
+    word = words.pop(0)
+    if word == "[":
+        schema: Schema = {"type": "array", "items": _value(words)}
+        words.pop(0)
+    elif word == "{":
+        schema = _object(words)
+    elif word in {"place", "outcome"}:
+        schema = {"anyOf": [_TYPES["text"], _value(["exchange"]), {"type": "null"}]}
+        schema["anyOf"] += [_value(["refused"])] if word == "outcome" else []
+    elif word in _SHAPES:
+        schema = {"$ref": f"#/definitions/{word}"}
+    else:
+        schema = {"enum": word.split("|")} if "|" in word else _TYPES[word]
+    if words and words[0] == "?":
+        words.pop(0)
+        return {"anyOf": [schema, {"type": "null"}]}
+    return schema
