@@ -144,7 +144,7 @@ long/mutations: $(STAMP) ## MUTANTS small changes of the code, and which unit te
 	$(BIN)/python tools/mutations.py run --mutants $(MUTANTS)
 	$(BIN)/python tools/mutations.py show
 
-long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of docs/performance.md: 5 minutes
+long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of bench/README.md: 5 minutes
 	$(BIN)/python bench/peers.py --results docs/figures/peers.json
 	$(BIN)/python tools/update.py
 

@@ -35,20 +35,20 @@ def check_whole(name: str, value: object, least: int, most: int | None = None) -
     """Raise an InputError for what is not an integer within these bounds; the name is for the error."""
     if not is_whole(value, least, _ENDLESS if most is None else most):
         wanted = f", {least} or more" if most is None else f" from {least} to {most}"
-        raise InputError(f"{name} is {shown(value)}: give a whole number{wanted}")
+        raise InputError(f"{name} is {shown(value)}: pass a whole number{wanted}")
 
 
 def check_seconds(name: str, value: object, *, zero: bool = True) -> None:
     """Raise an InputError for what is not a finite number of seconds, 0 or more; with ``zero=False`` more than 0."""
     if not is_finite(value) or value < 0 or (value == 0 and not zero):
         wanted = "0 or more" if zero else "more than 0"
-        raise InputError(f"{name} is {shown(value)}: give a finite number of seconds, {wanted}")
+        raise InputError(f"{name} is {shown(value)}: pass a finite number of seconds, {wanted}")
 
 
 def check_share(name: str, value: object) -> None:
     """Raise an InputError for a value that is not a number from 0 to 1."""
     if not is_number(value) or not 0 <= value <= 1:
-        raise InputError(f"{name} is {shown(value)}: give a share from 0 to 1")
+        raise InputError(f"{name} is {shown(value)}: pass a share from 0 to 1")
 
 
 def shown(value: object) -> str:
@@ -66,12 +66,12 @@ def bytes_of(text: object, what: str) -> bytes:
     if isinstance(text, bytes):
         return b"".join((text,))  # a subclass may have its own __bytes__
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r:.60}: give str or bytes")
+        raise InputError(f"{what} is {text!r:.60}: pass str or bytes")
     try:
         return str.encode(text)
     except UnicodeEncodeError:
         raise InputError(
-            f"{what} {text!r:.60} holds half of a surrogate pair: give whole text, or bytes where bytes are possible"
+            f"{what} {text!r:.60} holds half of a surrogate pair: pass whole text, or bytes where bytes are possible"
         ) from None
 
 
@@ -86,7 +86,7 @@ def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -
 def check_name(name: object, kind: str) -> None:
     """Raise an InputError for an invalid name of a queue or an exchange."""
     if not isinstance(name, str) or not name:
-        raise InputError(f"{name!r} names no {kind}: give its name as non-empty text")
+        raise InputError(f"{name!r} names no {kind}: pass its name as non-empty text")
     short_string(name, f"the {kind} name")
 
 

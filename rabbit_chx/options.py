@@ -169,7 +169,7 @@ def one_of(*words: str) -> Kind:
 
     def check(name: str, value: object) -> None:
         if value not in words:
-            raise InputError(f"{name} is {shown(value)}: give {texts}")
+            raise InputError(f"{name} is {shown(value)}: pass {texts}")
 
     return Kind(" or ".join(f'`"{word}"`' for word in words), check)
 
@@ -179,7 +179,7 @@ def value_of(kind: type) -> Kind:
 
     def check(name: str, value: object) -> None:
         if not isinstance(value, kind):
-            raise InputError(f"{name} is {shown(value)}: give {kind.__name__}(...)")
+            raise InputError(f"{name} is {shown(value)}: pass {kind.__name__}(...)")
 
     return Kind(f"`{kind.__name__}`", check)
 

@@ -72,7 +72,7 @@ def movement(before: KeyMap | Plan, after: KeyMap | None = None, ax: Axes | None
             raise InputError("a plan has its rings before and after: leave the second argument out")
         return _plan_on(ax, before)
     if after is None:
-        raise InputError("movement needs two rings, or a plan: give the ring after the change, too")
+        raise InputError("movement needs two rings, or a plan: pass the ring after the change, too")
     matrix = movement_between(before, after)
     had, has = matrix.before_totals(), matrix.after_totals()
     stays = {place: matrix.amounts.get((place, place), 0.0) for place in (*had, *has)}
@@ -145,7 +145,7 @@ def _counts(report: Any) -> tuple[Mapping[str, int], str]:
         outcomes = ("confirmed", "returned", "nacked", "unknown")
         return {name: getattr(published, name) for name in outcomes}, "What became of the rows"
     raise InputError(
-        f"{report!r:.60} has no rows by queue: give a report, or a dry run that was given a ring"
+        f"{report!r:.60} has no rows by queue: pass a report, or a dry run that was given a ring"
     )
 
 

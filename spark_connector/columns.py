@@ -115,7 +115,7 @@ def _bad_expirations(name: str, column: Any) -> Fault:
         np.array(bad, bool),
         lambda at: (
             f"column {name!r} is {texts[at][:40]!r}: "
-            f"give milliseconds, 0 to {_MAX_EXPIRATION_MS}, as a text of digits"
+            f"pass milliseconds, 0 to {_MAX_EXPIRATION_MS}, as a text of digits"
         ),
     )
 
@@ -287,7 +287,7 @@ def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
     if "exchange" in positions and not options.allow_exchange_column:
         raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
     if "exchange" not in positions and not options.target:
-        raise InputError("option 'exchange' is missing, and there is no column 'exchange': give one of them")
+        raise InputError("option 'exchange' is missing, and there is no column 'exchange': pass one of them")
     if "key" in positions and options.routing_key is not None:
         raise InputError("option 'routingKey' and a column 'key' are both given: drop one of them")
     if options.message_id == "column" and "message_id" not in positions:

@@ -476,8 +476,7 @@ def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
     if others > 0:
         yield (
             f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
-            "tasks, or a stage that ran again because an executor or shuffle files were lost; after such a stage, "
-            "rows of this write may be in the queues twice, though every attempt is 0"
+            "tasks, or a repeated stage; after such a stage, rows may be in the queues twice, though every attempt is 0"
         )
 
 
@@ -498,9 +497,8 @@ def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str
             else "; rows by predicted queue are then wrong, so read the ring again and compare"
         )
         yield (
-            f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
-            "metadata in Mnesia (the default until 4.1, removed in 4.3), the ring may have another order now, and keys may have "
-            f"changed queue during the write{advice}"
+            f"connections were lost and opened again ({reconnects}): if a broker with Mnesia (the default until "
+            f"4.1) was restarted, the ring may have another order now, and keys may have changed queue during the write{advice}"
         )
     if options.keep_order and any(task.republished for task in tasks):
         yield (
@@ -552,7 +550,7 @@ def _make_room(text: str, *, streaming: bool) -> str | None:
     if streaming or text.endswith("/"):
         if path.is_file():
             return (
-                "a stream has a report for each batch, so give a folder"
+                "a stream has a report for each batch, so pass a folder"
                 if streaming
                 else "there is a file of that name"
             )

@@ -70,12 +70,6 @@ _OF_GROUP = (
     "repeats_at_change",
     "repeats_bound",
 )
-_STREAM_GROUP_COLUMNS = (
-    "fault",
-    "repeated by the next member (bound)",
-    "two members at once, s",
-    "longest pause of a stream, s",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,30 +251,6 @@ def runs(records: Sequence[FireRecord] | None = None) -> str:
         columns, row = (_GROUP_COLUMNS, _group_figures) if of_group else (_COLUMNS, _publisher_figures)
         parts.append(f"## {path}\n\n" + table(columns, _rows(of_path, row)))
     return "\n\n".join(parts)
-
-
-def stream_groups(records: Sequence[FireRecord] | None = None) -> str:
-    """Return the totals of groups of streams, and every run."""
-    of_groups = [
-        record
-        for record in (_records() if records is None else records)
-        if _plain_path(record) == "StreamGroup"
-    ]
-    rows, lost, late = (
-        sum(getattr(record, name) or 0 for record in of_groups) for name in ("rows", "lost", "out_of_order")
-    )
-    runs: str = table(_STREAM_GROUP_COLUMNS, map(_stream_group_figures, of_groups))
-    return f"{rows:,} rows: {lost:,} lost, {late:,} out of order.\n\n{runs}"
-
-
-def _stream_group_figures(record: FireRecord) -> Sequence[str]:
-    _, _, nodes = record.path.partition(", ")
-    return (
-        f"{nodes}: {record.fault}" if nodes else record.fault,
-        f"{_count(record.repeats_at_change)} ({_count(record.repeats_bound)})",
-        _seconds(record.overlap_s),
-        _seconds(record.queue_pause_s),
-    )
 
 
 def _rows(

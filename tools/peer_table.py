@@ -1,4 +1,4 @@
-"""The table of docs/performance.md that compares other clients: what `make long WHAT=peers` measured, and figures that others published."""
+"""The table of bench/README.md that compares other clients: what `make long WHAT=peers` measured, and figures that others published."""
 
 from __future__ import annotations
 

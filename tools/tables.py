@@ -15,9 +15,6 @@ import click
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
-from rabbit_chx.options import Option as DeclaredOption
-from rabbit_chx.options import options_of
-from rabbit_chx.publishing.options import Limits, PublishOptions, Retries, SharedOptions
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
@@ -99,34 +96,6 @@ def spark_columns() -> str:
 def options() -> str:
     """Return the options of a write by ``format("rabbitmq")``, a list for each group."""
     return _option_lists(OPTIONS)
-
-
-def publishing_arguments() -> str:
-    """Return the arguments of both publishers, and the fields of the values that they take."""
-    bulk, shared = options_of(PublishOptions), options_of(SharedOptions)
-    only_shared = [declared for name, declared in shared.items() if name not in bulk]
-    only_bulk = [declared for name, declared in bulk.items() if name not in shared]
-    heading = f"`SharedPublisher` does not have {_names(only_bulk)}, and has:"
-    parts: dict[str, Iterable[DeclaredOption]] = {
-        "": bulk.values(),
-        "`Limits` has the fields:": options_of(Limits).values(),
-        "`Retries` has the fields:": options_of(Retries).values(),
-        heading: only_shared,
-    }
-    return "\n\n".join(
-        f"{heading}\n\n{rows}" if heading else rows
-        for heading, declared in parts.items()
-        for rows in ["\n".join(map(_publishing_argument, declared))]
-    )
-
-
-def _names(declared: Iterable[DeclaredOption]) -> str:
-    return " and ".join(f"`{one.name}`" for one in declared)
-
-
-def _publishing_argument(declared: DeclaredOption) -> str:
-    meaning = declared.meaning.replace("(publishing.md#", "(#")
-    return f"- `{declared.name}` ({declared.type_text}): {meaning}"
 
 
 def read_options() -> str:

@@ -20,10 +20,8 @@ from topology_schema import topology_schema
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/contributing/architecture.md": {"levels": tables.levels},
-    "bench/README.md": {"soak": guarantees.soak},
+    "bench/README.md": {"peers": peer_table.peers, "soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
-    "docs/performance.md": {"peers": peer_table.peers},
-    "docs/publishing.md": {"arguments": tables.publishing_arguments},
     "docs/spark-options.md": {
         "columns": tables.spark_columns,
         "options": tables.options,
@@ -31,7 +29,6 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "options of queues": tables.queue_options,
     },
     "docs/support.md": {"releases": release_table.releases},
-    "docs/stream-groups.md": {"faults": guarantees.stream_groups},
     "docs/topology.md": {"fields": tables.topology_field_names},
     "docs/commands/README.md": {"commands": tables.command_list},
 }

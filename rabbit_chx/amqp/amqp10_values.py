@@ -105,7 +105,7 @@ class Amqp10Value:
     def __post_init__(self) -> None:
         if self.type not in get_args(Amqp10Type):
             raise InputError(
-                f"{self.type!r} is not a type of AMQP 1.0: give one of {', '.join(get_args(Amqp10Type))}"
+                f"{self.type!r} is not a type of AMQP 1.0: pass one of {', '.join(get_args(Amqp10Type))}"
             )
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "value", _value_of(self.type, self.value))
@@ -128,7 +128,7 @@ def value_for(value: Any) -> Amqp10Value:
         type_ = _OF_PROTON.get(kind.__name__)
     if type_ is None:
         raise InputError(
-            f"there is nothing in AMQP 1.0 for {shown(value)} ({kind.__name__}): give an Amqp10Value"
+            f"there is nothing in AMQP 1.0 for {shown(value)} ({kind.__name__}): pass an Amqp10Value"
         )
     return Amqp10Value(type_, value)
 

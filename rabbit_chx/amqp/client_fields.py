@@ -62,7 +62,7 @@ def check_client(client: str) -> Client:
     """Return the name of a client of AMQP 0-9-1, ``pika`` or ``aio-pika``; raise an InputError for any other."""
     if not isinstance(client, str) or client not in CLIENTS:
         raise InputError(
-            f"there is no client {client!r:.60} here: give 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
+            f"there is no client {client!r:.60} here: pass 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
         )
     return client
 
@@ -200,7 +200,7 @@ def _cut_by_pamqp(name: str) -> bytes:
 
 
 def _refusal(value: object, client: Client, why: str) -> InputError:
-    return InputError(f"{_LIBRARIES[client]} cannot send {shown(value)}: {why}; give an AmqpField")
+    return InputError(f"{_LIBRARIES[client]} cannot send {shown(value)}: {why}; pass an AmqpField")
 
 
 _Encoder: TypeAlias = Callable[[Any, Client], AmqpField]

@@ -29,7 +29,7 @@ def losing_limit_fault(arguments: Mapping[str, Any], release: tuple[int, ...]) -
     if not isinstance(limit, int) or limit >= 0 or release >= _DEFAULT_SINCE:
         return None
     message = (
-        f"{ARGUMENT} is {limit}, with which RabbitMQ {'.'.join(map(str, release))} drops each message that is returned, as when a queue "
-        "changes hands"
+        f"{ARGUMENT} is {limit}, with which RabbitMQ {'.'.join(map(str, release))} drops each message that is returned, as when the "
+        "consumer changes"
     )
     return message, "declare the queue without it, since there is no limit before 4.0"

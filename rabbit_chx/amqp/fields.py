@@ -87,7 +87,7 @@ class AmqpField:
 
     def __post_init__(self) -> None:
         if self.type not in FIELD_TYPES:
-            raise InputError(f"{self.type!r} is not an AMQP field type: give one of {', '.join(FIELD_TYPES)}")
+            raise InputError(f"{self.type!r} is not an AMQP field type: pass one of {', '.join(FIELD_TYPES)}")
         # dataclass(frozen=True) leaves no other way to set an attribute.
         try:
             object.__setattr__(self, "value", _value_of(self.type, self.value))
@@ -112,7 +112,7 @@ class AmqpField:
 
 def too_deep() -> InputError:
     """Return the error for a value that exceeds Python's recursion limit."""
-    return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
+    return InputError("the value is nested too deep, or holds itself: pass one of at most 100 levels")
 
 
 def _typed(value: Any) -> tuple[type, Any]:
@@ -144,7 +144,7 @@ def integer_in(allowed: range, type_: str, value: int) -> int:
     """Return the value as an int; raise an InputError if it is outside the range of the wire type."""
     number = int(value)  # `in` is fast for an int itself, and compares one by one for a subclass
     if number not in allowed:
-        raise InputError(f"{shown(number)} is out of range for {type_}: give {allowed[0]} to {allowed[-1]}")
+        raise InputError(f"{shown(number)} is out of range for {type_}: pass {allowed[0]} to {allowed[-1]}")
     return number
 
 
@@ -169,7 +169,7 @@ def _double(value: Any) -> float:
     except OverflowError:
         raise InputError("the integer is too large for a field of type double or float") from None
     if not math.isfinite(number):
-        raise InputError(f"RabbitMQ cannot read {number} in a field: give a finite float")
+        raise InputError(f"RabbitMQ cannot read {number} in a field: pass a finite float")
     return number
 
 
@@ -178,7 +178,7 @@ def _float(value: Any) -> float:
     try:
         rounded: float = struct.unpack(">f", struct.pack(">f", number))[0]
     except OverflowError:
-        raise InputError(f"{number} does not fit into 32 bits: give a field of type double") from None
+        raise InputError(f"{number} does not fit into 32 bits: pass a field of type double") from None
     return rounded
 
 
@@ -198,7 +198,7 @@ def _decimal(value: Any) -> tuple[int, int]:
 
 def _void(value: Any) -> None:
     if value is not None:
-        raise InputError(f"a field of type void holds nothing, not {value!r:.60}: give None")
+        raise InputError(f"a field of type void holds nothing, not {value!r:.60}: pass None")
 
 
 def _array(value: Any) -> tuple[Any, ...]:
@@ -218,7 +218,7 @@ def _element(value: Any) -> Any:
         return value
     if not isinstance(value, _BARE):
         raise InputError(
-            f"no client can send {value!r:.60} ({type(value).__name__}) in a table: give an AmqpField"
+            f"no client can send {value!r:.60} ({type(value).__name__}) in a table: pass an AmqpField"
         )
     if isinstance(value, list):
         return AmqpField("array", value)  # as every client does; this is also a copy
@@ -230,11 +230,11 @@ def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple
     if isinstance(table, Mapping):
         return list(table.items())
     if isinstance(table, (str, bytes)) or not hasattr(table, "__iter__"):
-        raise InputError(f"{table!r:.60} is not a table: give a dict, or pairs of name and value")
+        raise InputError(f"{table!r:.60} is not a table: pass a dict, or pairs of name and value")
     pairs = list(table)
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(f"{pair!r:.60} is not a pair of name and value: give a dict, or pairs")
+            raise InputError(f"{pair!r:.60} is not a pair of name and value: pass a dict, or pairs")
     return [(name, value) for name, value in pairs]
 
 

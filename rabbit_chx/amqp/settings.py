@@ -138,7 +138,7 @@ class TlsSettings:
         if self.key_password is not None:
             require_secret("key_password", self.key_password)
         if self.key_file is not None and self.cert_file is None:
-            raise InputError("a key file without a certificate file: give certfile as well")
+            raise InputError("a key file without a certificate file: pass certfile as well")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class ConnectionSettings:
     def __post_init__(self) -> None:
         require_secret("password", self.password)
         if not self.host:
-            raise InputError("host is empty: give a name or an address")
+            raise InputError("host is empty: pass a name or an address")
         check_whole("port", self.port, 1, 65535)
         for name, least, most in (
             ("heartbeat_s", 0, 65535),
@@ -201,7 +201,7 @@ class ConnectionSettings:
         if "\0" in self.username or (not self.password.is_token and "\0" in self.password.reveal()):
             raise InputError("user name or password holds a NUL: PLAIN cannot carry that")
         if not self.auth_mechanisms or set(self.auth_mechanisms) - {"PLAIN", "EXTERNAL"}:
-            raise InputError(f"auth_mechanisms is {self.auth_mechanisms!r}: give PLAIN, EXTERNAL or both")
+            raise InputError(f"auth_mechanisms is {self.auth_mechanisms!r}: pass PLAIN, EXTERNAL or both")
 
     @classmethod
     def from_uri(cls, text: str) -> ConnectionSettings:
@@ -400,7 +400,7 @@ def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
 def _management_url(text: str) -> ManagementUrl:
     url = _split(text, _HTTP)
     if not url.host:
-        _fail("it names no host: give http://user:password@host:15672")
+        _fail("it names no host: pass http://user:password@host:15672")
     path = url.path.rstrip("/")
     tls = _tls_settings(url.scheme, dict(_parameters(url, TLS_PARAMETERS)))
     return ManagementUrl(url.host, url.port, path and f"/{path}", url.username, url.password, tls)
@@ -523,7 +523,7 @@ def _connection_field(name: str, value: str) -> dict[str, Any]:
     if name == "connection_timeout":
         milliseconds = _number(name, value, 86_400_000)
         if milliseconds == 0:
-            _fail(f"{name}=0 leaves no time: give milliseconds, 10000 for ten seconds")
+            _fail(f"{name}=0 leaves no time: pass milliseconds, 10000 for ten seconds")
         return {"connection_timeout_s": milliseconds / 1000}
     return {name: _number(name, value, 65535 if name == "channel_max" else 2**32 - 1) or None}
 
@@ -552,7 +552,7 @@ def _tls_settings(scheme: str, parameters: dict[str, str]) -> TlsSettings | None
             _fail(f"{name} is for TLS: write {_WITH_TLS[scheme]}:// instead of {scheme}://, or leave it out")
         return None
     if "keyfile" in parameters and "certfile" not in parameters:
-        _fail("keyfile without certfile: give both")
+        _fail("keyfile without certfile: pass both")
     values: dict[str, Any] = {}
     for name, value in parameters.items():
         values |= _tls_field(name, value)

@@ -41,7 +41,7 @@ CHECK_KINDS = _by_name(
     ),
     FindingKind(
         "contradicted",
-        "keys that reached other queues than those of the ring, or that contradict each other: the ring is then not determined",
+        "keys that reached other queues than in the ring, or that contradict each other: the ring is then not determined",
         argument="observed",
     ),
     FindingKind(
@@ -95,7 +95,7 @@ CHECK_KINDS = _by_name(
         "a queue with priorities; from 4.3 on one with delayed retry, a consumer timeout below 30 minutes (RabbitMQ's default; the time "
         "of a handler is not known), or waiting messages of several priorities",
     ),
-    FindingKind("odd-member", "a queue whose type or arguments differ from those of most others"),
+    FindingKind("odd-member", "a queue whose type or arguments differ from most others"),
     FindingKind(
         "federation-link",
         "a federation link that takes a share of the keys: they go to its downstream, and to no queue here",

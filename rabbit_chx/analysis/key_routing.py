@@ -77,10 +77,10 @@ class Hashing:
             return
         if self.field_type not in FIELD_TYPES:
             raise InputError(
-                f"{self.field_type!r:.60} is not an AMQP field type: give one of {', '.join(FIELD_TYPES)}"
+                f"{self.field_type!r:.60} is not an AMQP field type: pass one of {', '.join(FIELD_TYPES)}"
             )
         if self.hash_header is None:
-            raise InputError(f"{self.field_type} is the type of a header's values: give hash_header too")
+            raise InputError(f"{self.field_type} is the type of a header's values: pass hash_header too")
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -239,7 +239,7 @@ def keys_for(
 
 def _check_pattern(pattern: object) -> None:
     if not isinstance(pattern, str):
-        raise InputError(f"the pattern is {pattern!r:.60}: give text with {_NUMBER} in it")
+        raise InputError(f"the pattern is {pattern!r:.60}: pass text with {_NUMBER} in it")
     if _NUMBER not in pattern:
         raise InputError(
             f"the pattern {pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
@@ -248,7 +248,7 @@ def _check_pattern(pattern: object) -> None:
         pattern.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"the pattern {pattern!r:.60} holds half of a surrogate pair: give whole text"
+            f"the pattern {pattern!r:.60} holds half of a surrogate pair: pass whole text"
         ) from None
 
 

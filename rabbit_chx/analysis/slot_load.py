@@ -59,7 +59,7 @@ class KeySketch:
     def __init__(self, counters: int = 1000) -> None:
         if not is_whole(counters, 1):
             raise InputError(
-                f"a sketch with {counters!r:.40} counters holds no key: give a whole number from 1"
+                f"a sketch with {counters!r:.40} counters holds no key: pass a whole number from 1"
             )
         self._size = counters
         self._most: dict[Hashable, int] = {}

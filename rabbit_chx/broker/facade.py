@@ -69,7 +69,7 @@ class _Connected:
         if self._management is None:
             raise ManagementNeededError(
                 Fix(
-                    f"{self.where}: AMQP does not return bindings, arguments and policies: give ",
+                    f"{self.where}: AMQP does not return bindings, arguments and policies: pass ",
                     Argument("management_url", "http://user:password@host:15672"),
                 )
             )
@@ -88,7 +88,7 @@ class _Connected:
             )
         if connected != managed:
             raise MismatchError(
-                f"{self.where} is {connected}, and {api.masked_url} is {managed}: give the URLs of one broker "
+                f"{self.where} is {connected}, and {api.masked_url} is {managed}: pass the URLs of one broker "
                 "(or connect again, if its cluster was renamed)"
             )
         return overview
@@ -294,9 +294,8 @@ class Broker:
         live = self._live
         if not live.has_source and not live.has_management:
             raise ManagementNeededError(
-                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
-                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to read its record, or to assume "
-                "it from the bindings",
+                f"the ring of {exchange!r} cannot be read over AMQP: pass a ring_source, such as 'docker exec NAME', "
+                "'kubectl exec POD --', or '' for a broker on this machine; or a management_url, for its record or its bindings",
                 exchange=exchange,
             )
         return read_ring(live, exchange, self.release)
@@ -453,7 +452,7 @@ class Broker:
         if allow_moved is not None:
             check_share("allow_moved", allow_moved)
         if hand_over not in HAND_OVER_LEVELS:
-            raise InputError(f"hand_over is {hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}")
+            raise InputError(f"hand_over is {hand_over!r:.40}: pass {' or '.join(HAND_OVER_LEVELS)}")
         check_seconds("drain_s", drain_s)
         permission = Permission(
             allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink, drain_s
@@ -497,6 +496,6 @@ def _as_ring_source(source: Any) -> Source | None:
     if source is None or isinstance(source, RingRecord) or hasattr(source, "read"):
         return cast("Source | None", source)
     raise InputError(
-        f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
+        f"ring_source is of type {type(source).__name__}: pass a command prefix, such as 'docker exec NAME', "
         "or an object with a method read(vhost, exchange)"
     )

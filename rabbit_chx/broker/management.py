@@ -53,7 +53,7 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
-        (BrokerRefusedError, "this is a redirection, which is not followed: give the URL that it leads to"),
+        (BrokerRefusedError, "this is a redirection, which is not followed: pass the URL that it leads to"),
     ),
 }
 _PIECE = 1 << 16
@@ -65,7 +65,7 @@ _MOST_MEMORY = 500_000_000
 _LARGEST_RATIO = 30
 _ASK_FOR_LESS = "ask for less, such as one exchange instead of all, or divide the vhost"
 _LONGEST_REASON = 300
-_CHECK_URL = "check that the URL is that of the management API, and not of a proxy or another service"
+_CHECK_URL = "check that the URL is the management API, and not a proxy or another service"
 
 
 class Management:

@@ -210,7 +210,7 @@ class _Copies:
         for tag in tags:
             original = self._open.pop(tag)
             if isinstance(answer, pika.spec.Basic.Nack):
-                self.refused = self.refused or "a queue refuses it, which is full for example"
+                self.refused = self.refused or "a queue rejects it, for example because it is full"
             # A return arrives before the answer, and does not identify its copy.
             elif self.refused != _RETURNED:
                 self._done.append(original)

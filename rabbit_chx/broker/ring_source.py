@@ -239,7 +239,7 @@ def _check_it_is_of(vhost: str, exchange: str, named_vhost: str | None, named: s
     if named not in {None, exchange} or named_vhost not in {None, vhost}:
         where = "" if named_vhost is None else f" in vhost {named_vhost!r}"
         raise RingSourceError(
-            f"this is the ring of exchange {named!r}{where}, not of {exchange!r} in vhost {vhost!r}: give the right one"
+            f"this is the ring of exchange {named!r}{where}, not of {exchange!r} in vhost {vhost!r}: pass the right one"
         )
 
 
@@ -448,7 +448,7 @@ class DiagnosticsRing:
         return (
             f"check the command prefix {shlex.join(self._prefix)!r}"
             if self._prefix
-            else "give a command prefix that reaches the broker, such as 'docker exec NAME'"
+            else "pass a command prefix that reaches the broker, such as 'docker exec NAME'"
         )
 
 

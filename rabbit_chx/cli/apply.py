@@ -194,7 +194,7 @@ class ApplyOptions:
             raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
         of_plan = plan.get("checksum")
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
-            raise InputError(f"{path} is not a plan: give a file that topology plan --plan-out wrote")
+            raise InputError(f"{path} is not a plan: pass a file that topology plan --plan-out wrote")
         version = plan.get("format_version")
         if version != _PLAN_VERSION:
             raise InputError(
@@ -202,7 +202,7 @@ class ApplyOptions:
                 f"plan --plan-out {shlex.quote(path)}"
             )
         if checksum is not None and checksum != of_plan:
-            raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")
+            raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: pass one of them")
         return of_plan
 
 
@@ -232,7 +232,7 @@ def apply(
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
-            "apply asks before it changes the broker, and needs a terminal to ask: give --yes, or --checksum with the checksum "
+            "apply asks before it changes the broker, and needs a terminal to ask: pass --yes, or --checksum with the checksum "
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)

@@ -78,7 +78,7 @@ def arrange(
     """
     at = broker.live()
     if write and file == "-":
-        raise InputError("stdin cannot be written: leave --write out, or give a file")
+        raise InputError("stdin cannot be written: leave --write out, or pass a file")
     vhost = at.settings.vhost
     given = read_topology(file, vhost, variables=variables)
     if given.is_definitions:
@@ -135,7 +135,7 @@ def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}, {_figures(order)} in this order")
     elif not ring.before.ground.is_certain:
         say(
-            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: give --ring-via to arrange it"
+            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: pass --ring-via to arrange it"
         )
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")
@@ -144,7 +144,7 @@ def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
 
 
 def _figures(moving: RingPlan | RingProposal) -> str:
-    return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the worst moment)"
+    return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the peak)"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -88,7 +88,7 @@ class BrokerAddresses:
         from rabbit_chx.broker.management import Management
 
         if self.management_url is None:
-            raise InputError(f"{why}: give --management-url http://user:password@host:15672")
+            raise InputError(f"{why}: pass --management-url http://user:password@host:15672")
         return Management(self._management_address(self.management_url))
 
     def exchange(self, name: str, why: str) -> LiveExchange:
@@ -110,7 +110,7 @@ class BrokerAddresses:
 
         if self.settings.protocol != "amqp":
             raise InputError(
-                f"{self.settings.masked_url} is the address of streams, and the ring is read over AMQP: give --url "
+                f"{self.settings.masked_url} is the address of streams, and the ring is read over AMQP: pass --url "
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
         address = None if self.management_url is None else self._management_address(self.management_url)
@@ -237,7 +237,7 @@ class BrokerOptions:
         on_line = typed(BrokerOptions)
         if url is None:
             raise InputError(
-                "the broker is not given: give --url amqp://user:password@host/vhost, or set AMQP_URL"
+                "the broker is not given: pass --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = _parse(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
         if management_url is not None:
@@ -312,7 +312,7 @@ def why_nothing_hashes(
     )
 
     if not vhosts:
-        return f"the user {user!r} may access no vhost: give it permissions with rabbitmqctl set_permissions"
+        return f"the user {user!r} may access no vhost: grant it permissions with rabbitmqctl set_permissions"
     names = {type_["name"] for type_ in types}
     if names and HASH_EXCHANGE not in names:
         return (
@@ -323,7 +323,7 @@ def why_nothing_hashes(
     why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
     others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
     return (
-        f"{why}: vhost {others[0]} has one, give --vhost {shlex.quote(others[0])}"
+        f"{why}: vhost {others[0]} has one, pass --vhost {shlex.quote(others[0])}"
         if others
         else f"{why}: declare one"
     )

@@ -505,7 +505,7 @@ def _validate(
             valid[given.name] = given.topology
     if has_others and not errors and (unused := [name for name in variables.read() if name not in known]):
         raise InputError(
-            f"no file uses the variable {unused[0]}, which is given: write ${{{unused[0]}}} where it belongs, or do not give it"
+            f"no file uses the variable {unused[0]}, which is given: write ${{{unused[0]}}} where it belongs, or do not pass it"
         )
     for mistake in errors[:-1]:
         say(str(mistake), keep_lines=True)
@@ -551,14 +551,14 @@ def check_ring(
     vhost or a permission is missing.
     """
     if not exchanges and not (every or all_vhosts):
-        raise InputError("exchanges are not given: give an EXCHANGE, or --all for every exchange that hashes")
+        raise InputError("exchanges are not given: pass an EXCHANGE, or --all for every exchange that hashes")
     if exchanges and (every or all_vhosts):
         raise InputError(
             f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
         )
 
     if observed.observed is not None and len(exchanges) != 1:
-        raise InputError("--observed has the keys of one exchange: give one EXCHANGE")
+        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
 
     def run_check(live: BrokerAddresses) -> TopologyCheck:
         topology = _topology(live, exchanges=exchanges, stores=observed.observed is None)

@@ -232,7 +232,7 @@ def compare(
         versions = [source.release and source.release.version for source in (before, after)]
         raise InputError(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
-            "differently: give a sample, as --keys FILE or --pattern TEXT"
+            "differently: pass a sample, as --keys FILE or --pattern TEXT"
         )
     compared = None
     if keys is not None:
@@ -261,7 +261,7 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeRep
     exchanges = predict_upgrade(file.topology, before, after, file=commands)
     if not exchanges:
         raise InputError(
-            f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: give another file"
+            f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: pass another file"
         )
     source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
     return UpgradeReport(source, before, after, exchanges)

@@ -98,7 +98,7 @@ def export(
     if guessed:
         say(
             Fix(
-                f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: give --ring-via, and first run: ",
+                f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: pass --ring-via, and first run: ",
                 to_type("topology arrange", "FILE", write=True),
                 "; it writes the order that moves the fewest",
             )
@@ -236,7 +236,7 @@ def _report_left_out(topology: LiveTopology) -> None:
         name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets
     ]:
         say(
-            f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: give "
+            f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: pass "
             "--ring-via to read it"
         )
     say_doubts(topology.rings)

@@ -209,7 +209,7 @@ def show(
         return Outcome(_stream_group(at, exchanges, stream_group, journal, address))
     if len(exchanges) > 1:
         raise InputError(
-            f"the exchanges {', '.join(exchanges)} are given: give one, or --stream-group NAME for a group of streams"
+            f"the exchanges {', '.join(exchanges)} are given: pass one, or --stream-group NAME for a group of streams"
         )
     (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")

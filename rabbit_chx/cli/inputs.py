@@ -152,7 +152,7 @@ def read_topology(
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         # The export of an empty vhost contains only the names of its cluster and itself.
         if not any((*parts, topology.cluster, topology.vhost)):
-            raise InputError(f"{name} is empty: give a file with exchanges, queues, bindings or policies")
+            raise InputError(f"{name} is empty: pass a file with exchanges, queues, bindings or policies")
     else:
         try:
             imported = Imported.from_definitions(text, vhost)
@@ -237,10 +237,10 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if not isinstance(ring, HashRing):
-        raise InputError(f"{name} does not contain a ring: give what ring show --output json printed")
+        raise InputError(f"{name} does not contain a ring: pass what ring show --output json printed")
     if not ring.ground.is_certain:
         raise InputError(
-            f"{name} is {ring.provenance}, so it is not a record: give a ring that was read from the broker"
+            f"{name} is {ring.provenance}, so it is not a record: pass a ring that was read from the broker"
         )
     if not isinstance(document.get("exchange"), str):
         raise InputError(
@@ -342,7 +342,7 @@ def claim_stdin(content: str) -> None:
     """Record the use of stdin in this run."""
     context = click.get_current_context(silent=True)
     if context is not None and (other := context.find_root().meta.setdefault(__name__, content)) != content:
-        raise InputError(f"stdin cannot be both {other} and {content}: give one of them as a file")
+        raise InputError(f"stdin cannot be both {other} and {content}: pass one of them as a file")
 
 
 def file_name(path: str) -> str:
@@ -372,9 +372,9 @@ def open_input(path: str, content: str, what: str) -> Iterator[BinaryIO]:
 def _stdin(content: str) -> BinaryIO:
     if sys.stdin is None:  # Python sets None if the stream is closed
         pipe = "keys" if content != "topology" else "a topology"
-        raise InputError(f"stdin is closed: pipe {pipe} into it, or give a file")
+        raise InputError(f"stdin is closed: pipe {pipe} into it, or pass a file")
     if sys.stdin.closed:  # the first reader closes it
-        raise InputError(f"stdin cannot be the {content} twice: give one of them as a file")
+        raise InputError(f"stdin cannot be the {content} twice: pass one of them as a file")
     return sys.stdin.buffer
 
 
@@ -442,7 +442,7 @@ def bound_destination(text: str, source: KeyMap) -> Destination:
             raise InputError(
                 f"{text} does not have a bucket, because no destination has one: bind a queue first"
             )
-        raise InputError(f"{text} does not have a bucket: give one of {', '.join(shown)}{more}")
+        raise InputError(f"{text} does not have a bucket: pass one of {', '.join(shown)}{more}")
     return destination
 
 
@@ -472,7 +472,7 @@ def parse_header_type(text: str | None) -> tuple[str | None, FieldType | None]:
         if type_ == known:
             return stem, None if known == "longstr" else known
     raise InputError(
-        f"{type_!r:.60} is not the type of a header: give one of {', '.join(FIELD_TYPES)}; if the colon belongs to the name, "
+        f"{type_!r:.60} is not the type of a header: pass one of {', '.join(FIELD_TYPES)}; if the colon belongs to the name, "
         f"write the type too, as in {text}:longstr"
     )
 
@@ -546,7 +546,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         raise InputError(
-            f"a table has a name twice among {', '.join(name for name, _ in pairs):.60}: give it once"
+            f"a table has a name twice among {', '.join(name for name, _ in pairs):.60}: pass it once"
         )
     return table
 

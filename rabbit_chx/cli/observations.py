@@ -52,7 +52,7 @@ class ObservedOptions:
     def __post_init__(self) -> None:
         if self.columns and self.observed is None:
             raise InputError(
-                f"--column {self.columns[0]:.60} is a column of a file: give --observed FILE too"
+                f"--column {self.columns[0]:.60} is a column of a file: pass --observed FILE too"
             )
         self._names()
 
@@ -122,7 +122,7 @@ class ObservedOptions:
         for name, count in Counter(chosen.values()).items():
             if count > 1:
                 whats = " and ".join(what for what in chosen if chosen[what] == name)
-                raise InputError(f"the column {name!r:.60} is that of {whats}: give each its own by --column")
+                raise InputError(f"the column {name!r:.60} is that of {whats}: name each by --column")
         return chosen
 
 
@@ -131,7 +131,7 @@ def _say_left_out(file: str, exchange: str, others: Counter[str], early: int) ->
         names = ", ".join(repr(name) for name, _ in others.most_common(_MOST_NAMED))
         say(
             f"{file}: {plural(others.total(), 'message')} of other exchanges left out ({names}); if {exchange!r} gets messages from them, "
-            "give --column exchange="
+            "pass --column exchange="
         )
     if early:
         say(
@@ -144,10 +144,10 @@ def _check_left(file: str, exchange: str, found: int, early: int) -> None:
     if not found and early:
         raise NotDeterminedError(
             f"all {plural(early, 'message')} of {exchange!r} in {file} are from before the last start of the broker, which may have changed the "
-            "order of the ring: give later ones"
+            "order of the ring: pass later ones"
         )
     if not found:
-        raise InputError(f"{file} has no key of the exchange {exchange!r}: give at least one")
+        raise InputError(f"{file} has no key of the exchange {exchange!r}: pass at least one")
 
 
 def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> list[Observation]:
@@ -213,5 +213,5 @@ def _texts(file: str, batch: pa.RecordBatch, name: str) -> list[str | None]:
         return list(values.cast(string()).to_pylist())
     except ArrowException:
         raise InputError(
-            f"the column {name!r} of {file} has the type {values.type}, which is no text: give it as text, or leave it out, as with --column time="
+            f"the column {name!r} of {file} has the type {values.type}, which is no text: pass it as text, or leave it out, as with --column time="
         ) from None

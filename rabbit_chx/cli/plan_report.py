@@ -116,7 +116,7 @@ def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:
     yield "then", plural(len(modulus.after.destinations), "binding")
     yield "moves", modulus.moves
     if modulus.lost_at_worst:
-        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the worst moment"
+        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the peak"
 
 
 def _temporary_objects(plan: Plan) -> Iterator[Line]:
@@ -163,14 +163,14 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
     if matrix is not None and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
-        figures = f"{figures}; {percent(least)} had to move in any case"
+        figures = f"{figures}; minimum {percent(least)}"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
     over = ring.handed_over
     if over:
         slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
         facts.insert(2, ("slots", slots))
     if ring.lost_at_worst:
-        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
+        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the peak"))
     yield Facts(facts)
     if matrix is not None and ring.moved:
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)

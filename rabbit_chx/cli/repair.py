@@ -98,7 +98,7 @@ class RepairReport:
         ending = []
         if self.gap is not None:
             ending.append(
-                "A member that is bound again has no bucket in between: the longest gap is that of "
+                "While a queue is bound again, its messages go to other queues: the longest gap is of "
                 f"{self.gap.member!s}, {plural(self.gap.operations, 'operation')}."
             )
         if self.state == "planned" and not self.asks:
@@ -112,7 +112,7 @@ class RepairReport:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {counted_changes(self.changes)}"
         ring = self.plan.rings.get(self.exchange)
         if ring is not None:
-            worst = f"{percent(ring.moved_at_worst)} at the worst moment"
+            worst = f"{percent(ring.moved_at_worst)} at the peak"
             lost = f"; at most {percent(ring.lost_at_worst)} were unroutable" if ring.lost_at_worst else ""
             yield "moved", f"{percent(ring.moved)} of the keys in the end, {worst}{lost}"
         if self.ring is not None:
@@ -183,7 +183,7 @@ def repair(
     The file's max_share_moved applies. A refusal names the option that permits the repair.
     """
     if given.yes and not given.applies:
-        raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")
+        raise InputError("--yes answers the question of --apply: pass --apply too, or leave --yes out")
     at = broker.live()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology

@@ -126,7 +126,7 @@ def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> st
     if others := counts["other_exchange"]:
         return (
             f"no rows with {which} were published to {exchange!r}: {read}, and {others:,} with {which} were published to another "
-            "exchange: give it with --published-to"
+            "exchange: pass it with --published-to"
         )
     return f"no rows with {which}: {read}"
 

@@ -20,7 +20,7 @@ from rabbit_chx.words import plural
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: What determines the ring of a live exchange that is assumed.
-NEED_RING = Fix("give --ring-via to read it; to keep it on the broker: ", to_type("ring record", all=True))
+NEED_RING = Fix("pass --ring-via to read it; to keep it on the broker: ", to_type("ring record", all=True))
 
 
 def texts(*headings: str) -> list[TableColumn]:
@@ -41,7 +41,7 @@ def outcome_text(outcome: Place | Refused) -> str:
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
     """Return the description of the hashed value."""
     if arguments is None:
-        return "not known over AMQP alone: give --management-url"
+        return "not known over AMQP alone: pass --management-url"
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 

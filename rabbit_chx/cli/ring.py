@@ -330,11 +330,11 @@ def record_rings(
     terminal to ask.
     """
     if bool(exchanges) == every:
-        raise InputError("give an EXCHANGE, or --all for every x-consistent-hash exchange")
+        raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
     if source is not None:
         broker = replace(broker, ring_from=source, ring_via=None)
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
-        raise InputError("--observed has the keys of one exchange: give one EXCHANGE, and no --from")
+        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
     if broker.no_record:
         raise InputError("ring record stores the order of rings: leave --no-record out")
     at = broker.live()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
-_KEY_ASSUMED = "so the routing key is assumed: otherwise give --hash-header or --hash-property, or read it with --management-url"
+_KEY_ASSUMED = "so the routing key is assumed: otherwise pass --hash-header or --hash-property, or read it with --management-url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _read_only(ring: str, ways: RingWays) -> RingInput | None:
     """Return the ring of the only way; None without one, an InputError for several."""
     if len(ways) > 1:
         first, second = [*ways][:2]
-        raise InputError(f"{ring} is given twice, as {first} and as {second}: give it once")
+        raise InputError(f"{ring} is given twice, as {first} and as {second}: pass it once")
     return next((read() for read in ways.values()), None)
 
 
@@ -147,7 +147,7 @@ class RingOptions:
         type=TEXT,
         multiple=True,
         metavar="QUEUE=WEIGHT",
-        help="A binding; give bindings in bind order. 'q{1..4}=1' is four. Write an exchange as exchange:NAME=WEIGHT.",
+        help="A binding; pass bindings in bind order. 'q{1..4}=1' is four. Write an exchange as exchange:NAME=WEIGHT.",
     )
     ring_file: str | None = option(
         "--ring",
@@ -195,7 +195,7 @@ class RingOptions:
         read = _read_only("the ring", self._ways(rules))
         if read is None:
             raise InputError(
-                "the ring is not given: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
+                "the ring is not given: pass --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
         return self._accept(read.of_type(self.exchange_type))
 
@@ -227,11 +227,11 @@ class RingOptions:
         unused = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
         if unused and self.topology is not None:
             raise InputError(
-                f"{unused[0]} is an option of a live broker, and the ring is that of {self.topology}: give one of them"
+                f"{unused[0]} is an option of a live broker, and the ring is that of {self.topology}: pass one of them"
             )
         if unused:
             raise InputError(
-                f"{unused[0]} is an option of a live broker, and no exchange of a broker is named: to read its ring, give --exchange NAME; "
+                f"{unused[0]} is an option of a live broker, and no exchange of a broker is named: to read its ring, pass --exchange NAME; "
                 f"otherwise leave {unused[0]} out"
             )
 
@@ -251,7 +251,7 @@ class RingOptions:
         before = before or known
         if before is None or after is None:
             raise InputError(
-                f"{file.name} does not contain its release: give --release, such as --release 3.12"
+                f"{file.name} does not contain its release: pass --release, such as --release 3.12"
             )
         return file, before, after
 
@@ -330,7 +330,7 @@ class OtherRingOptions:
         others = (self.to_file, self.to_exchange, self.to_release)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
-                "the other ring is not given: give --to-release, --to-bind, --to-ring or --to-exchange"
+                "the other ring is not given: pass --to-release, --to-bind, --to-ring or --to-exchange"
             )
 
 
@@ -429,7 +429,7 @@ def say_ignored(
         elif destination in bound and not release.follows(DUPLICATES_APPEND):
             say(
                 f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
-                f"of {destination!s}; to give it another weight, unbind it first"
+                f"of {destination!s}; to change its weight, unbind it first"
             )
         bound.add(destination)
         known.add((destination, key))
@@ -470,7 +470,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.ground.is_certain,
-        guess=f"the ring of {name} is {ring.ground}: give a file of a ring that was read"
+        guess=f"the ring of {name} is {ring.ground}: pass a file of a ring that was read"
         if ring.ground.is_assumed
         else "",
     )
@@ -532,13 +532,13 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     }
     if not hashing:
         raise InputError(
-            f"{file.name} does not contain a hash exchange: give a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+            f"{file.name} does not contain a hash exchange: pass a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         )
     names = listed(list(hashing))
     if name is None and len(hashing) > 1:
-        raise InputError(f"{file.name} contains several hash exchanges: give one of {names}")
+        raise InputError(f"{file.name} contains several hash exchanges: pass one of {names}")
     if name is not None and name not in hashing:
-        raise InputError(f"{file.name} does not contain a hash exchange {name!r}: give one of {names}")
+        raise InputError(f"{file.name} does not contain a hash exchange {name!r}: pass one of {names}")
     return hashing[name or next(iter(hashing))]
 
 
@@ -560,7 +560,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     alternate: str | None = None
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
-            f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: give --ring-via, such as "
+            f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
     if broker.management_url is None:
@@ -569,7 +569,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         arguments, findings = None, ring_findings(ring)
         if any(isinstance(place, ExchangeRef) for place in ring.destinations):
             say(
-                f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: give --management-url to "
+                f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: pass --management-url to "
                 "follow its slots"
             )
     else:

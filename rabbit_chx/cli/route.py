@@ -179,15 +179,15 @@ def route(
     immediately: a line with tabs between the fields, or with --output json a JSON document.
     """
     if keys and key_file is not None:
-        raise InputError("the keys are given twice, as KEYs and by --keys: give them once")
+        raise InputError("the keys are given twice, as KEYs and by --keys: pass them once")
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
-        raise InputError(f"--column {column!r:.60} is the column of a file of keys: give --keys too")
+        raise InputError(f"--column {column!r:.60} is the column of a file of keys: pass --keys too")
     given = hashed.settle(ring.read())
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:
-        raise InputError("keys are not given: give a KEY, or --keys FILE, or - to read keys from stdin")
+        raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
     exchange = hashing.exchange(source.beneath)
     ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
     if explain and ring_exchange is None:
@@ -261,7 +261,7 @@ def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashin
     named = dict(pairs)
     if len(named) < len(pairs):
         raise InputError(
-            f"a property is given twice among {', '.join(name for name, _ in pairs)}: give it once"
+            f"a property is given twice among {', '.join(name for name, _ in pairs)}: pass it once"
         )
     return {"headers": list(map(parse_header, headers)), "properties": named}
 

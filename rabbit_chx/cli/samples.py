@@ -73,16 +73,16 @@ class KeyFile:
         suffix = Path(self.path).suffix.lower()
         if suffix not in _FORMATS:
             raise InputError(
-                f"the key file {self.name} has the suffix {suffix}: give lines of text as .txt, or a table as .csv or .parquet"
+                f"the key file {self.name} has the suffix {suffix}: pass lines of text as .txt, or a table as .csv or .parquet"
             )
         is_piped_table = self.path == STDIN and self.column is not None
         format_ = "csv" if is_piped_table else _FORMATS[suffix]
         if format_ == "text" and self.column is not None:
             raise InputError(
-                f"the key file {self.name} contains lines, not the column {self.column!r}: give a table as .csv or .parquet"
+                f"the key file {self.name} contains lines, not the column {self.column!r}: pass a table as .csv or .parquet"
             )
         read = {"text": self._lines, "csv": self._csv, "parquet": self._parquet}[format_]
-        with _open(self.path, "keys", "give lines of text", progress=progress) as file:
+        with _open(self.path, "keys", "pass lines of text", progress=progress) as file:
             yield from read(file)
 
     def _lines(self, file: Any) -> Iterator[KeyBatch]:  # BinaryIO has no read1
@@ -110,7 +110,7 @@ class KeyFile:
     def _columns(self, names: Sequence[str]) -> list[str]:
         """Return the columns to read; an error lists the existing columns."""
         if self.column is None:
-            raise InputError(f"{self.name} has columns: give --column NAME, one of {_shown(names) or 'none'}")
+            raise InputError(f"{self.name} has columns: pass --column NAME, one of {_shown(names) or 'none'}")
         key, equals, counts = self.column.rpartition("=")
         columns = [key, counts] if equals and self.column not in names else [self.column]
         check_columns(self.name, columns, names)
@@ -141,7 +141,7 @@ def table_rows(
     format_ = "csv" if path == STDIN else _FORMATS.get(Path(path).suffix.lower())
     if format_ not in ("csv", "parquet"):
         raise InputError(
-            f"the file of {contents} {file_name(path)} is not a table: give one as .csv or .parquet"
+            f"the file of {contents} {file_name(path)} is not a table: pass one as .csv or .parquet"
         )
     with _open(path, contents, "install it") as file:
         read = _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
@@ -209,7 +209,7 @@ def check_columns(file: str, columns: Iterable[str], names: Sequence[str]) -> No
                 f"{file} does not contain the column {name!r}: it has {_shown(names) or 'no columns'}"
             )
         if names.count(name) > 1:
-            raise InputError(f"{file} contains several columns {name!r}: give each another name")
+            raise InputError(f"{file} contains several columns {name!r}: name each differently")
 
 
 def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) -> None:
@@ -367,13 +367,13 @@ class SampleOptions:
 
     def __post_init__(self) -> None:
         if self.key_file is not None and self.pattern is not None:
-            raise InputError("the sample is given twice, as a file and as a pattern: give it once")
+            raise InputError("the sample is given twice, as a file and as a pattern: pass it once")
         if self.key_file is not None and self.count is not None:
             raise InputError(
-                f"--count {self.count} is the number of keys of a pattern: give --pattern instead of --keys"
+                f"--count {self.count} is the number of keys of a pattern: pass --pattern instead of --keys"
             )
         if self.key_file is None and self.column is not None:
-            raise InputError(f"--column {self.column!r:.60} is the column of a file of keys: give --keys too")
+            raise InputError(f"--column {self.column!r:.60} is the column of a file of keys: pass --keys too")
         if self.pattern is not None and _NUMBER not in self.pattern:
             raise InputError(
                 f"the pattern {self.pattern!r:.60} produces only one key: write {_NUMBER} for a number"
@@ -391,7 +391,7 @@ class SampleOptions:
 
     def _refuse_count_alone(self) -> None:
         if self.count is not None and self.pattern is None:
-            raise InputError(f"--count {self.count} is the number of keys of a pattern: give --pattern too")
+            raise InputError(f"--count {self.count} is the number of keys of a pattern: pass --pattern too")
 
     @property
     def source(self) -> str:
@@ -411,7 +411,7 @@ class SampleOptions:
             empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
             yield batch
         if empty:
-            raise InputError(f"{self.source} has no keys, or all counts are 0: give at least one message")
+            raise InputError(f"{self.source} has no keys, or all counts are 0: pass at least one message")
 
     def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
         """Return the sample; if neither a file nor a pattern is given, make it from this pattern."""
@@ -425,7 +425,7 @@ class SampleOptions:
                 )
                 unit = batch.unit
                 if len(keys) > _MOST_KEYS:
-                    raise InputError(f"{self.source} has more than {_MOST_KEYS:,} messages: give fewer")
+                    raise InputError(f"{self.source} has more than {_MOST_KEYS:,} messages: pass fewer")
             return Sample(keys, self.source, numbers, unit)
         made = self.pattern or pattern
         return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
@@ -433,7 +433,7 @@ class SampleOptions:
 
 def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
     if sum(messages) > _MOST_KEYS:
-        raise InputError(f"the counts add up to more than {_MOST_KEYS:,} messages: give fewer")
+        raise InputError(f"the counts add up to more than {_MOST_KEYS:,} messages: pass fewer")
     return chain.from_iterable(map(repeat, keys, messages))
 
 

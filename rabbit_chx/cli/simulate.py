@@ -59,7 +59,7 @@ class SimulateReport:
             least = min([shares.least, *(way for way in self.least or () if way is not None)])
             facts = [
                 ("change", source_fact(change.ring)[1]),
-                ("moved", f"{percent(shares.moved)} of all keys; {percent(least)} had to move in any case"),
+                ("moved", f"{percent(shares.moved)} of all keys; minimum {percent(least)}"),
             ]
             if messages:
                 total = plural(int(sum(messages.amounts.values())), "message")

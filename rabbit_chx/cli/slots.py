@@ -115,7 +115,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.type_ is not None and not self.sample.given:
             raise InputError(
-                f"--type {self.type_} is the type of the keys of a sample: give --keys or --pattern too"
+                f"--type {self.type_} is the type of the keys of a sample: pass --keys or --pattern too"
             )
 
     def read(self, table: LiveTable) -> SlotSample:
@@ -132,7 +132,7 @@ class LoadOptions:
         counted = int(sum(load.messages.values()))
         if not counted:
             raise InputError(
-                f"{self.sample.source} does not contain a key that reaches a slot: give a sample of the exchange's own keys"
+                f"{self.sample.source} does not contain a key that reaches a slot: pass a sample of the exchange's own keys"
             )
         return SlotSample(load, counted + load.nowhere, self.sample.source)
 
@@ -308,7 +308,7 @@ class BalanceReport:
             return _RESULTS[made.state]
         count = len(made.moves)
         proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
-        changes = "slot changes hands" if count == 1 else "slots change hands"
+        changes = "slot moves" if count == 1 else "slots move"
         return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
     def _file_blocks(self) -> Iterator[Block]:
@@ -428,7 +428,7 @@ def balance(
     aim, weighted = LoadTarget.from_text(target), _parse_weights(weights)
     if not load.sample.given:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: give a sample of keys, as --keys FILE or --pattern TEXT"
+            "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --pattern TEXT"
         )
     table = LiveTable.read(live, exchange)
     _check_certain(exchange, table.slots)
@@ -465,7 +465,7 @@ def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[
     for queue, weight in weights.items():
         if not weight and queue not in existing:
             known = ", ".join(sorted(existing, key=order_of_name)[:_SHOWN])
-            raise InputError(f"{queue} does not have slots of {exchange} to remove: give one of {known}")
+            raise InputError(f"{queue} does not have slots of {exchange} to remove: pass one of {known}")
 
 
 def _parse_weights(texts: Sequence[str]) -> dict[str, int]:

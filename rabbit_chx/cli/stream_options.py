@@ -60,7 +60,7 @@ class StreamMap(NamedTuple):
         places = self.source.destinations
         for place in places:
             if not isinstance(place, str):
-                raise InputError(f"{place_text(place)} is not a stream: give the streams with --stream")
+                raise InputError(f"{place_text(place)} is not a stream: pass the streams with --stream")
         return [str(place) for place in places]
 
 
@@ -146,7 +146,7 @@ class StreamOptions:
             return _super_stream(at, self.super_stream, self.routing)
         if self.routing is not None:
             raise InputError(
-                "--routing is that of a super stream: give --super-stream NAME too, or leave it out"
+                "--routing is that of a super stream: pass --super-stream NAME too, or leave it out"
             )
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)
@@ -154,7 +154,7 @@ class StreamOptions:
             return _place_by_exchange(exchange, ring_of_topology(read, exchange, None))
         if exchange is None:
             raise InputError(
-                "the placement of the rows is not given: give the exchange that they were published to, or --super-stream NAME"
+                "the placement of the rows is not given: pass the exchange that they were published to, or --super-stream NAME"
             )
         if self.ring is not None:
             return _place_by_exchange(exchange, ring_of_file(self.ring))
@@ -189,7 +189,7 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
     try:
         moment = datetime.fromisoformat(_DAY.sub(r"\1T00:00\2", text.strip()))
     except ValueError:
-        raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
+        raise InputError(f"{name} is {text!r:.60}: pass {_TIME_HELP}") from None
     if moment.tzinfo is None:
         written = text.strip() if ":" in text else moment.isoformat(timespec="minutes")
         raise InputError(f"{name} {text} lacks a time zone: write {written}Z for UTC, or {written}+02:00")
@@ -209,7 +209,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
         try:
             addresses |= node_addresses({advertised: reachable})
         except InputError:
-            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552") from None
+            raise InputError(f"--address is {text!r:.60}: pass rabbit-0:5552=127.0.0.1:15552") from None
     return addresses
 
 
@@ -222,7 +222,7 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
             source = None
         if not isinstance(source, SuperStream):
             raise InputError(
-                f"exchange {name!r} is not a super stream: leave --super-stream out, and give it as the exchange"
+                f"exchange {name!r} is not a super stream: leave --super-stream out, and pass it as the exchange"
             )
         return _place_by_super_stream(source, routing)
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
@@ -230,7 +230,7 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
         keys = connection.binding_keys(name, partitions)
     if routing != "hash" and None in keys:
         raise InputError(
-            f"the binding key of partition {partitions[keys.index(None)]!r} is not known over the stream protocol: give --management-url, or "
+            f"the binding key of partition {partitions[keys.index(None)]!r} is not known over the stream protocol: pass --management-url, or "
             "--routing hash"
         )
     known = [key or "" for key in keys]
@@ -248,7 +248,7 @@ def _place_by_super_stream(source: SuperStream, routing: StreamRouting | None) -
 
 def _place_by_exchange(exchange: str, ring: RingInput) -> StreamMap:
     if ring.type == "super-stream":
-        raise InputError(f"exchange {exchange!r} is a super stream: give --super-stream {exchange}")
+        raise InputError(f"exchange {exchange!r} is a super stream: pass --super-stream {exchange}")
     if ring.arguments:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"

@@ -196,7 +196,7 @@ def show(
         ]
     read_at = datetime.now(UTC)
     if at.management_url is None:
-        say("only the management API shows writers: give --management-url")
+        say("only the management API shows writers: pass --management-url")
     else:
         with sign_of_life("reading the management API"):
             streams = list(_with_writers(at, streams))

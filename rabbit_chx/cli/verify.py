@@ -162,7 +162,7 @@ class StoredReport:
             yield table_of(MisplacedExample, examples)
         if not total.right + total.wrong:
             yield Line(
-                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange give --published-to."
+                "No rows have a key of this exchange, so nothing was verified. For rows of another exchange pass --published-to."
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -318,9 +318,9 @@ class ScratchReport:
         if self.is_applied or self.ring.ground.is_certain or not self.ring.traits.has_order:
             return None  # where no order matters, the bindings determine the destinations
         if self.ring.provenance == "assumed":
-            origin, remedy = "that guess", "give --ring-via PREFIX to read it"
+            origin, remedy = "that guess", "pass --ring-via PREFIX to read it"
         else:
-            origin, remedy = "the ring of the file", "give --ring-via PREFIX instead of --topology"
+            origin, remedy = "the ring of the file", "pass --ring-via PREFIX instead of --topology"
         return f"the copy was made from {origin}, so this verifies the rules of the broker, not the ring; {remedy}"
 
     @property
@@ -437,10 +437,10 @@ def verify(
         return Outcome(report, code=report.code)
     if unused := typed(StreamOptions):
         raise InputError(
-            f"{unused[0]} is an option for the rows of streams: give --stream NAME too, or --stream '*'"
+            f"{unused[0]} is an option for the rows of streams: pass --stream NAME too, or --stream '*'"
         )
     if exchange is None and topology is None:
-        raise InputError("the exchange is not given: give EXCHANGE, or --topology FILE")
+        raise InputError("the exchange is not given: pass EXCHANGE, or --topology FILE")
     return _of_messages(broker.live(), exchange, topology, sample)
 
 

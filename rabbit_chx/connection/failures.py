@@ -176,10 +176,10 @@ def failed_tls(
 _VERIFY_REMEDIES = {
     9: "it is valid from a later time on: check the clocks of the broker and of this machine",
     10: "it has expired: renew it on the broker, or check the clock of this machine",
-    62: "it is for other names: connect to one of these, or give one with server_name_indication",
-    64: "it is for other addresses: connect to a name that it has, or give one with server_name_indication",
+    62: "it is for other names: connect to one of these, or pass one with server_name_indication",
+    64: "it is for other addresses: connect to a name that it has, or pass one with server_name_indication",
 }
-_UNTRUSTED = "give its CA with cacertfile, or its name with server_name_indication"
+_UNTRUSTED = "pass its CA with cacertfile, or its name with server_name_indication"
 
 
 def refused_certificate(
@@ -198,7 +198,7 @@ def refused_certificate(
 def _our_certificate(where: str, alert: re.Match[str]) -> str:
     return (
         f"{where}: the broker does not accept our certificate, or that there is none ({alert[0]}): "
-        f"{'renew it' if 'expired' in alert[0] else 'give one of an authority that it trusts with certfile and keyfile'}"
+        f"{'renew it' if 'expired' in alert[0] else 'pass one of an authority that it trusts with certfile and keyfile'}"
     )
 
 

@@ -347,7 +347,7 @@ def with_credentials(
         return settings
     if not callable(credentials):
         raise InputError(
-            f"credentials is a {type(credentials).__name__}: give a function that returns (token, expiry)"
+            f"credentials is a {type(credentials).__name__}: pass a function that returns (token, expiry)"
         )
     if any(one.password != ConnectionSettings().password for one in settings):
         raise InputError(f"the URL has a password, and {source} is given: take the password out of the URL")
@@ -368,7 +368,7 @@ def token_command(command: str, source: str = "the token command") -> Credential
             f"{source} cannot be split into words ({str(cause).lower()}): close each quote, and write \\\\ for a backslash, as in a shell"
         ) from None
     if not words:
-        raise InputError(f"{source} is empty: give a command that prints a token")
+        raise InputError(f"{source} is empty: pass a command that prints a token")
     return _Command(tuple(words))
 
 

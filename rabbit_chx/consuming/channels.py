@@ -250,8 +250,8 @@ class ConsumerChannel:
         )
         if self._prefetch > 1:
             message += (
-                ". After a timeout the next consumer gets waiting messages before those that were delivered after that one, and the order breaks: "
-                "raise the timeout (argument or policy of the queue, or consumer_timeout of the broker), or take fewer messages by prefetch"
+                ". A timeout breaks the order of the prefetched messages: raise it (argument or policy of the queue, or consumer_timeout of "
+                "the broker), or lower prefetch"
             )
         return ConnectionLostError(message, queue=self.queue)
 
@@ -347,8 +347,8 @@ class ConsumingConnection:
         self._last_number = next((number for number in numbers if number not in used), 0)
         if not self._last_number:
             raise InputError(
-                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: give each member fewer "
-                "queues, or raise channel_max on the broker"
+                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: assign fewer "
+                "queues to each member, or raise channel_max on the broker"
             )
         return self._last_number
 

@@ -211,12 +211,12 @@ class Deduplicator:
 def _check_id(message_id: object) -> str:
     if message_id is None or message_id == "":
         raise InputError(
-            "the message has no message_id: publish it with one, or give another text that no other message has, "
+            "the message has no message_id: publish it with one, or pass another text that no other message has, "
             "such as an order number of its body"
         )
     if not isinstance(message_id, str):
         raise InputError(
-            f"the message id {message_id!r:.60} is of type {type(message_id).__name__}: give text, such as str(order_number)"
+            f"the message id {message_id!r:.60} is of type {type(message_id).__name__}: pass text, such as str(order_number)"
         )
     return message_id
 
@@ -226,5 +226,5 @@ def _refuse_awaitable(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise InputError(
-            "the effect is an async function, and was not run: give a plain function, or await run_if_new_async"
+            "the effect is an async function, and was not run: pass a plain function, or await run_if_new_async"
         )

@@ -496,7 +496,7 @@ class ConsumerGroup(Group):
         if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "
-                "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
+                "queue until it leaves. The order is kept. To share the queues, pass static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
         prefetches = await self._check_queues(connection, self.queues)
@@ -541,21 +541,21 @@ def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
     if isinstance(url, ConnectionSettings):
         return url
     if not isinstance(url, str):
-        raise InputError(f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost")
+        raise InputError(f"url is of type {type(url).__name__}: pass an AMQP URI, such as amqp://localhost")
     return ConnectionSettings.from_uri(url)
 
 
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
-        raise InputError(f"queues is the text {queues!r}: give a list of names")
+        raise InputError(f"queues is the text {queues!r}: pass a list of names")
     destinations = queues.destinations if isinstance(queues, KeyMap) else queues
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
-            raise InputError(f"{name} is an exchange: give the slot table, or the names of its queues")
+            raise InputError(f"{name} is an exchange: pass the slot table, or the names of its queues")
         check_name(name, "queue")
     if not names:
-        raise InputError("queues is empty: give one queue or more")
+        raise InputError("queues is empty: pass one queue or more")
     return tuple(str(name) for name in names)
 
 
@@ -569,7 +569,7 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     except (TypeError, ValueError):
         is_valid = False
     if not is_valid:
-        raise InputError(f"static is {static!r}: give (index, count) with an index from 0 to count - 1")
+        raise InputError(f"static is {static!r}: pass (index, count) with an index from 0 to count - 1")
     return tuple(sorted(queues)[index::count])
 
 
@@ -624,8 +624,8 @@ def _queue_warnings(
     if timed and member.lanes > 1:
         yield (
             f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
-            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of messages that are held together. For more at a time, declare "
-            "the queue again without it"
+            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
+            "without it"
         )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():
@@ -651,13 +651,11 @@ def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_letter
         else "drops the message, unless a policy names a dead-letter exchange"
     )
     remedy = (
-        "To keep every message in its place, declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
+        "Declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
         if is_argument
-        else "To keep every message in its place, declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1, "
-        "which the group cannot see, so that it still takes `lanes` messages"
+        else "Declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1"
     )
     return (
-        f"{queues}: the delivery limit is {limit}, {source}. When a message was returned more often, as by members that die while they "
-        f"handle it, the broker {fate}. So that later messages are not returned with it, the group takes `lanes` messages at a time (1 by "
-        f"default), which is slower than `prefetch`. {remedy}"
+        f"{queues}: the delivery limit is {limit}, {source}. Above it the broker {fate}. So the group takes `lanes` messages at a time, "
+        f"which is slower than `prefetch`. {remedy}"
     )

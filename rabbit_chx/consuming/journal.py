@@ -16,8 +16,8 @@ from rabbit_chx.checks import is_number
 JOURNAL = "rabbit-chx.groups"
 #: The remedy for a broker that has no streams.
 WITHOUT_JOURNAL = (
-    "On a broker without streams give journal=None: then messages have no generation, a new member displaces others, shares are less even, "
-    "and two members of one name are not detected (docs/managed-brokers.md, 'ConsumerGroup without streams')"
+    "On a broker without streams pass journal=None: messages then have no generation, and shares are less even "
+    "(docs/managed-brokers.md, 'ConsumerGroup without streams')"
 )
 
 #: ready: the member is healthy and takes its share; repeated now and then, for members that start reading later. alive: a heartbeat.

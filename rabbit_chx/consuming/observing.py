@@ -68,7 +68,7 @@ class Observer:
                 data = existing.read()
             if not _HEADER.encode().startswith(data[: len(_HEADER)]):
                 raise InputError(
-                    f"observe is {str(self._path)!r}, a file that no group wrote: give the path of a new file"
+                    f"observe is {str(self._path)!r}, a file that no group wrote: pass the path of a new file"
                 )
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
@@ -81,7 +81,7 @@ class Observer:
                     self._rows += 1
         except OSError as error:
             raise InputError(
-                f"observe is {str(self._path)!r}, which cannot be written: {error.strerror}; give another file"
+                f"observe is {str(self._path)!r}, which cannot be written: {error.strerror}; pass another file"
             ) from None
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Observer:
         self.contradiction = Contradiction(observation, place)
         _log.warning(
             "a message of the exchange %r contradicts the ring: %s. Which queue a key reaches is not determined; if the ring changed after "
-            "the message was published, give the group the new ring",
+            "the message was published, pass the group the new ring",
             exchange,
             self.contradiction,
             extra={"queue": observation.queue},

@@ -405,8 +405,8 @@ class GroupSession:
             self._duplicates[entry.token] += 1
             if self._duplicates[entry.token] >= _DUPLICATE_HEARTBEATS:
                 message = (
-                    f"another process is the member {self.member.name!r} of this group: give each process a name of its own "
-                    "that stays the same after a restart, such as the name of its pod, and start this one again"
+                    f"another process is the member {self.member.name!r} of this group: use another name in each process, "
+                    "one that stays the same after a restart, such as the name of its pod, and start this one again"
                 )
                 self.fail(InputError(message))
 

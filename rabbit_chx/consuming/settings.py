@@ -55,7 +55,7 @@ _MAX_BACKOFF_S = 30.0
 def _check_observed(name: str, value: object) -> None:
     path, header = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     if not isinstance(path, (str, os.PathLike)) or not isinstance(header, str | None):
-        raise InputError(f"{name} is {shown(value)}: give the path of a file, or (path, header)")
+        raise InputError(f"{name} is {shown(value)}: pass the path of a file, or (path, header)")
 
 
 _HOOK = Kind("async function")
@@ -226,7 +226,7 @@ class QueueGroupOptions(GroupOptions):
     )
     prefetch: int = option(
         Kind(f"`int`, `lanes` to {_MAX_PREFETCH}"),
-        "the number of messages of one queue that the broker may deliver ahead. When a queue changes hands, messages that were not started are "
+        "the number of messages of one queue that the broker may deliver ahead. When a queue moves to another member, messages that were not started are "
         "requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time, and one with the argument "
         "``x-consumer-timeout`` one message from RabbitMQ 4.3 on",
         32,
@@ -312,10 +312,10 @@ class GroupMember:
         name = self.name
         if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES:
             raise InputError(
-                f"member is {name!r:.60}: give text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod"
+                f"member is {name!r:.60}: pass text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod"
             )
         if not is_finite(self.weight) or self.weight <= 0:
-            raise InputError(f"weight is {self.weight!r}: give a finite number, more than 0")
+            raise InputError(f"weight is {self.weight!r}: pass a finite number, more than 0")
         check_whole("lanes", self.lanes, 1, _MAX_LANES)
         check_whole("prefetch", self.prefetch, self.lanes, _MAX_PREFETCH)
 

@@ -326,7 +326,7 @@ class PseudoQueueConsumer(_ConsumerBase):
         idle = tuple(shard for shard, count in counts.items() if not count)
         if idle and idle != self.unconsumed:
             _log.warning(
-                "%s: %d of %d shards of exchange %r on this node have no consumer (%s): give more consumers, or use ShardConsumer",
+                "%s: %d of %d shards of exchange %r on this node have no consumer (%s): start more consumers, or use ShardConsumer",
                 self._settings.masked_url,
                 len(idle),
                 len(counts),
@@ -361,7 +361,7 @@ class PseudoQueueConsumer(_ConsumerBase):
         shard = ShardName.parsed(str(answer.queue))
         if shard is None or shard.exchange != self._exchange:
             raise MismatchError(
-                f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: give the name of one",
+                f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: pass the name of one",
                 queue=self._exchange,
             )
         return shard

@@ -249,7 +249,7 @@ def _priority_findings(status: GroupStatus, release: Release) -> Iterator[Findin
             "priority-ignored",
             ignoring,
             f"{{}} consumers of different priority. {why}. Without a journal, the first one stays active until it leaves",
-            "give each member its own queues (static), or upgrade and use quorum queues",
+            "assign other queues to each member (static), or upgrade and use quorum queues",
         )
 
 

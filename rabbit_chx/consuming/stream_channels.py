@@ -93,7 +93,7 @@ class StreamReading:
     def __post_init__(self) -> None:
         check_range(self.start, None, None)
         if self.on_missing not in ("raise", "count"):
-            raise InputError(f"on_missing is {shown(self.on_missing)}: give 'raise' or 'count'")
+            raise InputError(f"on_missing is {shown(self.on_missing)}: pass 'raise' or 'count'")
         check_whole("batch_rows", self.batch_rows, 1)
         schema_of(self.include)  # raises for unknown columns
 

@@ -63,26 +63,26 @@ class StreamGroup(Group):
         check_options(options)
         streams, super_stream, name = options.streams, options.super_stream, options.name
         if (streams is None) == (super_stream is None):
-            raise InputError("give one of streams and super_stream: it determines what the group reads")
+            raise InputError("pass one of streams and super_stream: it determines what the group reads")
         if isinstance(streams, str):
-            raise InputError(f"streams is the text {streams!r}: give a list of names")
+            raise InputError(f"streams is the text {streams!r}: pass a list of names")
         self.streams = tuple(dict.fromkeys(streams or ()))
         for stream in self.streams:
             check_name(stream, "stream")
         if super_stream is None and not self.streams:
-            raise InputError("streams is empty: give one stream or more")
+            raise InputError("streams is empty: pass one stream or more")
         if super_stream is not None:
             check_name(super_stream, "super stream")
         check_name(name, "group")
         check_name(options.journal, "journal")
         if options.failures.on_failure != "stop":
             raise InputError(
-                f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: give 'stop'"
+                f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: pass 'stop'"
             )
         member = member_of(options, group=name, on_gained=None)  # `_take_over` calls the hook
         if member.pace.hook_s > _MAX_HOOK_S:
             raise InputError(
-                f"the pace has hook_s {member.pace.hook_s:g}: give {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
+                f"the pace has hook_s {member.pace.hook_s:g}: pass {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
             )
         if options.on_gained is not None:
             check_async("on_gained", options.on_gained)

@@ -33,7 +33,7 @@ def utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{text[:40]!r} holds half of a surrogate pair and has no UTF-8: give its bytes"
+            f"{text[:40]!r} holds half of a surrogate pair and has no UTF-8: pass its bytes"
         ) from None
 
 
@@ -49,7 +49,7 @@ class Atom:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise InputError(f"an atom's name is text, not {self.name!r}: give a str")
+            raise InputError(f"an atom's name is text, not {self.name!r}: pass a str")
         if len(self.name) > _MAX_ATOM_CHARACTERS:
             raise InputError(f"the atom {self.name[:20]!r}... has {len(self.name)} characters: at most 255")
         utf8(self.name)
@@ -123,7 +123,7 @@ def _identity(term: Term) -> Hashable:
 def not_a_term(value: object) -> InputError:
     """Return the error for a Python value that is not an Erlang term."""
     return InputError(
-        f"{value!r} ({type(value).__name__}) is not an Erlang term: give bytes, str, int, float, bool, None, "
+        f"{value!r} ({type(value).__name__}) is not an Erlang term: pass bytes, str, int, float, bool, None, "
         "Atom, tuple, list, dict or ErlangMap"
     )
 

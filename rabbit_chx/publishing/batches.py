@@ -112,11 +112,11 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
             raise InputError(
-                f"{plural(keys, 'key')} and {plural(bodies, 'body', 'bodies')}: give one body for each key"
+                f"{plural(keys, 'key')} and {plural(bodies, 'body', 'bodies')}: pass one body for each key"
             )
         for name, values in columns.items():
             if len(values) != keys:
-                raise InputError(f"{keys} keys and {len(values)} entries of {name}: give one for each key")
+                raise InputError(f"{keys} keys and {len(values)} entries of {name}: pass one for each key")
         yield from _of_slices(tuple(columns.values()), rows)
     else:
         yield from _of_iterables(columns, rows)
@@ -124,7 +124,7 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
 
 def _check_column(name: str, values: object) -> None:
     if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
-        raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
+        raise InputError(f"{name} is a single {type(values).__name__}: pass a list of them")
 
 
 def _can_be_sliced(values: Any) -> bool:
@@ -218,8 +218,8 @@ class _RowBuffer:
 def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:
     ended = [name for name, value in zip(columns, row, strict=True) if value is _NOTHING]
     if set(ended) & {"keys", "bodies"}:
-        return "there are more keys than bodies, or the reverse: give one body for each key"
-    return f"there are more keys than entries of {ended[0]}: give one for each key"
+        return "there are more keys than bodies, or the reverse: pass one body for each key"
+    return f"there are more keys than entries of {ended[0]}: pass one for each key"
 
 
 def _total_size(bodies: Sequence[Any]) -> int:

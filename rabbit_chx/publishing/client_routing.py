@@ -51,7 +51,7 @@ class ClientRouting:
             sent, self._sent = self._sent, [0] * len(self._names)
         now = _validated_ring(self._exchange, ring)
         if now.kind != self.ring.kind:
-            return "the exchange has another type now, and rows may have gone to a queue that no longer has their keys"
+            return "the exchange has another type now, and messages may be in a queue that no longer has their keys"
         if now.buckets == self.ring.buckets:
             return None
         rows: Counter[Any] = Counter()
@@ -71,15 +71,14 @@ def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
-        f"and {rows.get(source, 0):,} rows went to {source}"
+        f"and {rows.get(source, 0):,} messages went to {source}"
         for source, target, amount in matrix.largest_moves(_SHOWN_MOVES)
     ]
     if more := matrix.move_count - len(moves):
         moves.append(f"and {more:,} more")
     return (
-        f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
-        f"may have gone to the old queue: {'; '.join(moves)}. Compare destination_for of the rings "
-        "before and after for each key, and publish those rows again"
+        f"the ring has changed during the write: {matrix.moved:.1%} of all keys have another queue now, and their messages may be in "
+        f"the old one: {'; '.join(moves)}. Compare destination_for of both rings for each key, and publish these messages again"
     )
 
 
@@ -119,7 +118,7 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
         )
     if ring.traits.changes_unseen:
         raise InputError(
-            f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
+            f"{where} is not for slots, whose queues change while the ring stays: publish to the exchange",
             exchange=exchange,
         )
     if not ring.ground.is_certain:

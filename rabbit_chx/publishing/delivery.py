@@ -162,7 +162,7 @@ def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for rows that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
-        "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+        "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
         f"majority of its nodes; one of them has the key {key!r}"
     )
 
@@ -557,7 +557,7 @@ class Delivery:
             self._take_back(connection, in_doubt)
             self._doubt(cause, in_doubt, by_broker=is_over_a_row, is_last_alone=is_last_alone)
         _log.warning(
-            "%s; reconnecting, %d rows are open",
+            "%s; reconnecting, %d messages are unconfirmed",
             cause,
             sum(len(batch.rows) for batch in self._unsent),
             extra=self._log_fields,

@@ -102,7 +102,7 @@ def _of_row(
         raise
     except Exception as cause:
         raise RowError(
-            f"row {row}: the {what} is of type {type(value).__name__}, and reading it raises {type(cause).__name__}; give a value "
+            f"row {row}: the {what} is of type {type(value).__name__}, and reading it raises {type(cause).__name__}; pass a value "
             "of a built-in type"
         ) from cause
 
@@ -123,13 +123,13 @@ def _check_bytes(value: object, what: str, row: int) -> bytes:
         except UnicodeEncodeError as cause:
             raise RowError(
                 f"row {row}: the {what} is not valid Unicode text ({cause.reason} at character {cause.start}); "
-                "give the bytes that are meant"
+                "pass the bytes that are meant"
             ) from None
     if isinstance(value, (bytes, bytearray)):
         return b"".join((value,))  # a subclass may have its own __bytes__
     if value is None:
         raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the row out")
-    raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; give a str or bytes")
+    raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; pass a str or bytes")
 
 
 def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: int) -> NoReturn:
@@ -259,7 +259,7 @@ def _expirations(values: Sequence[Any], name: str, first_row: int) -> list[bytes
         text = _check_bytes(value, name, first_row + i) if isinstance(value, (str, bytes)) else b""
         if not text.isdigit():
             raise RowError(
-                f"row {first_row + i}: the {name} is {value!r:.40}; give milliseconds as text, such as '60000'"
+                f"row {first_row + i}: the {name} is {value!r:.40}; pass milliseconds as text, such as '60000'"
             )
     return _shortstrs(values, name, first_row)
 
@@ -272,7 +272,7 @@ def _whole(least: int, most: int, size: int) -> _Encode:
             if number is None or not least <= number <= most:
                 raise RowError(
                     f"row {first_row + i}: the {name} is {value!r:.40}; "
-                    f"give a whole number from {least} to {most}"
+                    f"pass a whole number from {least} to {most}"
                 )
             pieces.append(number.to_bytes(size, "big"))
         return pieces
@@ -368,7 +368,7 @@ class _Pieces(dict["Any", bytes]):
 def exchange_name(exchange: str) -> bytes:
     """Return the encoded name."""
     if not isinstance(exchange, str):
-        raise InputError(f"the exchange is {exchange!r:.60}: give its name as a str")
+        raise InputError(f"the exchange is {exchange!r:.60}: pass its name as a str")
     return short_string(exchange, "the exchange name", exchange=exchange)
 
 

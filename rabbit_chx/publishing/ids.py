@@ -55,12 +55,12 @@ def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
     """
     if not isinstance(write, str) or not write:
         raise InputError(
-            f"write is {write!r:.60}: give a name of what is written, such as a file, a day or a batch"
+            f"write is {write!r:.60}: pass a name of what is written, such as a file, a day or a batch"
         )
     for name, column in (("keys", keys), ("bodies", bodies)):
         if iter(column) is column:
             raise InputError(
-                f"{name} can be read only once, so nothing would be left to publish: give a list"
+                f"{name} can be read only once, so nothing would be left to publish: pass a list"
             )
     start = write_hash(write)
     counts: Counter[bytes] = Counter()

@@ -46,7 +46,7 @@ _LONGEST_BACKOFF_S = 5.0
 
 def _check_mapping(name: str, value: object) -> None:
     if not isinstance(value, Mapping):
-        raise InputError(f"{name} is of type {type(value).__name__}: give a dict of values by name")
+        raise InputError(f"{name} is of type {type(value).__name__}: pass a dict of values by name")
 
 
 _MAPPING = Kind("mapping of names to values", _check_mapping)
@@ -108,14 +108,14 @@ class Retries:
     )
     nack_retries: int | None = option(
         WHOLE,
-        "maximum number of repeats of a refused message (`basic.nack`) while no other message is confirmed",
+        "maximum number of retries of a nacked message (`basic.nack`) while no other message is confirmed",
         None,
         otherwise=f"`{NACK_RETRIES}`, in a `SharedPublisher` `0`",
     )
     backoff_s: float = option(SECONDS, "delay before the first attempt; doubles up to 5 s, with jitter", 1.0)
     keep_order: bool = option(
         FLAG,
-        "whether a refused message is an error at once, so that later messages do not overtake it",
+        "whether a nacked message is an error at once, so that later messages do not overtake it",
         False,
     )
 

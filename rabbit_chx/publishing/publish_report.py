@@ -90,14 +90,14 @@ class PublishReport:
     def __str__(self) -> str:
         if not self.rows:
             return "nothing was published"
-        parts = [f"{self.confirmed:,} of {self.rows:,} rows confirmed"]
+        parts = [f"{self.confirmed:,} of {self.rows:,} messages confirmed"]
         parts += [
             f"{count:,} {what}"
             for count, what in (
                 (self.returned, "returned as unroutable"),
-                (self.nacked, "refused"),
+                (self.nacked, "nacked"),
                 (self.unknown, "unknown"),
-                (self.retried, "sent again after a refusal"),
+                (self.retried, "resent after a nack"),
                 (self.republished, "sent again after a reconnect"),
             )
             if count

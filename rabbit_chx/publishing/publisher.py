@@ -171,7 +171,7 @@ class Publisher(PublisherBase):
             or not self._owner.is_this_process
         ):
             return
-        rows = f": {delivery.report} of the rows since the last flush" if delivery.tally.rows else ""
+        rows = f": {delivery.report} since the last flush" if delivery.tally.rows else ""
         what = f"{type(self).__name__} of exchange {self.exchange!r} was not closed{rows}; call flush() and close(), or use it in a with block"
         warnings.warn(what, ResourceWarning, stacklevel=2, source=self)
         if self._connection is not None:
@@ -179,7 +179,7 @@ class Publisher(PublisherBase):
 
     @property
     def report(self) -> PublishReport:
-        """The current counts of the rows since the last flush or error."""
+        """The current counts since the last flush or error."""
         return self._delivery.report
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ class PublisherBase(Owned):
         check_options(options)
         if options.routing == "exchange" and options.ring is not None:
             raise InputError(
-                "a ring is given, and routing is 'exchange': give routing='client', or leave the ring out"
+                "a ring is given, and routing is 'exchange': pass routing='client', or leave the ring out"
             )
         self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
@@ -63,11 +63,11 @@ class PublisherBase(Owned):
 def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
     if not isinstance(url, (str, ConnectionSettings, list, tuple)):
         raise InputError(
-            f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost, or a list"
+            f"url is of type {type(url).__name__}: pass an AMQP URI, such as amqp://localhost, or a list"
         )
     targets = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
     if not targets:
-        raise InputError("url is an empty list: give one AMQP URI, or several")
+        raise InputError("url is an empty list: pass one AMQP URI, or several")
     return tuple(
         target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
         for target in targets

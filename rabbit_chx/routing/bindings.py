@@ -58,7 +58,7 @@ def check_destination(destination: object) -> Destination:
         return destination
     if not isinstance(destination, str):
         raise InputError(
-            f"{destination!r} is not a destination: give a queue's name as str, or ExchangeRef(name)"
+            f"{destination!r} is not a destination: pass a queue's name as str, or ExchangeRef(name)"
         )
     check_name(destination, "queue")
     return destination
@@ -77,10 +77,10 @@ def destination_from_json(written: Any) -> Destination:
 def binding_key(weight: int | str) -> str:
     """Return the binding key of a weight: ``7`` for 7; the key ``007`` is a different one."""
     if not _is_key(weight):
-        raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
+        raise InputError(f"the binding key {weight!r:.60} is neither int nor text: pass an int or str")
     if isinstance(weight, int) and weight.bit_length() > _MAX_WEIGHT_BITS:
         raise InputError(
-            f"a weight of hundreds of digits: a binding key has at most {MAX_SHORTSTR} bytes; give a smaller one"
+            f"a weight of hundreds of digits: a binding key has at most {MAX_SHORTSTR} bytes; pass a smaller one"
         )
     return weight if isinstance(weight, str) else str(weight)
 
@@ -131,7 +131,7 @@ def _is_key(weight: object) -> bool:
 def as_tuple(values: Iterable[T], wanted: str) -> tuple[T, ...]:
     """Return the values as a tuple; raise an InputError for text. `wanted` describes the values, for the error."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InputError(f"{values!r:.60} is not a list: give {wanted}")
+        raise InputError(f"{values!r:.60} is not a list: pass {wanted}")
     return tuple(values)
 
 
@@ -144,7 +144,7 @@ def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...
             or isinstance(binding, (str, bytes, bytearray))
             or len(binding) != size
         ):
-            raise InputError(f"{binding!r:.60} is not a binding: give {wanted}")
+            raise InputError(f"{binding!r:.60} is not a binding: pass {wanted}")
     return tuples
 
 
@@ -152,7 +152,7 @@ def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int |
     """Return bindings as ``(destination, weight)`` pairs, in the order given."""
     wanted = "(destination, weight) pairs"
     if isinstance(bindings, (set, frozenset)):
-        raise InputError(f"{bindings!r:.60} has no order, and a ring has one: give a list of {wanted}")
+        raise InputError(f"{bindings!r:.60} has no order, and a ring has one: pass a list of {wanted}")
     return tuples_of(bindings.items() if isinstance(bindings, Mapping) else bindings, 2, wanted)
 
 
@@ -190,7 +190,7 @@ def without_binding(
     )
     if len(remaining) == len(bindings):
         which = f"{destination!s}" if text is None else f"{destination!s} with the key {text!r}"
-        raise InputError(f"{which} is not bound to {name}: give one that is")
+        raise InputError(f"{which} is not bound to {name}: pass one that is")
     return remaining
 
 

@@ -41,9 +41,9 @@ class Ground:
 
     def __post_init__(self) -> None:
         if self.origin not in PROVENANCES:
-            raise InputError(f"the provenance is {self.origin!r:.40}: give one of {', '.join(PROVENANCES)}")
+            raise InputError(f"the provenance is {self.origin!r:.40}: pass one of {', '.join(PROVENANCES)}")
         if not isinstance(self.doubt, str):
-            raise InputError(f"the doubt is {self.doubt!r:.40}: give text")
+            raise InputError(f"the doubt is {self.doubt!r:.40}: pass text")
         if self.doubt and self.origin != "assumed":
             raise InputError(
                 f"the ring is {self.origin} and has a doubt, {self.doubt!r:.60}: make it assumed, or leave the doubt out"

@@ -54,7 +54,7 @@ class MapTraits:
     changes_unseen: bool = False
 
 
-_READ_RING = "give Broker a ring_source, which reads it"
+_READ_RING = "pass Broker a ring_source, which reads it"
 #: The traits of each kind.
 TRAITS: Mapping[KeyMapKind, MapTraits] = {
     "x-consistent-hash": MapTraits(
@@ -76,7 +76,7 @@ TRAITS: Mapping[KeyMapKind, MapTraits] = {
         "modulus",
         "binding",
         "hashes",
-        "give that of Broker.exchange, on a release that orders its bindings",
+        "pass that of Broker.exchange, on a release that orders its bindings",
     ),
     "super-stream": MapTraits(
         "super-stream",
@@ -84,7 +84,7 @@ TRAITS: Mapping[KeyMapKind, MapTraits] = {
         "super_stream",
         "binding",
         "hashes",
-        "give that of Broker.exchange",
+        "pass that of Broker.exchange",
     ),
 }
 
@@ -217,7 +217,7 @@ def check_key_map(*key_maps: object) -> None:
     for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
             raise InputError(
-                f"{key_map!r:.60} is not a ring: give a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
+                f"{key_map!r:.60} is not a ring: pass a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
             )
 
 

@@ -106,11 +106,11 @@ class HashedOn:
         for argument, field in named.items():
             if field.type != "longstr":
                 raise InputError(
-                    f"the argument {argument} is a {field.type}, which the broker refuses: give text"
+                    f"the argument {argument} is a {field.type}, which the broker refuses: pass text"
                 )
         if len(named) > 1:
             raise InputError(
-                "hash-header and hash-property are both given, which the broker refuses: give one"
+                "hash-header and hash-property are both given, which the broker refuses: pass one"
             )
         if "hash-header" in named:
             return cls("header", named["hash-header"].value)
@@ -119,7 +119,7 @@ class HashedOn:
         hashed: bytes = named["hash-property"].value
         if hashed.decode(errors="replace") not in HASH_PROPERTIES:
             raise InputError(
-                f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: give one of "
+                f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: pass one of "
                 f"{', '.join(HASH_PROPERTIES)}"
             )
         return cls("property", hashed)
@@ -140,7 +140,7 @@ def _hash_arguments(arguments: Headers | None) -> dict[str, AmqpField]:
             refuse_misspelt([argument])
             continue
         if argument in named:
-            raise InputError(f"the argument {argument} is given twice: give it once")
+            raise InputError(f"the argument {argument} is given twice: pass it once")
         named[argument] = field_for(value)
     return named
 
@@ -215,7 +215,7 @@ class Message091:
         if self.release.follows(rules.MISSING_HEADER_CRASHES):
             raise ChannelClosedError(
                 f"the header {name.decode(errors='replace')!r} is missing: RabbitMQ {self.release.version} crashes on "
-                "such a message and closes the connection; give it the header, or update to 3.13.7",
+                "such a message and closes the connection; add the header, or update to 3.13.7",
                 reply_code=541,
             )
         return HashedTerm(None, rules.MISSING_HEADER_IS_UNDEFINED)
@@ -269,7 +269,7 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     if client == "aio-pika":
         value = str(value)
     if not isinstance(value, (str, bytes)):
-        raise InputError(f"the {name} is {value!r:.60}: give str or bytes")
+        raise InputError(f"the {name} is {value!r:.60}: pass str or bytes")
     return short_string(value, f"the {name}")
 
 
@@ -280,7 +280,7 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
     """
     if name == "message_id" and value is None and client == "aio-pika":
         raise NotDeterminedError(
-            "aio-pika gives a message without message_id a random one, and the exchange hashes that: give a message_id"
+            "aio-pika gives a message without message_id a random one, and the exchange hashes that: pass a message_id"
         )
 
 
@@ -293,18 +293,18 @@ def property_seconds(value: object, client: Client) -> int | None:
     if value is None:
         return None
     if client == "aio-pika" and isinstance(value, timedelta):
-        raise InputError(f"the timestamp {value!r:.60} depends on when it is sent: give a datetime")
+        raise InputError(f"the timestamp {value!r:.60} depends on when it is sent: pass a datetime")
     if client == "aio-pika" and isinstance(value, (int, float)):
         try:
             value = datetime.fromtimestamp(value, UTC)
         except (ValueError, OverflowError, OSError):
             raise InputError(
-                f"aio-pika cannot send the timestamp {shown(value)}: give seconds of the years 1970 to 9999"
+                f"aio-pika cannot send the timestamp {shown(value)}: pass seconds of the years 1970 to 9999"
             ) from None
     if client == "aio-pika" and isinstance(value, datetime):
         return int(field_for(value, client).value)
     if not is_whole(value) or int(value) not in INTEGER_RANGES["timestamp"]:
-        raise InputError(f"the timestamp is {value!r:.60}: give seconds since 1970 as an int")
+        raise InputError(f"the timestamp is {value!r:.60}: pass seconds since 1970 as an int")
     return int(value)
 
 
@@ -313,12 +313,12 @@ def _property(properties: object, name: str) -> Any:
         for property_ in properties:
             if property_ not in PROPERTY_FLAGS:
                 raise InputError(
-                    f"AMQP has no property {property_!r:.60}: give one of {', '.join(HASH_PROPERTIES)}"
+                    f"AMQP has no property {property_!r:.60}: pass one of {', '.join(HASH_PROPERTIES)}"
                 )
         return properties.get(name)
     if properties is not None and not hasattr(properties, "message_id"):
         raise InputError(
-            f"{properties!r:.60} are not properties: give a mapping of names or a BasicProperties"
+            f"{properties!r:.60} are not properties: pass a mapping of names or a BasicProperties"
         )
     return getattr(properties, name, None)
 
@@ -326,7 +326,7 @@ def _property(properties: object, name: str) -> Any:
 def _headers(headers: Headers | None, properties: object, client: Client) -> HeaderTable:
     in_properties = _property(properties, "headers")
     if headers is not None and in_properties:
-        raise InputError("headers are given twice, by headers= and in the properties: give them once")
+        raise InputError("headers are given twice, by headers= and in the properties: pass them once")
     return table_for(in_properties or {} if headers is None else headers, client)
 
 
@@ -334,12 +334,12 @@ def _with_routes(table: HeaderTable, cc: Iterable[str | bytes], bcc: Iterable[st
     """Return the headers with CC and BCC added."""
     for name, routes in (("CC", cc), ("BCC", bcc)):
         if isinstance(routes, (str, bytes)) or not hasattr(routes, "__iter__"):
-            raise InputError(f"{name.lower()} is {routes!r:.60}: give a list of routing keys, even of one")
+            raise InputError(f"{name.lower()} is {routes!r:.60}: pass a list of routing keys, even of one")
         keys = [short_string(route, f"a routing key of {name}") for route in routes]
         if not keys:
             continue
         if any(header == name.encode() for header, _ in table):
-            raise InputError(f"{name} is given twice, by {name.lower()}= and as a header: give it once")
+            raise InputError(f"{name} is given twice, by {name.lower()}= and as a header: pass it once")
         table = (*table, (name.encode(), AmqpField("array", [AmqpField("longstr", key) for key in keys])))
     return table
 
@@ -394,9 +394,9 @@ class Message10:
         _, headers, properties, cc, bcc, _ = sent
         key = bytes_of(sent.routing_key, "the routing key")  # may be longer than in AMQP 0-9-1
         if isinstance(cc, (str, bytes)) or not hasattr(cc, "__iter__"):
-            raise InputError(f"cc is {cc!r:.60}: give a list of routing keys, even of one")
+            raise InputError(f"cc is {cc!r:.60}: pass a list of routing keys, even of one")
         if bcc:
-            raise InputError("AMQP 1.0 has no BCC: give the routing keys as cc, which is sent as x-cc")
+            raise InputError("AMQP 1.0 has no BCC: pass the routing keys as cc, which is sent as x-cc")
         more = [bytes_of(route, "a routing key of x-cc") for route in cc]
         parts = _properties(properties)
         return cls(
@@ -434,7 +434,7 @@ def refuse_converted(release: Release) -> None:
     if release.follows(rules.AMQP10_IS_CONVERTED):
         raise NotDeterminedError(
             f"RabbitMQ {release.version} has AMQP 1.0 by a plugin, which makes 0-9-1 messages of it in a way that is "
-            "not mirrored: give a release from 4.0 on, or what the plugin makes of the message and client='pika'"
+            "not modelled: pass a release from 4.0 on, or what the plugin makes of the message and client='pika'"
         )
 
 
@@ -475,7 +475,7 @@ def _creation_time_of(value: object) -> int | None:
     if value is None:
         return None
     if not is_whole(value) or int(value) not in INTEGER_RANGES_10["timestamp"]:
-        raise InputError(f"the creation_time is {shown(value)}: give milliseconds since 1970 as an int")
+        raise InputError(f"the creation_time is {shown(value)}: pass milliseconds since 1970 as an int")
     return int(value)
 
 
@@ -483,11 +483,11 @@ def _annotations(value: object) -> tuple[tuple[bytes, Amqp10Value], ...]:
     annotations = named_values(cast("Headers", {} if value is None else value))
     for name, _ in annotations:
         if name == b"x-cc":
-            raise InputError("x-cc is among the message_annotations: give its routing keys as cc")
+            raise InputError("x-cc is among the message_annotations: pass its routing keys as cc")
         if not name.startswith(b"x-"):
             raise InputError(
                 f"the message annotation {name.decode(errors='replace')!r:.60} is reserved, and RabbitMQ ends the session: "
-                "give names that begin with x-"
+                "use names that begin with x-"
             )
     return annotations
 
@@ -496,13 +496,13 @@ def _properties(properties: object) -> Mapping[str, object]:
     if properties is None:
         return {}
     if not isinstance(properties, Mapping):
-        raise InputError(f"{properties!r:.60} are not AMQP 1.0 properties: give a mapping of names")
+        raise InputError(f"{properties!r:.60} are not AMQP 1.0 properties: pass a mapping of names")
     for name in properties:
         if name == "timestamp":
-            raise InputError("AMQP 1.0 has no timestamp: give creation_time, in milliseconds")
+            raise InputError("AMQP 1.0 has no timestamp: pass creation_time, in milliseconds")
         if name not in PROPERTIES_10 and name != "message_annotations":
             raise InputError(
-                f"AMQP 1.0 has no property {name!r:.60}: give message_id, correlation_id, creation_time or "
+                f"AMQP 1.0 has no property {name!r:.60}: pass message_id, correlation_id, creation_time or "
                 "message_annotations"
             )
     return properties

@@ -74,7 +74,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     bound = _group_bindings(checked_bindings(pairs_of_bindings(bindings), release), release)
     count = sum(buckets for _, buckets in bound.values())
     if count > MAX_BUCKETS:
-        raise InputError(f"a ring of {count} buckets is too large: give smaller weights")
+        raise InputError(f"a ring of {count} buckets is too large: pass smaller weights")
     observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
     _refuse_unbound(observations, bound)
     buckets = _buckets_of(observations, count)
@@ -118,7 +118,7 @@ def _group_bindings(bindings: Iterable[tuple[Binding, int]], release: Release) -
 def _observation(pair: Any) -> Observation:
     if not isinstance(pair, Sequence) or isinstance(pair, (str, bytes)) or len(pair) not in _PAIR_SIZES:
         raise InputError(
-            f"{pair!r:.60} is not a (key, queue) pair: give a key and the queue that received it"
+            f"{pair!r:.60} is not a (key, queue) pair: pass a key and the queue that received it"
         )
     observation = Observation(*pair)
     if observation.queue is None:
@@ -138,10 +138,10 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
     more = (
         f", and {plural(others, 'more queue')} {'is' if others == 1 else 'are'} not bound" if others else ""
     )
-    remedy = "give the bindings of the ring and pairs from after its last change"
+    remedy = "pass the bindings of the ring and pairs from after its last change"
     if any(isinstance(place, ExchangeRef) for place in bound):
         remedy = (
-            "an exchange is bound, whose queues share its buckets: give its ExchangeRef as the queue of the pair, "
+            "an exchange is bound, whose queues share its buckets: pass its ExchangeRef as the queue of the pair, "
             "or read the ring"
         )
     raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
@@ -164,7 +164,7 @@ def _buckets_of(observations: Iterable[Observation], count: int) -> list[Place]:
         bucket, (first, second) = next(iter(contradicted.items()))
         more = f" (and {plural(len(contradicted) - 1, 'more bucket')} too)" if len(contradicted) > 1 else ""
         raise ContradictedError(
-            f"bucket {bucket} of {count} is contradicted: {first}, and {second}{more}. Give keys as the exchange hashes them, the bindings of "
+            f"bucket {bucket} of {count} is contradicted: {first}, and {second}{more}. Pass keys as the exchange hashes them, the bindings of "
             "the ring, and only pairs of messages that were published after its last change"
         )
     buckets: list[Place] = [None] * count
@@ -179,7 +179,7 @@ def _refuse_too_many(buckets: Iterable[Place], bound: dict[Destination, _Bound])
         if destination is not None and seen > bound[destination].buckets:
             raise ContradictedError(
                 f"{destination!s} is seen in {seen} buckets, and its weight is {bound[destination].buckets}: the ring differs from the "
-                "bindings. Give the present bindings, keys as the exchange hashes them, and only pairs from after the last change; or read "
+                "bindings. Pass the present bindings, keys as the exchange hashes them, and only pairs from after the last change; or read "
                 "the ring",
                 queue=_queue_name(destination),
             )
@@ -203,7 +203,7 @@ def _fill(buckets: list[Place], bound: dict[Destination, _Bound], release: Relea
     )
     raise NotDeterminedError(
         f"{len(unseen)} of {count} buckets were not seen ({shown}), and are of {of}: the ring is not determined by {plural(keys, 'distinct key')}; "
-        f"give about {distinct_keys_needed(count)} (N ln N)"
+        f"pass about {distinct_keys_needed(count)} (N ln N)"
     )
 
 
@@ -218,7 +218,7 @@ def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound]) ->
     for place, count in runs.items():
         if place is not None and count > 1 and len(bound[place].keys) == 1:
             raise ContradictedError(
-                f"{place!s} is bound once, and its buckets are in {count} places of the ring, which no order of binds makes: give only pairs "
+                f"{place!s} is bound once, and its buckets are in {count} places of the ring, which no order of binds makes: pass only pairs "
                 "of messages that were published after the last change of the ring",
                 queue=_queue_name(place),
             )

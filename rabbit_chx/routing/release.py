@@ -93,7 +93,7 @@ class Release:
         numbers, _ = parsed
         if numbers < OLDEST:
             raise InputError(
-                f"RabbitMQ {version} is not supported: the rules of 3.8.0 and newer are known here; upgrade the broker, or give a newer release"
+                f"RabbitMQ {version} is not supported: the rules of 3.8.0 and newer are known here; upgrade the broker, or pass a newer release"
             )
         if numbers >= _FIRST_UNKNOWN:
             _warn_once(version)
@@ -138,7 +138,7 @@ class Release:
 def check_release(release: object) -> Release:
     """Return the release, if it is a Release."""
     if not isinstance(release, Release):
-        raise InputError(f"the release is {release!r:.40}: give a Release, such as Release('4.3.6')")
+        raise InputError(f"the release is {release!r:.40}: pass a Release, such as Release('4.3.6')")
     return release
 
 
@@ -159,7 +159,7 @@ def _newest_patch(series: str) -> str:
     patches = {version.rpartition(".")[0]: version for version in NEWEST_PATCHES}
     if series not in patches:
         raise InputError(
-            f"{series!r:.60} is not a known RabbitMQ series: give one of {', '.join(patches)}, or a version with all three "
+            f"{series!r:.60} is not a known RabbitMQ series: pass one of {', '.join(patches)}, or a version with all three "
             "numbers"
         )
     return patches[series]

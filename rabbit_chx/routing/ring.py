@@ -282,7 +282,7 @@ class HashRing:
                 data = key.encode()
             except UnicodeEncodeError:
                 raise InputError(
-                    f"the key {key!r:.60} holds half of a surrogate pair: give its bytes"
+                    f"the key {key!r:.60} holds half of a surrogate pair: pass its bytes"
                 ) from None
         elif isinstance(key, bytes):
             data = key
@@ -488,7 +488,7 @@ def check_ring(*rings: object) -> None:
     """Raise an InputError unless each argument is a HashRing."""
     for ring in rings:
         if not isinstance(ring, HashRing):
-            raise InputError(f"{ring!r:.60} is not a ring: give a HashRing")
+            raise InputError(f"{ring!r:.60} is not a ring: pass a HashRing")
 
 
 _FORMAT = "rabbit-chx/ring"
@@ -518,9 +518,9 @@ def _loads(text: str | bytes) -> RingState:
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"this is not a ring: {error}; give the text that to_json made") from None
+        raise InputError(f"this is not a ring: {error}; pass the text that to_json made") from None
     if not isinstance(ring, dict) or ring.get("format") != _FORMAT:
-        raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; give what to_json made")
+        raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; pass what to_json made")
     if ring.get("format_version") != _FORMAT_VERSION:
         raise InputError(
             f"the ring has format version {ring.get('format_version')!r}, this library reads "

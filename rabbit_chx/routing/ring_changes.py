@@ -66,9 +66,9 @@ def check_state(state: RingState) -> None:
     """Raise an InputError for an invalid ring. The callers check the destinations."""
     check_release(state.release)
     if not isinstance(state.ground, Ground):
-        raise InputError(f"the ground of a ring is {state.ground!r:.40}: give a Ground")
+        raise InputError(f"the ground of a ring is {state.ground!r:.40}: pass a Ground")
     if len(state.buckets) > MAX_BUCKETS:
-        raise InputError(f"a ring of {len(state.buckets)} buckets is too large: give smaller weights")
+        raise InputError(f"a ring of {len(state.buckets)} buckets is too large: pass smaller weights")
 
 
 def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket: int | None) -> RingState:
@@ -80,7 +80,7 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
     if next_bucket is not None:
         if not len(places) <= next_bucket <= MAX_BUCKETS:
             raise InputError(
-                f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: give {len(places)} or more"
+                f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: pass {len(places)} or more"
             )
         places += (None,) * (next_bucket - len(places))
     return RingState(
@@ -132,7 +132,7 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
     """Return an error message for a destination that is not bound, with a similar name that is bound."""
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
-        return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
+        return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: pass a key that is bound"
     if destination in ring.buckets:
         return f"{destination!r} has buckets and no binding: no unbind takes them away"
     places = dict.fromkeys((*ring.buckets, *(place for place, _ in bindings)))
@@ -140,7 +140,7 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
     wanted = destination.name if isinstance(destination, ExchangeRef) else destination
     meant = similar(wanted, names.values())
     near = " or ".join(repr(place) for place, name in names.items() if name == meant)
-    remedy = f"did you mean {near}?" if near else "give a destination of the ring, or missing_ok=True"
+    remedy = f"did you mean {near}?" if near else "pass a destination of the ring, or missing_ok=True"
     return f"{destination!r} is not bound: {remedy}"
 
 
@@ -267,7 +267,7 @@ def _shift(destination: Destination, count: int, removed: Sequence[Binding], rel
         return count
     about = f"unbinding {destination!s} on RabbitMQ {release.version}"
     if not removed:
-        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: give the weight")
+        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: pass the weight")
     shift = weight_of(*removed[0])
     if shift > count:
         raise NotDeterminedError(

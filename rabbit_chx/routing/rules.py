@@ -106,7 +106,7 @@ LAST_HEADER_COUNTS = Rule(
 # -- What is hashed: AMQP 1.0 ----------------------------------------------------------------------------------------
 
 AMQP10_IS_CONVERTED = Rule(
-    "AMQP 1.0", "a plugin converts it to 0-9-1 first, which is not mirrored",
+    "AMQP 1.0", "a plugin converts it to 0-9-1 first, which is not modelled",
     _before("4.0.0"), "rabbitmq_amqp1_0",
 )
 AMQP10_VALUE_IS_BARE = Rule(

@@ -51,13 +51,13 @@ class SlotOwners(Mapping[ExchangeRef, str]):
     def __init__(self, owners: Mapping[ExchangeRef, str]) -> None:
         if not isinstance(owners, Mapping):
             raise InputError(
-                f"{owners!r:.60} is not a mapping of slots to queues: give a mapping of ExchangeRef to queue"
+                f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
             )
         for slot, queue in owners.items():
             if not isinstance(slot, ExchangeRef):
-                raise InputError(f"{slot!r:.60} is not a slot: give an ExchangeRef")
+                raise InputError(f"{slot!r:.60} is not a slot: pass an ExchangeRef")
             if not isinstance(queue, str):
-                raise InputError(f"the slot {slot} is assigned to {queue!r:.60}: give the name of a queue")
+                raise InputError(f"the slot {slot} is assigned to {queue!r:.60}: pass the name of a queue")
         self._owners = dict(owners)
 
     def __getitem__(self, slot: ExchangeRef) -> str:
@@ -172,7 +172,7 @@ class SlotTable:
         return self.owners.get(place)
 
     def bind(self, destination: Destination, weight: int | str) -> SlotTable:
-        """Raise an InputError: a bind to the ring does not determine which slots change hands; see `reassigned`.
+        """Raise an InputError: a bind to the ring does not determine which slots move; see `reassigned`.
 
         Args:
             destination: the queue or exchange.
@@ -342,7 +342,7 @@ def _refuse_change(change: str, destination: Destination, weight: int | str | No
     bound = f"{destination!s}" if weight is None else f"{destination!s}={weight}"
     return InputError(
         Fix(
-            f"the queues of this ring share slots, and {change} of {bound} does not determine which slots change hands: change `members` in "
+            f"the queues of this ring share slots, and {change} of {bound} does not determine which slots move: change `members` in "
             "a topology file and run ",
             CommandLine("topology plan", "plan(wanted, live)"),
             ", or compare two slot tables",
@@ -371,10 +371,10 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
             raise InputError(
-                f"the weight of {queue!r} is {weight!r:.40}: give a whole number from 1", queue=queue
+                f"the weight of {queue!r} is {weight!r:.40}: pass a whole number from 1", queue=queue
             )
     if not weights:
-        raise InputError("there is no queue to share the slots: give at least one")
+        raise InputError("there is no queue to share the slots: pass at least one")
     total = sum(weights.values())
     counts = {queue: slots * weight // total for queue, weight in weights.items()}
     fractions = {queue: slots * weight % total for queue, weight in weights.items()}
@@ -389,7 +389,7 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
         if not count:
             raise InputError(
                 f"queue {queue!r} would get none of the {slots} slots, with a weight of {weights[queue]} of {total}: make more "
-                "slots, or give it a larger weight",
+                "slots, or set a larger weight",
                 queue=queue,
             )
     return counts
@@ -428,7 +428,7 @@ def kept_slots(
 def check_slot_table(table: object) -> None:
     """Raise an InputError unless the argument is a SlotTable."""
     if not isinstance(table, SlotTable):
-        raise InputError(f"{table!r:.60} is not a slot table: give a SlotTable, as Broker.slots returns it")
+        raise InputError(f"{table!r:.60} is not a slot table: pass a SlotTable, as Broker.slots returns it")
 
 
 @overload

@@ -106,9 +106,9 @@ class SuperStream:
             binding_keys = map(str, range(len(names)))
         keys = as_tuple(binding_keys, "the binding key of each partition")
         if not names:
-            raise InputError("a super stream has at least one partition: give the names of its streams")
+            raise InputError("a super stream has at least one partition: pass the names of its streams")
         if len(keys) != len(names):
-            raise InputError(f"{len(names)} partitions have {len(keys)} binding keys: give one for each")
+            raise InputError(f"{len(names)} partitions have {len(keys)} binding keys: pass one for each")
         for partition, key in zip(names, keys, strict=True):
             _check_text(partition, "the partition's name")
             _check_text(key, "the binding key")
@@ -406,7 +406,7 @@ class SuperStream:
     def _check_hashed(self) -> None:
         if self.routing == "key":
             raise InputError(
-                f"clients of {self.name!r} route by binding key, so the shares of the keys are not known: give keys"
+                f"clients of {self.name!r} route by binding key, so the shares of the keys are not known: pass keys"
             )
 
 
@@ -435,24 +435,24 @@ def are_names(binding_keys: Sequence[str | None]) -> bool:
 def check_routing(routing: object) -> None:
     """Raise an InputError unless this is a way in which clients route to a super stream."""
     if routing not in (*get_args(StreamRouting), None):
-        raise InputError(f"routing is {routing!r:.60}: give 'hash' or 'key'")
+        raise InputError(f"routing is {routing!r:.60}: pass 'hash' or 'key'")
 
 
 def _check_client(client: object) -> StreamClient:
     if client in get_args(StreamClient):
         return cast("StreamClient", client)
-    raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
+    raise InputError(f"there is no client {client!r} of super streams here: pass 'java' or 'rstream'")
 
 
 def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r:.60}: give str")
+        raise InputError(f"{what} is {text!r:.60}: pass str")
     short_string(text, what)
 
 
 def _check_order(name: object, order: object) -> None:
     if order is not None and not is_whole(order):
-        raise InputError(f"the order of {name!r:.60} is {order!r:.60}: give an int or None")
+        raise InputError(f"the order of {name!r:.60} is {order!r:.60}: pass an int or None")
 
 
 def _utf_16(data: bytes) -> bytes:

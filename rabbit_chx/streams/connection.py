@@ -257,7 +257,7 @@ class StreamConnection:
         with suppress(AccessRefusedError):
             if self._request(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
                 raise InputError(
-                    f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: give the exchange with its "
+                    f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: pass the exchange with its "
                     "ring",
                     exchange=super_stream,
                 )
@@ -295,7 +295,7 @@ class StreamConnection:
     def stats(self, stream: str) -> dict[str, int]:
         """Return the statistics of a stream by their names, such as ``first_chunk_id`` (-1 in an empty stream); from 3.11 on."""
         self._require_command(Key.STREAM_STATS, "3.11")
-        action = f"give the figures of stream {stream!r}"
+        action = f"return the figures of stream {stream!r}"
         return self._request(Key.STREAM_STATS, name_field(stream), frames.read_statistics, action, stream)
 
     @property

@@ -237,7 +237,7 @@ class ChunkFinder:
 
     def _timeout(self, stream: str, wait_s: float) -> BrokerTimeoutError:
         return BrokerTimeoutError(
-            f"{self.connection.where}: stream {stream!r} has rows, and does not give them within {wait_s:g} s: is a majority of its "
+            f"{self.connection.where}: stream {stream!r} has rows, and does not send them within {wait_s:g} s: is a majority of its "
             "replicas up?",
             queue=stream,
         )

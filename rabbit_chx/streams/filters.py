@@ -37,14 +37,14 @@ class Filters:
         """Return the filters; an InputError for invalid ones."""
         if isinstance(values, str | bytes):
             raise InputError(
-                f"filters is the single value {values!r:.60}: give a list of values, as [{values!r:.60}]"
+                f"filters is the single value {values!r:.60}: pass a list of values, as [{values!r:.60}]"
             )
         if not values:
-            raise InputError("match_unfiltered is for filters: give filters, or leave it out")
+            raise InputError("match_unfiltered is for filters: pass filters, or leave it out")
         texts = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in values))
         for text in texts:
             if not 0 < len(text) <= MAX_TEXT_BYTES:
-                raise InputError(f"the filter {text!r:.60} has {len(text)} bytes: give 1 to {MAX_TEXT_BYTES}")
+                raise InputError(f"the filter {text!r:.60} has {len(text)} bytes: pass 1 to {MAX_TEXT_BYTES}")
         return cls(texts, match_unfiltered)
 
     @property

@@ -136,7 +136,7 @@ _MEANINGS: dict[int, tuple[type[RabbitChxError], str]] = {
     Code.STREAM_EXISTS: (MismatchError, "use what is there, or delete it first"),
     Code.STREAM_NOT_AVAILABLE: (UnreachableError, "wait until a node with a replica is up, or connect to one"),
     Code.FRAME_TOO_LARGE: (BrokerRefusedError, "send smaller rows, or raise stream.frame_max on the broker"),
-    Code.ACCESS_REFUSED: (AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
+    Code.ACCESS_REFUSED: (AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
     Code.PRECONDITION_FAILED: (BrokerRefusedError, "check ids, names and arguments; an id or a name may be in use"),
     Code.PUBLISHER_DOES_NOT_EXIST: (BrokerRefusedError, "declare the publisher again"),
 }  # fmt: skip
@@ -509,10 +509,10 @@ def offset_spec(start: OffsetSpec) -> bytes:
         return b"\0\5" + milliseconds(start).to_bytes(8, signed=True)
     if isinstance(start, datetime):
         raise InputError(
-            f"the time {start.isoformat()} has no time zone: give one, as in datetime(2026, 1, 31, tzinfo=UTC)"
+            f"the time {start.isoformat()} has no time zone: pass one, as in datetime(2026, 1, 31, tzinfo=UTC)"
         )
     raise InputError(
-        f"the start of a stream is {shown(start)}: give 'first', 'last', 'next', an offset from 0 or an aware datetime"
+        f"the start of a stream is {shown(start)}: pass 'first', 'last', 'next', an offset from 0 or an aware datetime"
     )
 
 
@@ -524,7 +524,7 @@ def check_range(start: OffsetSpec, end: int | datetime | str | None, expect: Fin
         or is_whole(end, 0, (1 << 63) - 1)
         or (isinstance(end, datetime) and end.tzinfo is not None)
     ):
-        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, 'never', or None")
+        raise InputError(f"end is {shown(end)}: pass an offset from 0, an aware datetime, 'never', or None")
     for kind in (int, datetime):
         if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
             raise InputError(f"end is {end}, before the start, {start}")

@@ -76,7 +76,7 @@ class StreamParity:
 def columns_with(key_column: KeyColumn) -> list[str]:
     """Return the optional columns of a `StreamReader` that contain the exchange and the key."""
     if key_column not in get_args(KeyColumn):
-        raise InputError(f"key_column is {key_column!r:.60}: give 'key' or 'message_id'")
+        raise InputError(f"key_column is {key_column!r:.60}: pass 'key' or 'message_id'")
     return ["exchange"] if key_column == "key" else ["exchange", key_column]
 
 
@@ -238,9 +238,9 @@ def replay(
     given = [keys] if isinstance(keys, str | bytes) else list(keys)
     wanted: Column = pa.array(list(dict.fromkeys(bytes_of(key, "a key") for key in given)), pa.binary())
     if not len(wanted):
-        raise InputError("there is no key: give at least one")
+        raise InputError("there is no key: pass at least one")
     if (ring is None) == (super_stream is None):
-        raise InputError("give one of ring and super_stream: it determines which streams have the keys")
+        raise InputError("pass one of ring and super_stream: it determines which streams have the keys")
     check_super_stream(super_stream, routing)
     schema_of(include if isinstance(include, str) else [*include])
     needed = columns_with(key_column)
@@ -295,7 +295,7 @@ def placing_of(
         bound = [(stream, text) for text in texts for stream in connection.routes(super_stream, text)]
         if unbound := [text for text in texts if text not in {key for _, key in bound}]:
             raise InputError(
-                f"no partition of super stream {super_stream!r} is bound with the key {unbound[0]!r:.60}: give a binding key"
+                f"no partition of super stream {super_stream!r} is bound with the key {unbound[0]!r:.60}: pass a binding key"
             )
         return SuperStream([stream for stream, _ in bound], [key for _, key in bound], routing="key")
     if routing is None and are_names(connection.binding_keys(super_stream, streams)):
@@ -310,7 +310,7 @@ def check_super_stream(super_stream: str | None, routing: StreamRouting | None) 
         check_name(super_stream, "super stream")
     elif routing is not None:
         raise InputError(
-            f"routing={routing!r} is that of a super stream: give super_stream, or leave routing out"
+            f"routing={routing!r} is that of a super stream: pass super_stream, or leave routing out"
         )
 
 
@@ -318,7 +318,7 @@ def check_stream_ring(ring: object) -> KeyMap:
     """Return a ring whose rows are stored by a client; an InputError unless it was read and each destination is a stream, bound once."""
     if not is_routed_by_broker(ring):
         raise InputError(
-            f"{ring!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
+            f"{ring!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
     if not ring.ground.is_certain:
         raise InputError(
@@ -328,7 +328,7 @@ def check_stream_ring(ring: object) -> KeyMap:
         raise InputError("the ring has no destinations: bind streams first")
     for place, count in Counter(ring.destinations).items():
         if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or give a slot table")
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
         if count > 1:
             raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
     return ring
@@ -338,7 +338,7 @@ def named_keys_text(super_stream: str) -> str:
     """Return what is not known of a super stream whose binding keys are names, and the remedy."""
     return (
         f"the binding keys of super stream {super_stream!r} are names: AMQP clients and the Java client's .key() route by them, and other "
-        "clients by a hash: give routing='key' or routing='hash'"
+        "clients by a hash: pass routing='key' or routing='hash'"
     )
 
 
@@ -348,7 +348,7 @@ def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str 
     if callable(filter_value):
         return filter_value
     raise InputError(
-        f"filter_value is {filter_value!r:.60}: give 'key', or a function of the key, such as lambda key: {filter_value!r:.60}"
+        f"filter_value is {filter_value!r:.60}: pass 'key', or a function of the key, such as lambda key: {filter_value!r:.60}"
     )
 
 
@@ -356,7 +356,7 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, KeyMap):
         raise InputError(
-            f"{placing!r:.60} is not a ring: give a HashRing, a SlotTable or a ModulusHashExchange"
+            f"{placing!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange"
         )
     if placing.provenance == "assumed":
         raise InputError(

@@ -58,9 +58,9 @@ def settings_of(
         if not (
             isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)
         ):
-            raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
+            raise InputError(f"the url is a {type(url).__name__}: pass a text, or a list of texts")
         if not urls:
-            raise InputError("there is no URL: give at least one")
+            raise InputError("there is no URL: pass at least one")
         settings = deque(map(stream_settings, urls))
         return deque(with_credentials(settings, credentials)) if credentials else settings
     finally:  # no variable of a frame of an error has a password
@@ -200,7 +200,7 @@ def node_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
     """
     if not isinstance(addresses, Mapping):
         raise InputError(
-            f"addresses is {shown(addresses)}: give a dict, as {{'rabbit-0:5552': '127.0.0.1:15552'}}"
+            f"addresses is {shown(addresses)}: pass a dict, as {{'rabbit-0:5552': '127.0.0.1:15552'}}"
         )
     found = {}
     for advertised, reachable in addresses.items():
@@ -210,13 +210,13 @@ def node_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
             host, port = split_address(advertised, needs_port=False)
         except ValueError:
             raise InputError(
-                f"addresses has the advertised address {names[0]}: give host and port, as 'rabbit-0:5552' or '[::1]:5552'"
+                f"addresses has the advertised address {names[0]}: pass host and port, as 'rabbit-0:5552' or '[::1]:5552'"
             ) from None
         try:
             found[_text_of(host.partition("%")[0], port)] = _text_of(*split_address(reachable))
         except ValueError:
             raise InputError(
-                f"addresses has {names[1]} for {names[0]}: give host and port, as '127.0.0.1:15552'"
+                f"addresses has {names[1]} for {names[0]}: pass host and port, as '127.0.0.1:15552'"
             ) from None
     return found
 

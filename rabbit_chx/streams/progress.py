@@ -55,8 +55,8 @@ class Progress:
         self._skip(
             0,
             self.next,
-            f"begins at offset {log_start}, and has no position under the name {name!r}: if there was one, retention has removed it, and "
-            "the rows after it are missing. If the name is new, start at an offset, or at a time after the first row",
+            f"begins at offset {log_start}, and has no position under the name {name!r}: retention may have removed it and the rows after "
+            "it. If the name is new, start at an offset, or at a time after the first row",
         )
 
     def advance(self, chunk: Chunk) -> bool:
@@ -120,7 +120,7 @@ class Progress:
     def _skip(self, begin: int, end: int, why: str) -> None:
         if not self._count_missing:
             raise MissingRowsError(
-                f"stream {self._stream!r} {why}, or give on_missing='count'",
+                f"stream {self._stream!r} {why}, or pass on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
             )

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
-    "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: give one"
+    "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: pass one"
 )
 #: The bytes that a row with a filter value has in addition to two copies of it, at most.
 _FILTER_OVERHEAD = 40
@@ -342,7 +342,7 @@ class StreamPublisher(Owned):
         key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
-                f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: give one body for each key"
+                f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: pass one body for each key"
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)
@@ -351,7 +351,7 @@ class StreamPublisher(Owned):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
                     f"the rows begin at id {numbers[0]}, and a call before has failed: rows from id {self._unconfirmed_ids[0]} on may be "
-                    "unconfirmed, and would be lost, so give them again first"
+                    "unconfirmed, and would be lost, so pass them again first"
                 )
             if not len(self._unconfirmed_ids) and numbers[0] <= self._last_id:
                 raise InputError(
@@ -383,14 +383,14 @@ class StreamPublisher(Owned):
             return _mapped(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
             raise InputError(
-                "the publisher has a filter_value, and filter_values are given: give one of them"
+                "the publisher has a filter_value, and filter_values are given: pass one of them"
             )
         if self._sub_entries is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
         column = as_column(given, "filter_values")
         if len(column) != len(keys):
-            raise InputError(f"{len(keys)} keys and {len(column)} filter_values: give one for each key")
+            raise InputError(f"{len(keys)} keys and {len(column)} filter_values: pass one for each key")
         return column
 
     def _check_row_sizes(self, keys: Column, bodies: Column, filter_values: Column) -> None:
@@ -403,7 +403,7 @@ class StreamPublisher(Owned):
             if lengths.max(initial=0) > MAX_TEXT_BYTES:
                 row = int(np.argmax(lengths > MAX_TEXT_BYTES))
                 raise RowError(
-                    f"row {row} has a filter value of {lengths[row]} bytes: give at most {MAX_TEXT_BYTES}"
+                    f"row {row} has a filter value of {lengths[row]} bytes: pass at most {MAX_TEXT_BYTES}"
                 )
             sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
             overhead, what = overhead + _FILTER_OVERHEAD, "key, body and twice the filter value"
@@ -459,16 +459,16 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
     if name is not None and not (
         isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
     ):
-        raise InputError(f"name is {name!r:.60}: give a text of 1 to {_MAX_NAME_BYTES} bytes")
+        raise InputError(f"name is {name!r:.60}: pass a text of 1 to {_MAX_NAME_BYTES} bytes")
     if filter_value not in (None, "key") and not callable(filter_value):
         raise InputError(
-            f"filter_value is {filter_value!r:.60}: give 'key', or a function of the key; a column is filter_values= of publish_many"
+            f"filter_value is {filter_value!r:.60}: pass 'key', or a function of the key; a column is filter_values= of publish_many"
         )
     if compression not in CODECS:
-        raise InputError(f"compression is {compression!r:.60}: give one of {', '.join(map(repr, CODECS))}")
+        raise InputError(f"compression is {compression!r:.60}: pass one of {', '.join(map(repr, CODECS))}")
     if rows is None:
         if compression != "none":
-            raise InputError(f"compression is {compression!r}: give sub_entry_rows, too, such as 100")
+            raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
     check_whole("sub_entry_rows", rows, 1, MAX_SUB_ENTRY_ROWS)
     if name is not None:
@@ -488,19 +488,19 @@ def _check_target(
     exchange: str | None,
 ) -> None:
     if [stream, super_stream, ring].count(None) != 2:
-        raise InputError("give one of stream, super_stream and ring: it determines where the rows are stored")
+        raise InputError("pass one of stream, super_stream and ring: it determines where the rows are stored")
     if stream is not None:
         check_name(stream, "stream")
     check_super_stream(super_stream, routing)
     if ring is not None and exchange is None:
-        raise InputError("a ring does not contain the name of its exchange: give its name with exchange=")
+        raise InputError("a ring does not contain the name of its exchange: pass its name with exchange=")
 
 
 def _check_create(create: int, stream: str | None, super_stream: str | None) -> None:
     check_whole("create", create, 0)
     if create and super_stream is None and (stream is None or create > 1):
         raise InputError(
-            f"create is {create}: give 1 for a stream, or super_stream= and its number of partitions; `Broker.declare` creates those of a ring"
+            f"create is {create}: pass 1 for a stream, or super_stream= and its number of partitions; `Broker.declare` creates those of a ring"
         )
 
 
@@ -571,14 +571,14 @@ def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once
         count = len(values)
     except TypeError as cause:
-        raise InputError(f"ids is {shown(values)}: give one whole number for each key") from cause
+        raise InputError(f"ids is {shown(values)}: pass one whole number for each key") from cause
     if count != rows:
-        raise InputError(f"{rows} keys and {count} ids: give one id for each key")
+        raise InputError(f"{rows} keys and {count} ids: pass one id for each key")
     if not rows:
         return np.empty(0, np.int64)
     ids = np.asarray(values)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 1 or ids.max() > _MAX_ID:
-        wanted = "give whole numbers from 1 to 2^63 - 1"
+        wanted = "pass whole numbers from 1 to 2^63 - 1"
         for row, value in enumerate(values.to_pylist() if hasattr(values, "to_pylist") else values):
             plain = value.item() if isinstance(value, np.generic) else value
             if not is_whole(plain, 1, _MAX_ID):

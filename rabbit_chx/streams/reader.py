@@ -80,7 +80,7 @@ class StreamReader(Batches):
                 f"the name is {shown(name)}, and expect or landmarks is given: the broker keeps the position, or the application does"
             )
         if not isinstance(stream, str):
-            raise InputError(f"the stream is {shown(stream)}: give its name")
+            raise InputError(f"the stream is {shown(stream)}: pass its name")
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._owner = Owner(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
@@ -166,7 +166,7 @@ class StreamReader(Batches):
         self._owner.check()
         stored, connection = self._reading.stored, self._reading.connection
         if stored is None:
-            raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: give name=")
+            raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: pass name=")
         stored.note(batch)
         if connection is not None:
             with suppress(RabbitChxError):  # the next connection writes it

@@ -291,10 +291,10 @@ class RangeReading(Reading):
         start, end = options.start, options.end
         if not isinstance(start, int) or not isinstance(end, int):
             raise InputError(
-                f"landmarks are given, start is {shown(start)} and end is {shown(end)}: give two offsets"
+                f"landmarks are given, start is {shown(start)} and end is {shown(end)}: pass two offsets"
             )
         if not isinstance(options.landmarks, Collection):
-            raise InputError(f"landmarks is {shown(options.landmarks)}: give the fingerprints of chunks")
+            raise InputError(f"landmarks is {shown(options.landmarks)}: pass the fingerprints of chunks")
         self.progress.set_range(start, end, end)
         self.progress.landmarks = list(options.landmarks)
         self.stays = True  # until the range is verified

@@ -44,7 +44,7 @@ def check_references(
             queue=stream,
         )
     if count >= _MANY:
-        _log.warning("%s; above %d publishing is refused", told, _TOO_MANY)
+        _log.warning("%s; above %d publishing fails", told, _TOO_MANY)
 
 
 def writers_of(

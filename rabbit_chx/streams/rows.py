@@ -118,12 +118,12 @@ def schema_of(include: Sequence[str] = ()) -> pa.Schema:
     """Return the schema of the batches of `columns_in`; `include` lists optional columns in their order."""
     further = list(COLUMN_TYPES)[_ALWAYS:]
     if isinstance(include, str):
-        raise InputError(f"include is the text {include!r:.60}: give a list of columns, as [{include!r:.60}]")
+        raise InputError(f"include is the text {include!r:.60}: pass a list of columns, as [{include!r:.60}]")
     for name in include:
         if name not in further:
             raise InputError(f"there is no further column {name!r}: include takes {', '.join(further)}")
     if len(set(include)) < len(include):
-        raise InputError(f"include is {include!r:.60}: give each column once, as ({further[0]!r},)")
+        raise InputError(f"include is {include!r:.60}: pass each column once, as ({further[0]!r},)")
     return pa.schema([(name, COLUMN_TYPES[name]) for name in [*list(COLUMN_TYPES)[:_ALWAYS], *include]])
 
 
@@ -616,7 +616,7 @@ def as_column(values: Any, name: str) -> Column:
         RowError: a value is missing, or neither str nor bytes.
     """
     if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
-        raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
+        raise InputError(f"{name} is a single {type(values).__name__}: pass a list of them")
     column = values
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         # NumPy's without the type: of each str of a NumPy array pyarrow would take only the first character.
@@ -630,11 +630,11 @@ def as_column(values: Any, name: str) -> Column:
         return pa.array([], pa.large_binary())
     if column.null_count:
         row = int(np.argmax(column.is_null()))
-        raise RowError(f"row {row} of {name} is null: drop such rows, or give them a value")
+        raise RowError(f"row {row} of {name} is null: drop such rows, or fill them")
     try:
         return column.cast(pa.large_binary())
     except (pa.ArrowException, NotImplementedError):
-        raise RowError(f"row 0 of {name} is of type {column.type}: give str or bytes") from None
+        raise RowError(f"row 0 of {name} is of type {column.type}: pass str or bytes") from None
 
 
 def _bytes_of(value: object, name: str, row: int) -> bytes | None:

@@ -179,7 +179,7 @@ def compare(
     perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
     raise MismatchError(
         f"stream {stream!r} has id {stored.id} of {name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} given now is "
-        f"{getattr(given, what)!r:.60}: the rows are not those of the earlier run, and the broker would drop them; give the same rows, or a "
+        f"{getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass the same rows, or a "
         f"new name{perhaps if is_cut else ''}",
         queue=stream,
     )
@@ -188,9 +188,8 @@ def compare(
 def unproven(stream: str, name: str | None, known_id: int, row_id: int) -> MismatchError:
     """Return the error for a known row that retention has removed."""
     return MismatchError(
-        f"the ids up to {known_id} of {name!r} are used in stream {stream!r}, and retention has removed the row with id {row_id}: it is not "
-        "proven that the rows given now are those of the earlier run, and the broker would drop them. If they are, publish with proof=False "
-        "(in Spark verify=off), which believes it; else give them ids above, or a new name",
+        f"the ids up to {known_id} of {name!r} are used in stream {stream!r}, and retention has removed the row with id {row_id}: publish "
+        "the rows of the earlier run with proof=False (in Spark verify=off), others with higher ids",
         queue=stream,
     )
 
@@ -198,10 +197,8 @@ def unproven(stream: str, name: str | None, known_id: int, row_id: int) -> Misma
 def undecided(stream: str, name: str | None, highest_id: int, first_id: int, last_id: int) -> MismatchError:
     """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
     return MismatchError(
-        f"stream {stream!r} has confirmed the ids {first_id} to {last_id} of {name!r}, and has no row with one of them. Its highest id of "
-        f"this name is {highest_id}, which may be a copy that another client made, and retention has removed the begin of the stream. So "
-        "these rows were stored and removed, or they were never stored. If they were stored, publish with proof=False (in Spark "
-        "verify=off), which believes the broker; else publish them under another name",
+        f"stream {stream!r} has confirmed the ids {first_id} to {last_id} of {name!r}, but has none of these rows (its highest id is "
+        f"{highest_id}). If retention has removed them, publish with proof=False (in Spark verify=off); else publish them under another name",
         queue=stream,
     )
 

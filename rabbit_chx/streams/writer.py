@@ -343,9 +343,8 @@ class StreamWriter:
             if self._claimed_id < self._confirmed_id:
                 raise MismatchError(
                     f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
-                    f"{self._name!r} is {self._claimed_id}: the stream was deleted and created again, its log was cut, or it has forgotten the "
-                    f"name among more than 255. Rows up to id {self._confirmed_id} may be lost: look at what it has, and publish what is "
-                    "missing with a new publisher",
+                    f"{self._name!r} is {self._claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
+                    f"{self._confirmed_id} may be lost: publish them again",
                     queue=self.stream,
                 )
             if not self._connection_count:
@@ -605,7 +604,7 @@ class StreamWriter:
         else:
             raise MismatchError(
                 f"stream {self.stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the rows "
-                "are not those of the earlier run, and the broker would drop them; give the same rows, or a new name",
+                "are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name",
                 queue=self.stream,
             )
 

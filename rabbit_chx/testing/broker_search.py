@@ -125,7 +125,7 @@ def release_is_in(version: str, releases: str) -> bool:
     try:
         return SpecifierSet(releases, prereleases=True).contains(Version(version))
     except InvalidSpecifier:
-        raise InputError(f"{releases!r} is not a range of releases: give one such as '>=4.0,<4.3'") from None
+        raise InputError(f"{releases!r} is not a range of releases: pass one such as '>=4.0,<4.3'") from None
     except InvalidVersion:
         raise InputError(
             f"the broker reports the version {version!r}, which cannot be compared with a range"

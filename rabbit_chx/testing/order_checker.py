@@ -117,9 +117,9 @@ class OrderChecker:
             InputError: the number is not an int, or the key is not text.
         """
         if not isinstance(key, str):
-            raise InputError(f"the key {key!r:.60} is of type {type(key).__name__}: give text")
+            raise InputError(f"the key {key!r:.60} is of type {type(key).__name__}: pass text")
         if not is_whole(number):
-            raise InputError(f"the number of a message of key {key!r} is {number!r:.60}: give an int")
+            raise InputError(f"the number of a message of key {key!r} is {number!r:.60}: pass an int")
         with self._lock:
             self._messages += 1
             history = self._keys.setdefault(key, _KeyHistory(self._first))
@@ -173,11 +173,11 @@ class OrderChecker:
 def _check_sent(sent: object) -> None:
     if not isinstance(sent, Mapping):
         raise InputError(
-            f"sent is {sent!r:.60}: give a mapping of each key to how many messages were sent of it"
+            f"sent is {sent!r:.60}: pass a mapping of each key to how many messages were sent of it"
         )
     for key, count in sent.items():
         if not is_whole(count, 0):
-            raise InputError(f"sent has {count!r:.60} for key {key!r:.60}: give a whole number from 0")
+            raise InputError(f"sent has {count!r:.60} for key {key!r:.60}: pass a whole number from 0")
 
 
 class _KeyHistory:

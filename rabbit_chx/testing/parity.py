@@ -45,11 +45,11 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     broker = broker or broker_of_test
     if broker is None:
         raise InputError(
-            "assert_parity has no broker: let the test take chx_broker or chx_vhost, or give broker="
+            "assert_parity has no broker: let the test take chx_broker or chx_vhost, or pass broker="
         )
     values = list(keys)
     if not values:
-        raise InputError("assert_parity has no keys to compare: give some")
+        raise InputError("assert_parity has no keys to compare: pass some")
     wrong: list[str] = []
     with temporary_vhost(broker) as inside, Broker(inside.url, inside.management_url) as connected:
         trial = Trial(connected, ConnectionSettings.from_uri(inside.url), topology)

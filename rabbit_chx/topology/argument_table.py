@@ -35,7 +35,7 @@ class ArgumentTable(Mapping[str, ArgumentValue]):
         arguments = arguments or {}
         for name in arguments:
             if not isinstance(name, str):
-                raise InputError(f"the argument name {name!r:.60} is not a string: give a str")
+                raise InputError(f"the argument name {name!r:.60} is not a string: pass a str")
         self._values: dict[str, ArgumentValue] = {
             name: _immutable(name, arguments[name]) for name in sorted(arguments)
         }
@@ -82,13 +82,13 @@ def argument_fault(name: str, value: object) -> tuple[str, str] | None:
     if isinstance(value, Mapping):
         return next(filter(None, (argument_fault(str(key), inner) for key, inner in value.items())), None)
     if isinstance(value, float) and not math.isfinite(value):
-        return f"the argument {name!r} is {value}", "give a finite number"
+        return f"the argument {name!r} is {value}", "pass a finite number"
     if isinstance(value, int) and value not in _LONG:
-        return f"the argument {name!r} is an integer of more than 64 bits", "give a smaller one"
+        return f"the argument {name!r} is an integer of more than 64 bits", "pass a smaller one"
     if value is None or isinstance(value, (str, int, float)):
         return None
     rule = f"the argument {name!r} is {value!r:.60} ({type(value).__name__})"
-    return rule, "give a string, a number, true or false, a list or a table"
+    return rule, "use a string, a number, true or false, a list or a table"
 
 
 def unsendable(name: str, value: object) -> tuple[str, str] | None:

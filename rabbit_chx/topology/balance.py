@@ -59,10 +59,10 @@ class LoadTarget:
 
     def __post_init__(self) -> None:
         if self.kind not in ("factor", "share"):
-            raise InputError(f"{self.kind!r:.40} is not a kind of target: give 'factor' or 'share'")
+            raise InputError(f"{self.kind!r:.40} is not a kind of target: pass 'factor' or 'share'")
         if not 0 < self.value < float("inf") or (self.kind == "share" and self.value > 1):
             raise InputError(
-                f"the target {self.value!r:.40} is no {self.kind}: give a factor such as 1.2, or a share such as 0.3"
+                f"the target {self.value!r:.40} is no {self.kind}: pass a factor such as 1.2, or a share such as 0.3"
             )
 
     @classmethod
@@ -75,7 +75,7 @@ class LoadTarget:
         match = _TEXT.fullmatch(text.strip())
         if match is None:
             raise InputError(
-                f"the target {text!r:.40} is none: give a factor such as 1.2, or a share of the load such as 30%"
+                f"the target {text!r:.40} is none: pass a factor such as 1.2, or a share of the load such as 30%"
             )
         number = float(match[1])
         return cls(number / _PERCENT, "share") if match[2] else cls(number)
@@ -224,7 +224,7 @@ def balance(
     own = {queue: sample.messages.get(queue, 0) for queue in queues if queue in slots.ring.destinations}
     total = sum(loads.values()) + sum(own.get(queue, 0) for queue in weights)
     if total <= 0:
-        raise InputError("the slots have no load: give a sample with messages of this exchange")
+        raise InputError("the slots have no load: pass a sample with messages of this exchange")
 
     def problem_of(target: LoadTarget) -> MoveProblem:
         limits: dict[_Owner, float | None] = dict.fromkeys([*weights, *queues, None])
@@ -259,7 +259,7 @@ def balance(
 def _checked_load(load: Mapping[Destination, float]) -> SlotLoad:
     for place, amount in load.items():
         if not is_finite(amount) or amount < 0:
-            raise InputError(f"the load of {place} is {amount!r:.40}: give a number from 0")
+            raise InputError(f"the load of {place} is {amount!r:.40}: pass a number from 0")
     return SlotLoad(load)
 
 
@@ -267,10 +267,10 @@ def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
             raise InputError(
-                f"the weight of {queue!r} is {weight!r:.40}: give a whole number from 1", queue=queue
+                f"the weight of {queue!r} is {weight!r:.40}: pass a whole number from 1", queue=queue
             )
     if not weights:
-        raise InputError("there is no queue to have the slots: give at least one weight")
+        raise InputError("there is no queue to have the slots: pass at least one weight")
     return dict(weights)
 
 

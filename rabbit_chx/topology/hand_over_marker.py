@@ -44,10 +44,10 @@ class HandOverMarker:
         for name in _FIELDS:
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise InputError(f"the {name} of a hand-over marker is {value!r:.60}: give text")
+                raise InputError(f"the {name} of a hand-over marker is {value!r:.60}: pass text")
         if self.kind not in _KINDS:
             raise InputError(
-                f"a hand-over marker of the kind {self.kind!r:.60}: give one of {', '.join(_KINDS)}"
+                f"a hand-over marker of the kind {self.kind!r:.60}: pass one of {', '.join(_KINDS)}"
             )
 
     def headers(self) -> dict[str, dict[str, str]]:

@@ -135,5 +135,5 @@ def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
             exchange=name,
         )
     raise MismatchError(
-        f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: give another one", exchange=name
+        f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: pass another one", exchange=name
     )

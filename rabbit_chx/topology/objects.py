@@ -319,7 +319,7 @@ class ObjectSet:
     def __post_init__(self) -> None:
         for name, kind in _KINDS_OF_OBJECTS.items():
             for wrong in (one for one in getattr(self, name) if not isinstance(one, kind)):
-                raise InputError(f"{name} contains {wrong!r:.60}: give a tuple of {kind.__name__}")
+                raise InputError(f"{name} contains {wrong!r:.60}: pass a tuple of {kind.__name__}")
         listing = [exchange for exchange in self.exchanges if exchange.queues is not None]
         sources = {exchange.name for exchange in listing}
         bindings = [binding for binding in self.bindings if binding.source not in sources]

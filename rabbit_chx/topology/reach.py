@@ -299,7 +299,7 @@ def _not_listed(name: str, exchanges: Iterable[str]) -> str:
     if (type_ := BROKERS_EXCHANGES.get(name)) is not None:
         return (
             f"exchange {name!r} is a {type_} exchange that each broker has, so no file declares it, and nothing is bound to "
-            "it here: give another one"
+            "it here: pass another one"
         )
     meant = similar(name, exchanges)
     return f"there is no exchange {name}: {'correct the name' if meant is None else f'did you mean {meant}?'}"

@@ -56,7 +56,7 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
     node_names = as_tuple(nodes, "the names of the nodes, even of one")
     for name in (exchange, *node_names):
         if not isinstance(name, str):
-            raise InputError(f"{name!r:.60} is not the name of an exchange or node: give str")
+            raise InputError(f"{name!r:.60} is not the name of an exchange or node: pass str")
     names = [
         str(ShardName(exchange, node, number))
         for node in dict.fromkeys(node_names)

@@ -245,7 +245,7 @@ class _ChxUpgrade:
                 "second-binding",
                 f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
                 "for one of them",
-                f"before the upgrade, give each destination of {name} one binding whose weight is the number of its buckets; "
+                f"before the upgrade, bind each destination of {name} one binding whose weight is the number of its buckets; "
                 f"that moves {moved} of the keys, where the upgrade moves {percent(old.share_moved(new))}",
             )
             return

@@ -118,7 +118,7 @@ class Option:
         except InputError:
             raise
         except ValueError:
-            raise InputError(f"option {self.name!r} is {quote_text(text)}: give {self.kind.remedy}") from None
+            raise InputError(f"option {self.name!r} is {quote_text(text)}: pass {self.kind.remedy}") from None
 
 
 def option(
@@ -147,7 +147,7 @@ def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str,
     text_of = {name.lower(): text for name, text in texts.items() if not is_added_by_spark(name)}
     if not text_of:  # tested with PySpark 4.3.0
         raise InputError(
-            "option 'url' is missing, as all options are: give url. Spark passes the options of CREATE TABLE to no read of the table; "
+            "option 'url' is missing, as all options are: pass url. Spark passes the options of CREATE TABLE to no read of the table; "
             "use CREATE TEMPORARY VIEW name USING rabbitmq OPTIONS (...)"
         )
     for name in text_of:
@@ -188,7 +188,7 @@ def check_exclusive(**values: object) -> list[str]:
     """Return the names of the options that are given; InputError if there are two."""
     given = [name for name, value in values.items() if value not in (None, "", ())]
     if len(given) > 1:
-        raise InputError(f"options {given[0]!r} and {given[1]!r} are both given: give one of them")
+        raise InputError(f"options {given[0]!r} and {given[1]!r} are both given: pass one of them")
     return given
 
 
@@ -286,7 +286,7 @@ def _ring(text: str) -> KeyMap:
         except (OSError, ValueError) as cause:
             raise InputError(
                 f"option 'ring' is {quote_text(text)}: it is not a JSON object, and cannot be read as a file "
-                f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
+                f"({type(cause).__name__}): pass ring.to_json(), or the path of a file with it"
             ) from None
     try:
         ring = key_map_from_json(text)
@@ -392,7 +392,7 @@ class PasswordSource:
             if not password:
                 raise InputError(
                     f"option 'passwordEnv': the environment variable {self.name!r} is not set in this process: "
-                    "set it where the executors start, or give passwordFile"
+                    "set it where the executors start, or pass passwordFile"
                 )
             return Secret(password)
         try:
@@ -433,7 +433,7 @@ class Brokers:
         addresses = tuple(replace(address, **settings) for address in addresses)
         if len({address.protocol for address in addresses}) > 1:
             raise InputError(
-                "option 'url' has addresses of AMQP and of streams: give rabbitmq-stream:// for all of them, or for none"
+                "option 'url' has addresses of AMQP and of streams: pass rabbitmq-stream:// for all of them, or for none"
             )
         elsewhere = [PasswordSource(name, values[name]) for name in passwords if name != "password"]
         if "tokenCommand" in passwords:
@@ -470,7 +470,7 @@ def _from_urls(values: Mapping[str, Any], *, streams: bool) -> tuple[ConnectionS
     for name in ("host", "port", "vhost"):
         if values[name] is not None:
             raise InputError(
-                f"options 'url' and {name!r} are both given, and the URL has it already: give one of them"
+                f"options 'url' and {name!r} are both given, and the URL has it already: pass one of them"
             )
     return tuple(_from_url(url, values, streams=streams) for url in _NEXT_URL.split(values["url"].strip()))
 
@@ -483,7 +483,7 @@ def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> Connecti
         if values[name] is not None and ":" in userinfo:
             raise InputError(f"option {name!r}: the URL has a password already; take it out of the URL")
     if values["username"] is not None and at:
-        raise InputError("option 'username': the URL has a user name already; give it once")
+        raise InputError("option 'username': the URL has a user name already; pass it once")
     if values["tls"] is None and not _tls_options(values):
         return settings
     plain, with_tls = (
@@ -503,10 +503,10 @@ def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> Connecti
 
 def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSettings:
     if values["host"] is None:
-        raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
+        raise InputError("option 'url' is missing: pass amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
         raise InputError(
-            f"option 'host' is {quote_text(values['host'])}: give a name or an address alone; "
+            f"option 'host' is {quote_text(values['host'])}: pass a name or an address alone; "
             "port, vhost and username are separate options"
         )
     for_tls = _tls_options(values)
@@ -540,7 +540,7 @@ def _of_all_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     if connect is not None and not 0 < connect <= MAX_TIMEOUT_S:
         raise InputError(
-            f"option 'connectTimeout' is {connect:g} seconds: give more than 0, and at most {MAX_TIMEOUT_S:.0f}"
+            f"option 'connectTimeout' is {connect:g} seconds: pass more than 0, and at most {MAX_TIMEOUT_S:.0f}"
         )
     settings = {
         "username": values["username"],

@@ -51,7 +51,7 @@ def _names(text: str) -> tuple[str, ...]:
         raise ValueError
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"option 'stream' names {name!r} twice: give each stream once")
+            raise InputError(f"option 'stream' names {name!r} twice: name each stream once")
     return names
 
 
@@ -234,7 +234,7 @@ class ReadOptions:
         """Return the options of a read, with names in any case; `streaming` is None where Spark does not report it."""
         if any(name.lower() == "queue" for name in texts):
             raise InputError(
-                "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: give the option 'stream', or "
+                "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: pass the option 'stream', or "
                 "take batches out of the queue with spark_connector.drain"
             )
         values = read_options(READ_OPTIONS, texts)
@@ -288,16 +288,16 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         stream=options.streams, superStream=options.super_stream, exchange=options.exchange
     ):
         raise InputError(
-            "option 'stream' is missing: name the stream to read, or give superStream, or exchange"
+            "option 'stream' is missing: name the stream to read, or pass superStream, or exchange"
         )
     if options.management_url is not None and options.exchange is None:
-        raise InputError("option 'managementUrl' needs the option 'exchange': give both, or leave it out")
+        raise InputError("option 'managementUrl' needs the option 'exchange': pass both, or leave it out")
     _check_pushdown(options)
     if not options.timeout_s:
-        raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
+        raise InputError("option 'readTimeout' is 0: pass more than 0 seconds")
     if options.filter_match_unfiltered and not options.filter_values:
         raise InputError(
-            "option 'filterMatchUnfiltered' needs the option 'filterValues': give both, or neither"
+            "option 'filterMatchUnfiltered' needs the option 'filterValues': pass both, or neither"
         )
     check_exclusive(startingOffsets=options.starting_offsets, startingTimestamp=options.starting_timestamp)
     check_exclusive(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
@@ -322,11 +322,11 @@ def _check_pushdown(options: ReadOptions) -> None:
         )
     if options.routing is not None and (options.super_stream is None or options.push_filters != "keys"):
         raise InputError(
-            "option 'routing' needs the options 'superStream' and 'pushFilters=keys': give them, or leave it out"
+            "option 'routing' needs the options 'superStream' and 'pushFilters=keys': pass them, or leave it out"
         )
     if options.push_filters == "keys" and options.streams:
         raise InputError(
-            "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: give superStream, or exchange "
+            "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: pass superStream, or exchange "
             "with ring"
         )
     if options.ring is not None and options.ring.provenance == "assumed":
@@ -343,7 +343,7 @@ def _in_json(options: ReadOptions) -> None:
         for stream, offset in bound.items() if isinstance(bound, Mapping) else ():
             if offset == number:
                 raise InputError(
-                    f"option {name!r} is {number} ({word}) for {stream!r}, and a batch has nothing of it then: give another offset"
+                    f"option {name!r} is {number} ({word}) for {stream!r}, and a batch has nothing of it then: pass another offset"
                 )
 
 
@@ -351,13 +351,13 @@ def _in_order(options: ReadOptions) -> None:
     start, end = options.start, options.end
     if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
         raise InputError(
-            f"option 'endingTimestamp' is {end.isoformat()}, before startingTimestamp, {start.isoformat()}: give a later one"
+            f"option 'endingTimestamp' is {end.isoformat()}, before startingTimestamp, {start.isoformat()}: pass a later one"
         )
     if isinstance(start, Mapping) and isinstance(end, Mapping):
         for stream, offset in end.items():
             if 0 <= offset < start.get(stream, 0):
                 raise InputError(
-                    f"option 'endingOffsets' is {offset} for {stream!r}, before startingOffsets, {start[stream]}: give a later one"
+                    f"option 'endingOffsets' is {offset} for {stream!r}, before startingOffsets, {start[stream]}: pass a later one"
                 )
 
 
@@ -370,7 +370,7 @@ def _queues(text: str) -> tuple[str, ...]:
     for queue in queues:
         check_name(queue, "queue")
         if queues.count(queue) > 1:
-            raise InputError(f"option 'queue' names {queue!r} twice: give each queue once")
+            raise InputError(f"option 'queue' names {queue!r} twice: name each queue once")
     return queues
 
 
@@ -428,12 +428,12 @@ QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(QueueOptions).values())
 
 def _check_queues(options: QueueOptions) -> None:
     if not check_exclusive(queue=options.queues, exchange=options.exchange):
-        raise InputError("option 'queue' is missing: name the queue to drain, or give exchange")
+        raise InputError("option 'queue' is missing: name the queue to drain, or pass exchange")
     if (options.exchange is None) != (options.management_url is None):
         names = ("exchange", "managementUrl")
         missing, there = names if options.exchange is None else names[::-1]
-        raise InputError(f"option {there!r} needs the option {missing!r}: give both, or neither")
+        raise InputError(f"option {there!r} needs the option {missing!r}: pass both, or neither")
     if options.max_bytes > _MOST_BYTES:
         raise InputError(
-            f"option 'maxBytes' is {options.max_bytes:,}: a batch of Arrow holds less than 2 GiB; give 1GiB at most"
+            f"option 'maxBytes' is {options.max_bytes:,}: a batch of Arrow holds less than 2 GiB; pass 1GiB at most"
         )

@@ -61,7 +61,7 @@ def _headers(text: str) -> dict[str, str | int | bool]:
         if not isinstance(value, (str, int)):
             raise InputError(
                 f"option 'headersConst': the header {name!r} is a {type(value).__name__}: "
-                "give a text, a whole number, true or false"
+                "pass a text, a whole number, true or false"
             )
         if name in ("CC", "BCC"):
             raise InputError(
@@ -84,7 +84,7 @@ def _column_names(text: str) -> dict[str, str]:
     names: dict[str, Any] = JSON_OBJECT.read(text)
     for part, name in names.items():
         if not isinstance(name, str):
-            raise InputError(f"option 'columnNames': the column of {part!r} is {name!r:.60}: give its name")
+            raise InputError(f"option 'columnNames': the column of {part!r} is {name!r:.60}: pass its name")
     return {part.lower(): name for part, name in names.items()}
 
 
@@ -114,7 +114,7 @@ def _report_path(text: str) -> str:
     path = local_path(text)
     if path is None:
         raise InputError(
-            f"option 'reportPath' is {quote_text(text)}: a report is not written to a remote file system: give a path on the driver, "
+            f"option 'reportPath' is {quote_text(text)}: a report is not written to a remote file system: pass a path on the driver, "
             "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
         )
     if "\0" in path or not Path(path).parent.is_dir():
@@ -214,7 +214,7 @@ class WriteOptions:
     )
     keep_order: bool = publishing_option(
         "ordering", _RETRIES["keep_order"], either("none", "per-key"),
-        meaning="`per-key`: see [Order](spark.md#order); refuses `spark.speculation`", only="amqp",
+        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`", only="amqp",
     )
     skip_bad_rows: bool = option(
         "badRows", either("fail", "skip"),
@@ -411,11 +411,11 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     """Check that the options are those of the protocol, and that one determines the placement of rows."""
     if options.stream_routing is not None and not options.super_stream:
         raise InputError(
-            f"option 'routing' is {options.routing!r}, which is for a super stream: give superStream; or leave it out"
+            f"option 'routing' is {options.routing!r}, which is for a super stream: pass superStream; or leave it out"
         )
     if options.to_streams and options.routing is not None and options.stream_routing is None:
         raise InputError(
-            f"option 'routing': rows go to streams by the stream protocol, which has no {options.routing!r}: give 'hash' or 'key' with "
+            f"option 'routing': rows go to streams by the stream protocol, which has no {options.routing!r}: pass 'hash' or 'key' with "
             "superStream, or leave it out"
         )
     unfit = {}
@@ -426,7 +426,7 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
         )
     else:
         unfit["streams"] = (
-            ": rows go by AMQP: give superStream, or rabbitmq-stream:// in the url; or leave it out"
+            ": rows go by AMQP: pass superStream, or rabbitmq-stream:// in the url; or leave it out"
         )
     if not options.exactly_once:
         unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
@@ -439,7 +439,7 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.to_streams and options.exchange and not placed:
         once = "; exactly once works only into streams" if options.exactly_once else ""
         raise InputError(
-            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
+            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: pass ringVia, "
             f"such as 'docker exec NAME', or ring{once}"
         )
     if options.compression != "none" and options.sub_entry_rows is None:
@@ -454,7 +454,7 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     check_exclusive(subEntryRows=options.sub_entry_rows, filterValueColumn=options.filter_value_column)
     if options.app_id is not None and len(options.app_id.encode()) > _LONGEST_APP_ID:
         raise InputError(
-            f"option 'appId' is {quote_text(options.app_id)}: give at most {_LONGEST_APP_ID} bytes"
+            f"option 'appId' is {quote_text(options.app_id)}: pass at most {_LONGEST_APP_ID} bytes"
         )
 
 
@@ -462,7 +462,7 @@ def _check_queue(options: WriteOptions) -> None:
     """Check that no option contradicts the queue of all rows."""
     if options.queue and (name := options.needs_hashing):
         raise InputError(
-            f"option {name!r} needs an exchange that hashes, and all rows go to queue {options.queue!r}: give exchange, or leave {name!r} out"
+            f"option {name!r} needs an exchange that hashes, and all rows go to queue {options.queue!r}: pass exchange, or leave {name!r} out"
         )
     check_exclusive(queue=options.queue, routingKey=options.routing_key)
     check_exclusive(queue=options.queue, allowExchangeColumn=options.allow_exchange_column or None)
@@ -484,7 +484,7 @@ def _check(options: WriteOptions) -> None:
         if size > MAX_SHORTSTR:
             raise InputError(too_long(f"option {name!r}", size))
     if not options.confirm_timeout_s:
-        raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
+        raise InputError("option 'confirmTimeout' is 0: pass more than 0 seconds")
     check_exclusive(ring=options.ring, ringVia=options.ring_via)
     if options.ring_via is not None and not options.exchange:
         raise InputError("option 'ringVia' requires the option 'exchange', whose ring it reads")
@@ -549,11 +549,11 @@ def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mappin
         elif value is not None:
             # The value is not shown: it may hold a password.
             raise InputError(
-                f"option {name!r} is a {type(value).__name__}: give a text, a number or a boolean"
+                f"option {name!r} is a {type(value).__name__}: pass a text, a number or a boolean"
             )
     if ring is not None:
         if any(name.lower() == "ring" for name in result):
-            raise InputError("the ring is given twice, as an argument and as an option: give it once")
+            raise InputError("the ring is given twice, as an argument and as an option: pass it once")
         result["ring"] = as_ring(ring).to_json()
     return result
 

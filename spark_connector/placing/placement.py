@@ -227,7 +227,7 @@ class Placement:
         """Return the placement of a ring or slot table with at least one destination; the arguments are those of `place`."""
         if slices is not None and partitions is not None:
             raise InputError(
-                "slices and partitions were given: give the slices of each queue, or their total"
+                "slices and partitions were given: pass the slices of each queue, or their total"
             )
         if partitions is not None:
             return cls(_by_share(ring, partitions), spare)
@@ -269,7 +269,7 @@ class Placement:
 def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
     if not isinstance(slices, Mapping):
         raise InputError(
-            f"slices is {slices!r:.60}: give a dict of queue names and numbers, such as {{'q1': 4}}"
+            f"slices is {slices!r:.60}: pass a dict of queue names and numbers, such as {{'q1': 4}}"
         )
     for queue, number in slices.items():
         if queue not in queues:
@@ -277,7 +277,7 @@ def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
                 f"slices names the queue {queue!r}, which is not in the ring: it has {', '.join(queues[:10])}"
             )
         if not is_whole(number, 1):
-            raise InputError(f"slices gives the queue {queue!r} {number!r}: give a whole number, 1 or more")
+            raise InputError(f"slices gives the queue {queue!r} {number!r}: pass a whole number, 1 or more")
     return tuple(slices.get(queue, 1) for queue in queues)
 
 

@@ -40,7 +40,7 @@ def as_ring(given: KeyMap | str) -> KeyMap:
     key_map = as_key_map(given)
     if not is_routed_by_broker(key_map):
         raise InputError(
-            "the broker does not hash the keys of a super stream: give a ring, or write with the option superStream"
+            "the broker does not hash the keys of a super stream: pass a ring, or write with the option superStream"
         )
     return key_map
 

@@ -50,7 +50,7 @@ def places_in(offset: Mapping[str, Any]) -> dict[str, Place]:
         return {stream: _place(fields) for stream, fields in offset["streams"].items()}
     except (AttributeError, KeyError, TypeError):
         raise RabbitChxError(
-            f"the checkpoint has the offset {offset!r:.200}, which is none of format('rabbitmq'): give a checkpointLocation that no "
+            f"the checkpoint has the offset {offset!r:.200}, which is none of format('rabbitmq'): pass a checkpointLocation that no "
             "other query has used"
         ) from None
 

@@ -55,18 +55,18 @@ def replay(
     """
     keys = [bytes_of(each, "the key") for each in ([key] if isinstance(key, (str, bytes)) else key)]
     if not keys:
-        raise InputError("there is no key: give at least one")
+        raise InputError("there is no key: pass at least one")
     given = {name.lower(): text for name, text in to_texts(options, None).items()}
     exchange, ring_via, super_stream, routing = (
         given.pop(name, None) for name in ("exchange", "ringvia", "superstream", "routing")
     )
     if "stream" in given or (exchange is None) == (super_stream is None):
-        raise InputError("a replay finds the stream by itself: give superStream, or exchange with its ring")
+        raise InputError("a replay finds the stream by itself: pass superStream, or exchange with its ring")
     given["startingtimestamp"] = since.isoformat() if isinstance(since, datetime) else since
     parsed = ReadOptions.parse(given | {"stream": "-"})  # which one is not known yet
     if exchange is not None:
         if (ring is None) == (ring_via is None):
-            raise InputError(f"exchange {exchange!r} has keys by its ring: give ring=, or the option ringVia")
+            raise InputError(f"exchange {exchange!r} has keys by its ring: pass ring=, or the option ringVia")
         read = partial(read_exchange, ring_via or "", parsed.brokers.addresses[0].vhost, exchange)
         by_key: Any = WatchedRing(read if ring is None else ring).ring
         streams = [by_key.destination_for(each) for each in keys]

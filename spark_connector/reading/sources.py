@@ -87,7 +87,7 @@ class Sources:
             return self.logs.offset_of(stream, bound, end)
         if isinstance(bound, Mapping) and stream not in bound:
             raise InputError(
-                f"option {option!r} does not name stream {stream!r}: give an offset for each stream of {self._options.source}; "
+                f"option {option!r} does not name stream {stream!r}: pass an offset for each stream of {self._options.source}; "
                 "-2 is its first row, and -1 is the end",
                 queue=stream,
             )
@@ -101,7 +101,7 @@ class Sources:
             self.lose(
                 stream,
                 f"option {option!r} is {offset} for stream {stream!r}, which ends at offset {end.offset}: it was deleted and made "
-                "again, or its log was cut; give an offset that it has",
+                "again, or its log was cut; pass an offset that it has",
             )
         return min(offset, end.offset)
 
@@ -125,7 +125,7 @@ class Sources:
         management_url = self._options.management_url
         if management_url is None:
             streams = self.logs.streams_of(exchange)
-            remedy = "check its name and the vhost, or give managementUrl, which also finds the streams behind bound exchanges"
+            remedy = "check its name and the vhost, or pass managementUrl, which also finds the streams behind bound exchanges"
         else:
             login = self._options.brokers.resolve()[0]
             types = bound_queues(management_url.with_login_of(login), login.vhost, exchange)
@@ -141,7 +141,7 @@ class Sources:
 
 def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:
     """Return the error with the Spark option as its remedy."""
-    text = str(cause).removesuffix(", or give on_missing='count'")
+    text = str(cause).removesuffix(", or pass on_missing='count'")
     return MissingRowsError(
         f"{text}. With failOnDataLoss=false the reading goes on with what is there",
         queue=cause.queue,

@@ -163,7 +163,7 @@ def check_version(stream: str, version: int, last_id: int) -> None:
     if last_id >> ROW_BITS > version:
         raise InputError(
             f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
-            f"{version} and drop them: give a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
+            f"{version} and drop them: pass a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
             queue=stream,
         )
 
@@ -180,7 +180,7 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
     if stored_version == version and stored > rows:
         raise MismatchError(
             f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
-            "those of the earlier run; give the same rows, or a higher version for others",
+            "those of the earlier run; pass the same rows, or a higher version for others",
             queue=stream,
         )
     if rows and last_id < (version << ROW_BITS) + rows:

@@ -161,7 +161,7 @@ class StreamTaskWriter:
             if stored.unverified:
                 note = (
                     f"stream {stream!r}: {stored.unverified:,} of {rows:,} rows could not be verified, since retention has removed the "
-                    "begin of the stream: give it a longer max-age or a larger max-length-bytes"
+                    "begin of the stream: set a longer max-age or a larger max-length-bytes"
                 )
                 self._counter.notes += (note,)
 
@@ -169,7 +169,7 @@ class StreamTaskWriter:
         app_id = self._options.app_id or self._task.write_id
         if not app_id:
             raise InputError(
-                "delivery is exactly-once, and this Spark does not report the streaming query: give appId to each query"
+                "delivery is exactly-once, and this Spark does not report the streaming query: set appId in each query"
             )
         return self._layout.name(app_id)
 
@@ -206,7 +206,7 @@ class StreamTaskWriter:
                 by = f"{self._options.order_by}, {by}"
                 place += f", with order_by={self._options.order_by!r}"
             raise InputError(
-                f"row {before + unsorted} is before the row in front of it by {by}, and each attempt must give the rows in the same order: "
+                f"row {before + unsorted} is before the row in front of it by {by}, and each attempt must have the rows in the same order: "
                 f"{place}{_stored(before)}"
             )
         self._last_row = tuple(column[-1].as_py() for column in columns)
@@ -219,8 +219,8 @@ class StreamTaskWriter:
             size += messages.keys.nbytes + messages.bodies.nbytes
             if size > _MOST_SORTED:
                 raise InputError(
-                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: give its "
-                    "source fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
+                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: "
+                    "read fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
                 )
             held.append(messages)
         if held:
@@ -272,7 +272,7 @@ def _with_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
 
 def _stored(rows: int) -> str:
     return (
-        f"; {rows:,} rows of this version are stored already, so give the placed rows another one"
+        f"; {rows:,} rows of this version are stored already, so use another version for the placed rows"
         if rows
         else ""
     )

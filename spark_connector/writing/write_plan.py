@@ -143,9 +143,9 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
         _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
     if before != now:
         raise InputError(
-            f"checkpointLocation {path} is that of a query that publishes to {before['target']!r} in vhost {before['vhost']!r}, and this one "
-            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, which would lack the rows of the earlier batches: give another "
-            f"checkpointLocation; or, to go on without these rows, delete {file}"
+            f"checkpointLocation {path} belongs to a query that publishes to {before['target']!r} in vhost {before['vhost']!r}; this one "
+            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, without the rows of earlier batches: pass another "
+            f"checkpointLocation; or, to continue without these rows, delete {file}"
         )
 
 
@@ -421,7 +421,7 @@ def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
         options = replace(options, ring=WatchedRing(reading).ring)
     elif options.client_routing and (ring is None or not ring.can_be_read):
         raise InputError(
-            "option 'routing' is 'client', and nothing reads the ring before and after the write: give ringVia, such as "
+            "option 'routing' is 'client', and nothing reads the ring before and after the write: pass ringVia, such as "
             "'docker exec NAME', or for publish and batch_publisher a function: ring=lambda: broker.ring(exchange)"
         )
     if options.client_routing:

@@ -139,9 +139,9 @@ def test_a_user_without_permissions_has_checked_nothing(
     of = ["--url", url, "--management-url", management_url]
     for command in (["ring", "check", "--all-vhosts"], ["ring", "list", "--all-vhosts"]):
         assert main([*command, *of]) == 2
-        assert f"the user {user!r} may access no vhost: give it permissions" in capsys.readouterr().err
+        assert f"the user {user!r} may access no vhost: pass it permissions" in capsys.readouterr().err
     assert main(["ring", "check", "--all", *of]) == 77
-    assert "give the user permissions on the vhost" in capsys.readouterr().err
+    assert "grant the user permissions on the vhost" in capsys.readouterr().err
 
 
 def test_an_exchange_that_does_not_hash_is_named_as_what_it_is(
@@ -149,7 +149,7 @@ def test_an_exchange_that_does_not_hash_is_named_as_what_it_is(
 ) -> None:
     for command in (["ring", "check"], ["ring", "repair"], ["ring", "show"]):
         assert main([*command, "amq.direct", *orders.live, *orders.via]) == 2
-        assert "is of type direct, not x-consistent-hash: give another one" in capsys.readouterr().err
+        assert "is of type direct, not x-consistent-hash: pass another one" in capsys.readouterr().err
     assert main(["topology", "export", "--exchange", "amq.direct", *orders.live, *orders.via]) == 2
     assert "is a direct exchange that each broker has" in capsys.readouterr().err
     orders.channel.queue_bind("orders.1", "amq.direct", "first")

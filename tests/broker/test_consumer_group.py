@@ -282,7 +282,7 @@ def test_two_members_of_one_name(stage: GroupStage) -> None:
         async with stage.member("a") as a, stage.member("b") as b:
             await eventually(lambda: len(b.members) == len(a.members) == 2, "both know of each other")
             with pytest.raises(
-                InputError, match=r"is the member 'a' of this group: give each process a name"
+                InputError, match=r"is the member 'a' of this group: use another name in each process"
             ):
                 async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
                     await asyncio.wait_for(twin.run(noted), 60)
@@ -385,7 +385,7 @@ def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
 
     asyncio.run(story())
     assert "the broker cancelled the consumer of 'q.0'" in caplog.text
-    assert "before those that were delivered after that one" in caplog.text
+    assert "A timeout breaks the order of the prefetched messages" in caplog.text
 
 
 def test_queues_that_are_not_fit(stage: GroupStage, vhost: RunningBroker) -> None:
@@ -420,7 +420,7 @@ def test_what_cannot_work(vhost_url: str) -> None:
     assert ConsumerGroup(vhost_url, ["c", "a", "b"], static=(1, 2)).queues == ("b",)
     for queues, how, said in [
         ([], {}, "queues is empty"),
-        ("orders", {}, "give a list"),
+        ("orders", {}, "pass a list"),
         (["a"], {"member": ""}, "member is ''"),
         (["a"], {"weight": 0}, "weight is 0"),
         (["a"], {"static": (2, 2)}, "static is"),

@@ -53,7 +53,7 @@ def test_applied_changes_are_reported(live: Broker) -> None:
 def test_invalid_bindings(live: Broker) -> None:
     wrong: tuple[Any, ...] = (["a1", "b2"], ["orders.1"], "a1", [("q", 1, 2)], {("q", 1)}, [5], None)
     for bindings in wrong:
-        with pytest.raises(InputError, match=r"give (a list of )?\(destination, weight\) pairs"):
+        with pytest.raises(InputError, match=r"pass (a list of )?\(destination, weight\) pairs"):
             live.declare("x", bindings)
     with pytest.raises(NotFoundError):
         live.ring("x")
@@ -88,7 +88,7 @@ def test_bad_input_is_refused_here_and_the_connection_goes_on(live: Broker) -> N
         ({"bindings": [("a\nb", 1)]}, "line break"),
         ({"bindings": [("q", 0)]}, "at least 1"),
         ({"bindings": [("q", "heavy")]}, "whole number"),
-        ({"arguments": {"x": object()}}, "give a string, a number"),
+        ({"arguments": {"x": object()}}, "pass a string, a number"),
         ({"arguments": {"hash_header": "tenant"}}, "did you mean 'hash-header'"),
         ({"arguments": {"n" * 256: 1}}, "cannot be sent"),
     )

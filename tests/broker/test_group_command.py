@@ -129,4 +129,4 @@ def test_an_unknown_group(shop: Shop, capsys: pytest.CaptureFixture[str]) -> Non
     assert "exchange 'empty' has no bound queue to consume from" in capsys.readouterr().err
     assert main_of_cli(["group", "show", "nowhere", *shop.live]) == 2
     assert main_of_cli(["group", "show", "orders", "--url", shop.broker.url]) == 2
-    assert "give --management-url" in capsys.readouterr().err
+    assert "pass --management-url" in capsys.readouterr().err

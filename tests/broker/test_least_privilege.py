@@ -85,7 +85,7 @@ class Site:
         return Release(self.vhost.version) >= Release("4.0.0")
 
     def permit(self, rights: set[Right], tag: str) -> None:
-        """Give the user these rights, and no others."""
+        """Pass the user these rights, and no others."""
         self.management.request("PUT", "users", self.user, body={"password": CANARY, "tags": tag})
         patterns = {
             kind: f"^({'|'.join(right.name if '*' in right.name else re.escape(right.name) for right in rights if right.kind == kind)})$"

@@ -120,7 +120,7 @@ def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.Captu
     assert main([*of, *shop.live[:2], *shop.via]) == 3
     assert (
         "not determined: AMQP alone does not show the arguments of exchange 'tenants', so the routing key is assumed: otherwise "
-        "give --hash-header or --hash-property, or read it with --management-url"
+        "pass --hash-header or --hash-property, or read it with --management-url"
     ) in capsys.readouterr().err
     assert main([*of, *shop.live[:2], *shop.via, "--assume"]) == 0
     # The shares of a ring depend on no key.
@@ -133,7 +133,7 @@ def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.Captu
     assert main([*of, *shop.live]) == 3
     said = capsys.readouterr().err
     assert (
-        "not determined: the ring of exchange 'tenants' is assumed (its bindings are listed without their order): give --ring-via"
+        "not determined: the ring of exchange 'tenants' is assumed (its bindings are listed without their order): pass --ring-via"
         in said
     )
     assert hashed in said

@@ -182,12 +182,12 @@ def test_the_api_of_another_cluster(api: ScriptedApi, vhost: RunningBroker) -> N
     told = {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@elsewhere"}
     api.scripts["overview"] = page("200 OK", told)
     with pytest.raises(
-        MismatchError, match=r"amqp://guest:\*\*\*@.* is rabbit@.*, and http:.* is rabbit@elsewhere: give"
+        MismatchError, match=r"amqp://guest:\*\*\*@.* is rabbit@.*, and http:.* is rabbit@elsewhere: pass"
     ):
         opened(Broker(vhost.url, api.url))
     api.scripts["overview"] = page("200 OK", {"rabbitmq_version": "3.12.1"})
     with pytest.raises(
-        MismatchError, match=rf"is RabbitMQ {vhost.version}, and http:.* is RabbitMQ 3\.12\.1: give"
+        MismatchError, match=rf"is RabbitMQ {vhost.version}, and http:.* is RabbitMQ 3\.12\.1: pass"
     ):
         opened(Broker(vhost.url, api.url))
 
@@ -196,9 +196,9 @@ def test_the_api_becomes_another_cluster_s(api: ScriptedApi, vhost: RunningBroke
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
         api.scripts["overview"] = page("200 OK", {"rabbitmq_version": "4.3.6", "cluster_name": "b"})
-        with pytest.raises(MismatchError, match="is b: give the URLs of one broker"):
+        with pytest.raises(MismatchError, match="is b: pass the URLs of one broker"):
             broker.topology()
-        with pytest.raises(MismatchError, match="is b: give the URLs of one broker"):
+        with pytest.raises(MismatchError, match="is b: pass the URLs of one broker"):
             broker.apply(made, allow_moved=1)
 
 

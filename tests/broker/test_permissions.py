@@ -81,12 +81,12 @@ class Users:
         return with_login(str(self.vhost.management_url), self.prefix + user, "pw")
 
     def permit(self, user: str, configure: str, write: str, read: str) -> None:
-        """Give one of them these permissions, and no others."""
+        """Pass one of them these permissions, and no others."""
         path = ("permissions", ConnectionSettings.from_uri(self.vhost.url).vhost, self.prefix + user)
         self.management.request("PUT", *path, body={"configure": configure, "write": write, "read": read})
 
     def tag(self, user: str, tags: str) -> None:
-        """Give one of them these tags, and no others."""
+        """Pass one of them these tags, and no others."""
         self.management.request("PUT", "users", self.prefix + user, body={"password": "pw", "tags": tags})
 
 

@@ -57,7 +57,7 @@ def test_an_unknown_vhost(vhost_url: str) -> None:
 
 @pytest.fixture
 def stranger(vhost: RunningBroker) -> Iterator[tuple[Management, str]]:
-    """A user without permissions, and the management to give some."""
+    """A user without permissions, and the management to pass some."""
     assert vhost.management_url is not None
     management = Management(vhost.management_url)
     name = f"stranger-{time.time_ns()}"

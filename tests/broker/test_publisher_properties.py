@@ -89,7 +89,7 @@ def test_exchanges_row_by_row(channel: BlockingChannel, consumed: Consumed, vhos
     [
         ({"app": "x"}, "there is no message property 'app': did you mean 'app_id'?"),
         ({"app_id": "x" * 256}, "^app_id b'x+'... has 256 bytes: AMQP carries at most 255"),
-        ({"priority": -1}, "^priority is -1; give a whole number from 0 to 255"),
+        ({"priority": -1}, "^priority is -1; pass a whole number from 0 to 255"),
     ],
 )
 def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:

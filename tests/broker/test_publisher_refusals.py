@@ -101,7 +101,7 @@ def test_what_is_refused_for_good(
     monkeypatch.setattr(publish_options, "_LONGEST_BACKOFF_S", 60.0)
     backoff_s = 0.5 if options == {"nack_retries": 2} else 60.0
     started = time.monotonic()
-    refused = pytest.raises(PublishError, match=r"refused messages \(basic.nack\): a queue is full")
+    refused = pytest.raises(PublishError, match=r"rejected messages \(basic.nack\): a queue is full")
     with refused as caught:
         publish(vhost_url, "narrow", ["b"] * ROWS, retries=Retries(backoff_s=backoff_s, **options))
     waited = time.monotonic() - started

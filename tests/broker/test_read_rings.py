@@ -98,7 +98,7 @@ def test_a_plan_of_an_assumed_ring_claims_no_match(
         out, err = capsys.readouterr()
         assert "the bindings match the topology" in out
         assert re.search(r"order +of the ring of orders: not known, it is assumed", out)
-        assert "whether the order of orders is that of the file is not known: give --ring-via" in err
+        assert "whether the order of orders is that of the file is not known: pass --ring-via" in err
     assert provenance(shop, answer) == "assumed"
 
 

@@ -37,7 +37,7 @@ def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
     assert live_ring(orders) == there
     assert main(command) == 1
     shown = capsys.readouterr().out
-    assert "at the worst moment" in shown
+    assert "at the peak" in shown
     assert "Nothing was changed: --apply makes the changes." in shown
     applied = answer(*command, "--apply")
     assert (applied["state"], applied["left"]) == ("applied", [])

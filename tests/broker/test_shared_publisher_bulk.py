@@ -194,7 +194,7 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
     gate.open()
     await asyncio.sleep(0)
     await asyncio.to_thread(publisher.close, 0.3)
-    with pytest.raises(PublishError, match="was closed before all rows were answered") as caught:
+    with pytest.raises(PublishError, match="was closed before all messages were answered") as caught:
         await running
     assert (caught.value.report.rows, caught.value.report.unknown) == (2, 2)
     with pytest.raises(InputError, match="is closed"):
@@ -236,7 +236,7 @@ async def test_columns_that_come_asynchronously_are_refused(consumed: Consumed, 
         yield "k"
 
     async with SharedPublisher(vhost_url, "x") as publisher:
-        with pytest.raises(PublishError, match="keys is a single async_generator: give a list of them"):
+        with pytest.raises(PublishError, match="keys is a single async_generator: pass a list of them"):
             await publisher.publish_many(keys(), ["b"])  # type: ignore[arg-type]
     consumed()
 

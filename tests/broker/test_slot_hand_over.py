@@ -190,7 +190,7 @@ def test_order_needs_a_group_on_both_queues(site: ChangedSite) -> None:
     _wait_for_consumers(site, 1)
     with pytest.raises(PlanRefusedError, match="has a consumer 'other', which is not a member of a group"):
         site.apply(_slots(3), hand_over="in-order")
-    with pytest.raises(InputError, match="hand_over is 'fast': give parked or in-order"):
+    with pytest.raises(InputError, match="hand_over is 'fast': pass parked or in-order"):
         site.apply(_slots(3), hand_over="fast")
 
 

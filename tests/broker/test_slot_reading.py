@@ -85,6 +85,6 @@ def test_what_is_parked_is_counted_at_once(slotted: Shop) -> None:
 def test_without_the_management_api_the_queues_are_unknown(slotted: Shop) -> None:
     with (
         Broker(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,
-        pytest.raises(ManagementNeededError, match="give management_url="),
+        pytest.raises(ManagementNeededError, match="pass management_url="),
     ):
         live.slots("e")

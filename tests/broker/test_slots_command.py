@@ -100,13 +100,13 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
     shop: Shop, key_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, code, says in (
-        (["balance", "e", "--keys", key_file, *shop.live], 2, "give --ring-via PREFIX"),
+        (["balance", "e", "--keys", key_file, *shop.live], 2, "pass --ring-via PREFIX"),
         (
             ["balance", "e", *shop.live, *shop.via],
             2,
-            "give a sample of keys, as --keys FILE or --pattern TEXT",
+            "pass a sample of keys, as --keys FILE or --pattern TEXT",
         ),
-        (["show", "e", "--url", shop.live[1], *shop.via], 2, "give --management-url"),
+        (["show", "e", "--url", shop.live[1], *shop.via], 2, "pass --management-url"),
         (["show", "q", *shop.live, *shop.via], 2, "there is no exchange 'q'"),
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.1", *shop.live, *shop.via],
@@ -116,7 +116,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
             2,
-            "e.11 does not have slots of e to remove: give one of e.1",
+            "e.11 does not have slots of e to remove: pass one of e.1",
         ),
         (
             ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],

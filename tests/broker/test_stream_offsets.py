@@ -172,7 +172,7 @@ def test_a_position_has_one_keeper(stream: Streamed) -> None:
     stream.publish(["0"])
     with StreamReader(stream.broker.stream_url, "s") as reader:
         batch = next(reader)
-        with pytest.raises(InputError, match="give name="):
+        with pytest.raises(InputError, match="pass name="):
             reader.store_offset(batch)
     with pytest.raises(InputError, match="the broker keeps the position, or the application does"):
         named(stream, start=1, expect=reader.fingerprint)
@@ -183,6 +183,6 @@ def test_what_is_not_a_batch_of_the_reader(stream: Streamed) -> None:
     with named(stream) as reader:
         batch = next(reader)
         reader.store_offset(batch.slice(0, 0))  # as after a filter that leaves no row
-        with pytest.raises(InputError, match="has the columns value: give one with the column offset"):
+        with pytest.raises(InputError, match="has the columns value: pass one with the column offset"):
             reader.store_offset(pa.record_batch({"value": ["0"]}))
     assert stored(stream) is None

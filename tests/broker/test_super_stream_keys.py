@@ -87,7 +87,7 @@ def test_verify_accepts_both_ways_or_the_one_that_is_given(
         assert answer(*verify, "--routing", "key", code=1)["right"] == 3 + both
     else:
         assert main(verify) == main([*verify, "--routing", "key"]) == 2
-        assert "give --management-url, or --routing hash" in capsys.readouterr().err
+        assert "pass --management-url, or --routing hash" in capsys.readouterr().err
     assert answer(*verify, "--routing", "hash", code=1)["right"] == 4 + both
 
 
@@ -97,7 +97,7 @@ def test_replay_is_by_binding_key_or_refused(
     answer: Callable[..., Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(InputError, match=r"are names: .* give routing='key' or routing='hash'"):
+    with pytest.raises(InputError, match=r"are names: .* pass routing='key' or routing='hash'"):
         replay(vhost.stream_url, ["pear"], super_stream="fruit")
     with pytest.raises(InputError, match=r"no partition .* is bound with the key 'banana'"):
         replay(vhost.stream_url, ["banana"], super_stream="fruit", routing="key")

@@ -27,10 +27,10 @@ def test_without_a_ring_source_the_order_is_reported_as_assumed(
     assert main(["topology", "export", *topologies.shop.live]) == 0
     assert "the order of orders is assumed" in capsys.readouterr().err
     assert main(["topology", "plan", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 4
-    assert "give --ring-via PREFIX" in capsys.readouterr().out
+    assert "pass --ring-via PREFIX" in capsys.readouterr().out
     assert main(["topology", "arrange", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 0
     assert (
-        "orders: the ring was not read, it is assumed (its bindings are listed without their order): give --ring-via"
+        "orders: the ring was not read, it is assumed (its bindings are listed without their order): pass --ring-via"
         in capsys.readouterr().err
     )
 

@@ -72,7 +72,7 @@ def test_the_journal_needs_streams(rabbit: Rabbit, stage: GroupStage) -> None:
         asyncio.run(enter())
         return
     with pytest.raises(
-        InputError, match=rf"RabbitMQ {rabbit.release.version} has none: .* give journal=None"
+        InputError, match=rf"RabbitMQ {rabbit.release.version} has none: .* pass journal=None"
     ):
         asyncio.run(enter())
 

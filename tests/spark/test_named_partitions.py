@@ -115,7 +115,7 @@ def test_rows_of_a_key_are_found_by_its_binding_key(
     since = datetime.now(UTC) - timedelta(hours=1)
     assert spark_connector.replay(spark, options, ["pear", "plum"], since).count() == 2 * ROWS // 3
     unclear = {"url": vhost.stream_url, "superStream": "fruit"}
-    with pytest.raises(InputError, match=r"are names: .* give routing='key' or routing='hash'"):
+    with pytest.raises(InputError, match=r"are names: .* pass routing='key' or routing='hash'"):
         spark_connector.replay(spark, unclear, "pear", since)
 
 

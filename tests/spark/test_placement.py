@@ -106,7 +106,7 @@ def test_an_invalid_key_or_ring(spark: SparkSession) -> None:
         frame(spark).select(queue_for(F.length("key"), RING)).collect()
     with pytest.raises(InputError, match="the ring has no buckets"):
         queue_for("key", HashRing.from_buckets([]))
-    with pytest.raises(InputError, match="is not a ring: give a HashRing"):
+    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
         queue_for("key", 5)  # type: ignore[arg-type]
 
 

@@ -154,7 +154,7 @@ BAD_ROWS: list[tuple[str, str, str, str | None, object]] = [
     ("headers", "map(cast(X'FF' AS string), 'v')", "encode it with base64: ", None, {"/w==": "v"}),
     ("headers", "map(repeat('h', 256), 'v')", "shorten it: ", None, {"h" * 255: "v"}),
     ("priority", "300", "0 to 255 is possible", "least(priority, 255)", 255),
-    ("expiration", "'1 h'", "give milliseconds", "'3600000'", "3600000"),
+    ("expiration", "'1 h'", "pass milliseconds", "'3600000'", "3600000"),
 ]
 
 
@@ -208,11 +208,11 @@ def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
         ),
         ({"heartbeat": "1.5s"}, "whole seconds only", {"heartbeat": "2s"}),
         ({"maxMessageBytes": 5}, "raise maxMessageBytes, which is 5, as far as", {"maxMessageBytes": 6}),
-        ({"headersConst": '{"n": 1.5}'}, "give a text, a whole number", {"headersConst": '{"n": "1.5"}'}),
-        ({"ring": "nowhere.json"}, "give ring.to_json(), or the path", {"ring": ring.to_json()}),
+        ({"headersConst": '{"n": 1.5}'}, "pass a text, a whole number", {"headersConst": '{"n": "1.5"}'}),
+        ({"ring": "nowhere.json"}, "pass ring.to_json(), or the path", {"ring": ring.to_json()}),
         (
             {"url": url, "passwordEnv": "NOT_SET"},
-            "or give passwordFile",
+            "or pass passwordFile",
             {"url": url, "passwordFile": tmp_path / "password"},
         ),
         ({"password": "guest"}, "take it out of the URL", {"url": url, "password": "guest"}),
@@ -220,7 +220,7 @@ def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
         ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
         (
             {"reportPath": f"dbfs:{tmp_path}/a"},
-            "not written to a remote file system: give a path on the driver",
+            "not written to a remote file system: pass a path on the driver",
             {"reportPath": f"file:{tmp_path}/a"},
         ),
     ):

@@ -275,11 +275,11 @@ def test_what_cannot_be_replayed(spark: SparkSession) -> None:
     url = {"url": "rabbitmq-stream://nowhere"}
     now = datetime.now(UTC)
     for options, key, since, ring, says in (
-        ({"stream": "s"}, "k", now, None, "give superStream, or exchange with its ring"),
-        ({"exchange": "x"}, "k", now, None, "give ring=, or the option ringVia"),
+        ({"stream": "s"}, "k", now, None, "pass superStream, or exchange with its ring"),
+        ({"exchange": "x"}, "k", now, None, "pass ring=, or the option ringVia"),
         ({"superStream": "x"}, "k", now, HashRing.from_buckets(["q"]), "a super stream has no ring"),
         ({"exchange": "x"}, [], now, None, "there is no key"),
-        ({"exchange": "x"}, "k", "yesterday", None, "give a time with its zone"),
+        ({"exchange": "x"}, "k", "yesterday", None, "pass a time with its zone"),
         ({"exchange": "x"}, "k", now, HashRing.from_buckets([ExchangeRef("e")]), "which is not a stream"),
     ):
         with pytest.raises(InputError, match=says):

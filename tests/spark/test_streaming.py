@@ -234,7 +234,7 @@ def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path)
     ):
         stream.run({"url": vhost_url}, stream.frame.groupBy("key", "value").count().drop("count"), "complete")
     with pytest.raises(
-        StreamingQueryException, match="a stream has a report for each batch, so give a folder"
+        StreamingQueryException, match="a stream has a report for each batch, so pass a folder"
     ):
         stream.run({"url": vhost_url, "reportPath": file})
     with pytest.raises(StreamingQueryException, match="exchange 'nope' does not exist"):

@@ -57,11 +57,11 @@ class Topologies:
         return said.out, said.err
 
     def document(self, command: str, *arguments: str, code: int = 0) -> Any:
-        """Run a command with ``--output json``, give the document."""
+        """Run a command with ``--output json``, pass the document."""
         return json.loads(self.run(command, *arguments, "--output", "json", code=code)[0])
 
     def file(self, text: str) -> str:
-        """Write the file, and give its path."""
+        """Write the file, and pass its path."""
         self.path.write_text(text, newline="")
         return str(self.path)
 

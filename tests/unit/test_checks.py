@@ -48,10 +48,10 @@ def test_a_finite_number_may_have_any_size(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "bounds", "says"),
     [
-        (0, (1,), "n is 0: give a whole number, 1 or more"),
-        (True, (0,), "n is True: give a whole number, 0 or more"),
-        ("7", (1, 9), "n is '7': give a whole number from 1 to 9"),
-        (1 << 20_000, (1, 9), "n is an integer of 20001 bits: give a whole number from 1 to 9"),
+        (0, (1,), "n is 0: pass a whole number, 1 or more"),
+        (True, (0,), "n is True: pass a whole number, 0 or more"),
+        ("7", (1, 9), "n is '7': pass a whole number from 1 to 9"),
+        (1 << 20_000, (1, 9), "n is an integer of 20001 bits: pass a whole number from 1 to 9"),
     ],
     ids=["too small", "a bool", "text", "huge"],
 )
@@ -65,14 +65,14 @@ def test_what_is_not_a_whole_number_within_bounds_is_refused(
 
 @pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
 def test_an_invalid_time_is_refused(value: Any) -> None:
-    with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
+    with pytest.raises(InputError, match=r"s is .*: pass a finite number of seconds, 0 or more$"):
         check_seconds("s", value)
 
 
 def test_no_time_at_all_is_a_time_where_it_is_allowed() -> None:
     check_seconds("s", 0)
     check_seconds("s", 0.5, zero=False)
-    with pytest.raises(InputError, match="s is 0: give a finite number of seconds, more than 0"):
+    with pytest.raises(InputError, match="s is 0: pass a finite number of seconds, more than 0"):
         check_seconds("s", 0, zero=False)
 
 
@@ -94,7 +94,7 @@ def test_256_bytes_are_too_long(text: str | bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [(5, "give str or bytes"), ("\ud800", "half of a surrogate pair")]
+    ("text", "words"), [(5, "pass str or bytes"), ("\ud800", "half of a surrogate pair")]
 )
 def test_a_value_without_bytes_is_refused(text: Any, words: str) -> None:
     for check in (bytes_of, short_string):

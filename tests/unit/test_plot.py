@@ -219,7 +219,7 @@ def test_a_name_is_shown_as_it_is() -> None:
     ("call", "says"),
     [
         (lambda: plot.shares(NOTHING), "None is not a ring"),
-        (lambda: plot.movement(RING), "give the ring after the change"),
+        (lambda: plot.movement(RING), "pass the ring after the change"),
         (lambda: plot.movement(NOTHING, RING), "None is not a ring"),
         (lambda: plot.movement(plan(Topology(), LiveTopology()), RING), "leave the second argument out"),
         (lambda: plot.slots(NOTHING), "None is not a slot table"),

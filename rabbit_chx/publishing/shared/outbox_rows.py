@@ -153,7 +153,7 @@ def _exchange(rows: Rows) -> str:
 def _nacked(message: Message) -> NackedError:
     exchange = _exchange(message.rows)
     return NackedError(
-        f"exchange {exchange!r}: the broker refused the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
+        f"exchange {exchange!r}: the broker rejected the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
         "full and its overflow is reject-publish, or it has no majority of its nodes",
         exchange=exchange,
     )

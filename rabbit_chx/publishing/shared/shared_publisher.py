@@ -641,7 +641,7 @@ class _Bulk:
         try:
             ended.result(min(timeout_s, threading.TIMEOUT_MAX))
         except TimeoutError:
-            self._given_up = ConnectionLostError(f"{self._name} was closed before all rows were answered")
+            self._given_up = ConnectionLostError(f"{self._name} was closed before all messages were answered")
             self._is_closed = True
 
     def _publish(

@@ -104,7 +104,7 @@ class ExchangeSeeds:
         if client == AMQP_1_0:
             refuse_converted(release)
             if field_type is not None:
-                raise InputError("a field type is of AMQP 0-9-1: for AMQP 1.0 give Amqp10Values")
+                raise InputError("a field type is of AMQP 0-9-1: for AMQP 1.0 pass Amqp10Values")
         else:
             check_client(client)
         if field_type is not None and hashed_on.kind != "header":
@@ -132,8 +132,8 @@ class ExchangeSeeds:
             return _property_seeds(values, self._name, client, seed_of_null=seed_of_null)
         if client == "aio-pika" and len(self._hashed_on.name) > PAMQP_NAME_BYTES:
             raise InputError(
-                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: give the "
-                "exchange a shorter name in hash-header"
+                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: use "
+                "a shorter name in hash-header"
             )
         return _header_seeds(
             values, self._release, client, self._field_type, self._seed_of_field, seed_of_null=seed_of_null
@@ -143,9 +143,9 @@ class ExchangeSeeds:
         """Return the function for the seed of a null; None if nulls are refused."""
         kind = self._hashed_on.kind
         if missing and fill is not None:
-            raise InputError("nulls are both filled and missing: give fill_null or missing_nulls")
+            raise InputError("nulls are both filled and missing: pass fill_null or missing_nulls")
         if missing and kind == "routing-key":
-            raise InputError("the exchange hashes the routing key, which no message lacks: give fill_null")
+            raise InputError("the exchange hashes the routing key, which no message lacks: pass fill_null")
         if missing:
             return partial(self._seed_of_message, SentMessage())
         if fill is None:
@@ -244,7 +244,7 @@ def _each(values: Iterable[Any], seed: Callable[[Any], int], seed_of_null: SeedO
 def _refuse_numpy_without_values(values: object) -> None:
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind in "mMVc"):
         raise InputError(
-            f"a NumPy array of {values.ndim} dimensions and type {values.dtype} holds no header values: give one "
+            f"a NumPy array of {values.ndim} dimensions and type {values.dtype} holds no header values: pass one "
             "dimension of text, bytes, numbers or objects"
         )
 

@@ -59,7 +59,7 @@ def hashed_parts(
         yield from _hash_arrow(keys, initial, seed_of_null, longest)
         return
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind not in "SUOT":
-        raise InputError(f"a NumPy array of type {keys.dtype} holds no keys: give one of str or bytes")
+        raise InputError(f"a NumPy array of type {keys.dtype} holds no keys: pass one of str or bytes")
     for first, piece in pieces(keys):
         hashed, null = _hash_list(piece, first, initial, longest)
         if null:
@@ -83,7 +83,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
         plain = chunk.dictionary_decode() if hasattr(chunk, "dictionary") else chunk
         if not hasattr(plain, "buffers"):
             raise InputError(
-                f"a pyarrow {type(plain).__name__} holds no keys: give an Array or a ChunkedArray"
+                f"a pyarrow {type(plain).__name__} holds no keys: pass an Array or a ChunkedArray"
             )
         refuse_nulls(plain, first)
         for start in range(0, len(plain), CHUNK_KEYS):
@@ -98,7 +98,7 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
         or getattr(values, "ndim", 1) != 1
     )
     if unordered_or_more or not hasattr(values, "__iter__") or (is_arrow(values) and not _is_column(values)):
-        raise InputError(f"{values!r:.60} is not an array of keys: give a list, even of one")
+        raise InputError(f"{values!r:.60} is not an array of keys: pass a list, even of one")
     if isinstance(values, np.ndarray) or is_arrow(values):
         for first in range(0, len(values), CHUNK_KEYS):
             part = values[first : first + CHUNK_KEYS]
@@ -134,7 +134,7 @@ def is_null(value: object) -> bool:
 def null_error(position: int) -> RowError:
     """Return the error for a null at a position."""
     return RowError(
-        f"the value at position {position} is null: drop such rows, or give fill_null, the value that they count as"
+        f"the value at position {position} is null: drop such rows, or pass fill_null, the value that they count as"
     )
 
 
@@ -189,7 +189,7 @@ def _hash_arrow(
             first += len(chunk)
         return
     if not hasattr(keys, "buffers"):
-        raise InputError(f"a pyarrow {type(keys).__name__} holds no keys: give an Array or a ChunkedArray")
+        raise InputError(f"a pyarrow {type(keys).__name__} holds no keys: pass an Array or a ChunkedArray")
     if hasattr(keys, "dictionary") and keys.dictionary.null_count:
         keys = keys.dictionary_decode()
     if seed_of_null is None:

@@ -380,7 +380,7 @@ def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
         yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")
     for refusal in vhost_refusals(wanted, live):
-        fix = f"give the vhost {wanted.vhost}, or correct `vhost`"
+        fix = f"pass the vhost {wanted.vhost}, or correct `vhost`"
         yield Finding("different", refusal.message, fix)
 
 
@@ -579,5 +579,5 @@ def _binding_finding(
 ) -> Finding:
     share = misplaced.get(binding.source)
     if share is not None:
-        message = f"{message}; {percent(share)} of all keys are elsewhere"
+        message = f"{message}; {percent(share)} of all keys go to a different queue"
     return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination, share=share)

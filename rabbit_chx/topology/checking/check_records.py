@@ -39,7 +39,7 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     else:
         message = (
             f"the ring has another order than the record of {record.about}: another program bound its members again; {percent(share)} of all "
-            "keys are elsewhere"
+            "keys go to a different queue"
         )
     yield checked.finding("order", message, checked.repair_command, share=share)
 

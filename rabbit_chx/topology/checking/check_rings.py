@@ -429,11 +429,11 @@ def wanted_order_findings(
         if place != belongs:
             message = (
                 f"the ring has another order than {source}: {place!s} is where {belongs!s} belongs; {percent(share)} of all keys "
-                "are elsewhere"
+                "go to a different queue"
             )
             yield checked.finding("order", message, checked.repair_command, share=share)
             return
-    message = f"the buckets of the ring differ from {source}{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
+    message = f"the buckets of the ring differ from {source}{_difference(ring, wanted)}: {percent(share)} of all keys go to a different queue"
     fix = checked.repair_command if checked.layout is None else checked.apply_command
     yield checked.finding("different", message, fix, share=share)
 

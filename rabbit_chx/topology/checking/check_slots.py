@@ -105,8 +105,8 @@ def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) 
     places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
     verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
     message = (
-        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys are "
-        "elsewhere"
+        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys "
+        "go to a different queue"
     )
     yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
 
@@ -123,7 +123,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
         return
     share = _share(checked, bare)
     message = (
-        f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it changes hands, its messages are "
+        f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it moves to another, its messages are "
         f"dropped or returned; that concerns {percent(share)} of all keys"
     )
     definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""

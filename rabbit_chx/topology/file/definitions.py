@@ -110,7 +110,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
     vhosts = file.vhosts()
     if vhosts and vhost not in vhosts:
         names = ", ".join(sorted(map(repr, vhosts)))
-        raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"give one of {names}")
+        raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"pass one of {names}")
     return content
 
 

@@ -288,7 +288,7 @@ def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
         path, queue, numbers = f"{member.path}.slots", member.value.destination, member.value.slots
         faults: list[tuple[Any, str, str]] = []
         if numbers is None:
-            fix = f"list the slots of {queue} in {exchange} too, or give weights to all members"
+            fix = f"list the slots of {queue} in {exchange} too, or set weights of all members"
             faults.append((None, all_listed, fix))
         elif entries_of[member.path] > 1:
             message = (
@@ -310,7 +310,7 @@ def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
     missing = [number for number in range(count) if number not in queue_of]
     if missing and is_sound:
         listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
-        yield "members", None, all_listed, f"give slot {listing} to a member"
+        yield "members", None, all_listed, f"assign slot {listing} to a member"
 
 
 def _check_slot_objects(objects: FileObjects) -> None:

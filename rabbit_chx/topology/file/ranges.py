@@ -82,7 +82,7 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     for field, piece in ranges:
         if (piece.first, piece.last) != (first, last):
             rule = f"ranges of one entry expand together, and {first_field} has {{{first}..{last}}}"
-            remedy = "give all ranges the same numbers, or write an entry for each"
+            remedy = "use the same numbers in all ranges, or write an entry for each"
             raise RangeError(field, texts[field], rule, remedy)
     return [_number(entry, parts, number) for number in range(first, last + 1)]
 
@@ -94,7 +94,7 @@ def _expand_lists(entry: Entry, lists: Mapping[str, Items], others: Sequence[str
     for field, values in lists.items():
         if len(sizes) > 1:
             rule = f"the list has {len(values)} values, and another list or range of the entry has {max(sizes - {len(values)})}"
-            raise RangeError(field, values, rule, "give all of them the same number of values")
+            raise RangeError(field, values, rule, "use the same number of values in all of them")
         if ranged := next((one for one in values if isinstance(one, str) and _BRACES.search(one)), None):
             raise RangeError(field, ranged, "a range inside a list is not expanded", "list each name")
     count = max(sizes)

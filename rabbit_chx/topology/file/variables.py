@@ -97,7 +97,7 @@ def resolve(document: Mapping[str, Any], given: Mapping[str, Value], problems: P
     """
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InputError(
-            f"variables is {given!r:.60}: give a dict of names and values, such as {{'env': 'prod'}}"
+            f"variables is {given!r:.60}: pass a dict of names and values, such as {{'env': 'prod'}}"
         )
     return _Variables(document.get(TABLE, {}), given, problems).resolve(document)
 
@@ -163,14 +163,14 @@ class _Variables:
                     _path(name),
                     None,
                     message,
-                    "give a name of letters, digits, _ and -, which begins with a letter",
+                    "use a name of letters, digits, _ and -, which begins with a letter",
                 )
                 continue
             close = similar(name, {*self._declared, *named})
             fix = (
                 f"did you mean {close}?"
                 if close
-                else f"write ${{{name}}} where it belongs, or do not give it"
+                else f"write ${{{name}}} where it belongs, or do not pass it"
             )
             message = f"the file does not use the variable {name}, which is given"
             self._problems.add(_path(name), None, message, fix)
@@ -196,7 +196,7 @@ class _Variables:
         read = _read(value, wanted) if isinstance(value, str) and wanted is not str else value
         if _is_endless(read):
             message = f"the given value {shown_value(value)} is not finite, or has more than 64 bits"
-            self._problems.add(_path(name), None, message, "give a smaller number")
+            self._problems.add(_path(name), None, message, "pass a smaller number")
             return "" if default is None else default
         if wanted is float and type(read) is int:
             read = float(read)
@@ -205,7 +205,7 @@ class _Variables:
         expected = _WORDS[wanted] if wanted else _ANY
         message = f"the given value {shown_value(value)} is not {expected}"
         where = ", in a file of values" if wanted is list else ""
-        self._problems.add(_path(name), None, message, f"give {expected}, as the default is{where}")
+        self._problems.add(_path(name), None, message, f"pass {expected}, as the default is{where}")
         return "" if default is None else default
 
     def _replace(self, value: Any, path: str) -> Any:
@@ -268,7 +268,7 @@ class _Variables:
         if name in self._pending:
             chain = " -> ".join([*self._pending[self._pending.index(name) :], name])
             message = f"the variable {name} refers to itself: {chain}"
-            self._problems.add(_path(name), None, message, "give one of them a value")
+            self._problems.add(_path(name), None, message, "set one of them")
             return value
         if not _NAME.fullmatch(name):
             meant = _ASKED.match(name)
@@ -284,7 +284,7 @@ class _Variables:
             value = Items(value) if isinstance(value, list) else value
         elif name in self._declared and len(self._pending) == _MOST_LEVELS:
             message = f"more than {_MOST_LEVELS} variables refer to each other, up to this one"
-            self._problems.add(_path(name), None, message, "give one of them a value")
+            self._problems.add(_path(name), None, message, "set one of them")
         elif name in self._declared:
             self._pending.append(name)
             declared: Value = self._declared[name]
@@ -294,7 +294,7 @@ class _Variables:
         elif name not in self._bad:
             close = similar(name, [*self._declared, *self._given])
             fix = (
-                f"did you mean ${{{close}}}?" if close else "declare it below [variables], or give its value"
+                f"did you mean ${{{close}}}?" if close else "declare it below [variables], or pass its value"
             )
             fix = f"{fix}; $${{{name}}} is this text itself"
             self._problems.add(path, None, f"the variable {name} is not defined", fix)

@@ -214,7 +214,7 @@ def _compare_existing(
             live = LiveExchange.of(broker, name, wanted.release)
         except NotFoundError:
             raise MismatchError(
-                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: give URLs "
+                f"the management API does not list exchange {name!r} in vhost {broker.vhost!r}, and {broker.where} does: pass URLs "
                 "of the same broker",
                 exchange=name,
             ) from None
@@ -240,7 +240,7 @@ def _compare_existing(
             )
     elif not broker.has_management and not allow_existing:
         raise InputError(
-            f"exchange {name!r} exists, and AMQP does not list its bindings: give Broker a ring_source or a "
+            f"exchange {name!r} exists, and AMQP does not list its bindings: pass Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=name,
         )
@@ -283,7 +283,7 @@ def make_wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
         if keys.setdefault(destination, key) != key:
             raise InputError(
                 f"{destination!r} is bound twice, with the weights {keys[destination]} and {key}: the broker would "
-                "ignore or add the second, by release; give it once"
+                "ignore or add the second, by release; pass it once"
             )
     return ring
 

@@ -491,7 +491,7 @@ class LiveExchange:
             MismatchError: the exchange is of another type.
         """
         if self.type != HASH_EXCHANGE:
-            remedy = "give another one"
+            remedy = "pass another one"
             if self.type == MODULUS_EXCHANGE:
                 remedy = (
                     "it has no ring; in Python use Broker.exchange, on the command line `route` or `simulate`"
@@ -593,7 +593,7 @@ class LiveExchange:
 
     def _refuse_type(self, others: str) -> NoReturn:
         raise MismatchError(
-            f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, which does not hash: give one of type "
+            f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, which does not hash: pass one of type "
             f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}{others}",
             exchange=self.name,
         )

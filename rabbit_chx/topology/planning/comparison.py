@@ -247,7 +247,7 @@ def check_wanted(wanted: object) -> None:
     """Raise an InputError for a wanted side that is not a Topology: the reverse of a plan would undo what is wanted."""
     if not isinstance(wanted, Topology):
         raise InputError(
-            f"wanted is a {type(wanted).__name__}: give a Topology, of Topology.from_toml(text), or the objects of a LiveTopology"
+            f"wanted is a {type(wanted).__name__}: pass a Topology, of Topology.from_toml(text), or the objects of a LiveTopology"
         )
 
 
@@ -261,7 +261,7 @@ def live_side(live: object) -> LiveTopology:
         return LiveTopology.of_file(live)
     if not isinstance(live, LiveTopology):
         raise InputError(
-            f"live is a {type(live).__name__}: give a LiveTopology, of broker.topology(), or LiveTopology.of_file(topology)"
+            f"live is a {type(live).__name__}: pass a LiveTopology, of broker.topology(), or LiveTopology.of_file(topology)"
         )
     return live
 

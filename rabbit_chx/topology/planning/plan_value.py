@@ -266,7 +266,7 @@ def text_of_plan(plan: Plan) -> str:
     facts = [
         *plan_facts(plan),
         *(
-            ("unroutable", f"{ring.exchange}: {percent(ring.lost_at_worst)} of the keys at the worst moment")
+            ("unroutable", f"{ring.exchange}: {percent(ring.lost_at_worst)} of the keys at the peak")
             for ring in plan.rings.values()
             if ring.lost_at_worst
         ),

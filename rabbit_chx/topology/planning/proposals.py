@@ -109,9 +109,8 @@ def new_exchange(
     moved, at_worst = shares
     if at_worst > moved and at_worst >= worse * moved:
         description = (
-            f"a new exchange with the {kind} as written, next to {name}: publishers reach {name} through an exchange "
-            "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
-            "messages between the two calls are there twice"
+            f"a new exchange with the {kind} as written, next to {name}: bind an exchange in front of {name} to the new one, then "
+            "unbind it from the old one; no key moves twice, and messages in between are duplicated"
         )
         yield RingProposal("new-exchange", moved, moved, order, description)
 
@@ -136,10 +135,9 @@ def _slots_for_buckets(
     if shares is not None:
         more = counter.count_moved([*owners_of_slots(finer, members, live.ring, {}).values()])
         description = (
-            f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
-            "each bucket; after that, a queue that is added or removed moves only the keys of the slots that it gets or gives; "
-            f"in a new exchange no more than {percent(shares[0])} of the keys move at any moment; with twice as many slots "
-            f"{percent(more)} move in the end"
+            f"replace ring by slots = {count}, {names.slots[0]} to {names.slots[-1]}, with the same queues as members: later, adding or "
+            f"removing a queue moves only its own share; a new exchange moves at most {percent(shares[0])}, with twice as many slots "
+            f"{percent(more)}"
         )
         yield RingProposal("slots", *shares, members, description, count)
 

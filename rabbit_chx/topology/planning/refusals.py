@@ -53,7 +53,7 @@ _PARTS = 10_000
 READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
 #: How to make rings certain.
 KNOW_RINGS = Fix(
-    "give ",
+    "pass ",
     READ_RINGS,
     ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
     CommandLine("ring record", "Broker.record(live.rings)", options=(Argument("all"),)),
@@ -204,7 +204,7 @@ def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
     assert ring.limit is not None  # it is over the limit
     override = allow_moved(ring.moved_at_worst)
     if ring.is_ring:
-        moves = f"{_moved_text(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the worst moment, and"
+        moves = f"{_moved_text(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
     else:
         moves = f"{ring.exchange} is an {ring.before.kind} exchange, and the plan moves {ring.moves};"
@@ -225,9 +225,7 @@ def _better_ring(ring: RingPlan) -> str:
     )
     new_exchange = proposals.get("new-exchange")
     if order is not None and order.moved_at_worst < ring.moved_at_worst:
-        shares = (
-            f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the worst moment"
-        )
+        shares = f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
         return f"write the members in the order of the proposal {order.strategy} ({shares}), "
     if new_exchange is not None and ring.limit is not None and new_exchange.moved_at_worst <= ring.limit:
         share = f"{percent(new_exchange.moved, 1)} at any moment"
@@ -239,7 +237,7 @@ def _better_proposal(ring: RingPlan) -> str:
     best = _least_at_worst(ring.proposals)
     if best is None or best.moved_at_worst >= ring.moved_at_worst:
         return ""
-    return f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the worst moment), "
+    return f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the peak), "
 
 
 def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
@@ -312,7 +310,7 @@ def _other_cluster(compared: Comparison, changes: Sequence[PlannedChange]) -> It
         fix = f"connect to {wanted.cluster}, or correct `cluster`"
         yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
     elif changes:
-        fix = Fix("give ", Argument("management_url", "URL"), ", or take `cluster` out of the topology")
+        fix = Fix("pass ", Argument("management_url", "URL"), ", or take `cluster` out of the topology")
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
@@ -320,7 +318,7 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     """Yield the refusal of a vhost other than that of the topology."""
     if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
         message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
-        fix = Fix(f"give the vhost {wanted.vhost}, correct `vhost`, or allow it with ", _ALLOW_VHOST)
+        fix = Fix(f"pass the vhost {wanted.vhost}, correct `vhost`, or allow it with ", _ALLOW_VHOST)
         yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 

@@ -149,7 +149,7 @@ class RingPlan:
         """The share of keys that moves, in words."""
         if self.unknown and self.moved_at_worst:
             return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
-        return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the worst moment"
+        return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
 
     def matrix(self) -> MovementMatrix | None:
         """Return the exact share of keys that move from each destination to each other one, in ring order.

@@ -150,7 +150,7 @@ def test_pairs_stand_as_they_are() -> None:
 
 @pytest.mark.parametrize("headers", ["ab", 5, [1], ["ab"], [("a", 1, 2)]])
 def test_an_invalid_table_is_refused(headers: Any) -> None:
-    with pytest.raises(InputError, match="give a dict"):
+    with pytest.raises(InputError, match="pass a dict"):
         table_for(headers)
 
 

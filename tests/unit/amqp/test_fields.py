@@ -42,7 +42,7 @@ def test_integers_have_ranges(type_: str) -> None:
     low, high = RANGES[type_]
     assert (field(type_, low).value, field(type_, high).value) == (low, high)
     for outside in (low - 1, high + 1, 10**5000):
-        with pytest.raises(InputError, match=f"is out of range for {type_}: give {low} to {high}"):
+        with pytest.raises(InputError, match=f"is out of range for {type_}: pass {low} to {high}"):
             field(type_, outside)
     for wrong in (True, 1.0, "1", None):
         with pytest.raises(InputError, match="holds an int"):

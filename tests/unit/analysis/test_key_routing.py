@@ -31,7 +31,7 @@ def test_a_field_type_is_that_of_bare_header_values() -> None:
     ("given", "message"),
     [
         ({"hash_header": "h", "field_type": "int"}, "not an AMQP field type"),
-        ({"field_type": "long"}, "give hash_header too"),
+        ({"field_type": "long"}, "pass hash_header too"),
     ],
 )
 def test_a_field_type_that_is_unknown_or_without_a_header_is_refused(

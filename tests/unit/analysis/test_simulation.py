@@ -108,7 +108,7 @@ def test_what_is_no_ring_is_refused() -> None:
         lambda: count_movement(["a"], nothing, RING),
         lambda: Hashing().route_all(["a"], nothing),
     ):
-        with pytest.raises(InputError, match="None is not a ring: give a HashRing"):
+        with pytest.raises(InputError, match="None is not a ring: pass a HashRing"):
             call()
 
 

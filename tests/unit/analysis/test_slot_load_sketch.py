@@ -78,5 +78,5 @@ def test_no_counter_is_taken_over_while_there_is_a_free_one() -> None:
 
 @pytest.mark.parametrize("counters", [0, -1, 1.5, True])
 def test_a_sketch_needs_counters(counters: int) -> None:
-    with pytest.raises(InputError, match="give a whole number from 1"):
+    with pytest.raises(InputError, match="pass a whole number from 1"):
         KeySketch(counters)

@@ -111,5 +111,5 @@ def test_an_invalid_ring_is_refused(given: Any) -> None:
         lambda: next(keys_for(given, "q")),
         lambda: Hashing().route_all(KEYS, given),
     ):
-        with pytest.raises(InputError, match="is not a ring: give a HashRing, a SlotTable"):
+        with pytest.raises(InputError, match="is not a ring: pass a HashRing, a SlotTable"):
             call()

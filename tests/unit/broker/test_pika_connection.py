@@ -135,7 +135,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
     [
         ((403, "ACCESS_REFUSED - Login was refused"), AccessRefusedError, "answered 403 ACCESS_REFUSED - .*: check user name, pass"),
         ((530, "NOT_ALLOWED - vhost it's not found"), NotFoundError, "answered 530 .* vhost it's not found: check the vhost"),
-        ((530, "NOT_ALLOWED - access to vhost 'v' refused for user 'u'"), AccessRefusedError, "give the user permissions"),
+        ((530, "NOT_ALLOWED - access to vhost 'v' refused for user 'u'"), AccessRefusedError, "grant the user permissions"),
         ((530, "NOT_ALLOWED - connection limit (5) is reached"), ConnectionLimitError, "close connections, or raise the limit"),
     ],
 )  # fmt: skip

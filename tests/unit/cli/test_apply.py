@@ -168,7 +168,7 @@ def test_where_nobody_can_be_asked_somebody_has_to_say_yes(
     two.terminal("y\n", stdin=stdin, stderr=stderr)
     code, out, _ = ran(*two.arguments("apply", THREE))
     assert (code, out, two.opened, queues(two)) == (2, "", 0, 2)
-    assert "needs a terminal to ask: give --yes, or --checksum" in two.said
+    assert "needs a terminal to ask: pass --yes, or --checksum" in two.said
 
 
 def test_who_types_the_file_cannot_be_asked(ran: Ran, two: ModelledCommands) -> None:
@@ -271,7 +271,7 @@ def test_what_is_not_a_stored_plan_is_named(
 ) -> None:
     (tmp_path / "plan.json").write_text(text)
     code, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(tmp_path / "plan.json")))
-    assert (code, "is not a plan: give a file that topology plan --plan-out wrote" in errors) == (2, True)
+    assert (code, "is not a plan: pass a file that topology plan --plan-out wrote" in errors) == (2, True)
 
 
 VARIED = """

@@ -107,7 +107,7 @@ def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
 
 
 def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., BrokerAddresses]) -> None:
-    with pytest.raises(InputError, match=r"give --url .* or set AMQP_URL"):
+    with pytest.raises(InputError, match=r"pass --url .* or set AMQP_URL"):
         asked()
 
 

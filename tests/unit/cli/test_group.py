@@ -108,4 +108,4 @@ def test_data_without_an_active_consumer_are_read_again_for_a_while(
 
 def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[int, str, str]]) -> None:
     code, _, errors = ran("group", "show", "orders", "events", "--url", "amqp://127.0.0.1:1")
-    assert (code, "give one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors
+    assert (code, "pass one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors

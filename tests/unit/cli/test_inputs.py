@@ -49,7 +49,7 @@ def test_an_unknown_type_is_not_taken_for_a_part_of_the_name(
             command, "--bind", "q1=1", *others, option.format(f"t:{type_}"), "--keys", "-"
         )
         assert (code, out) == (2, "")
-        assert f"{type_!r} is not the type of a header: give one of {', '.join(FIELD_TYPES)}" in errors
+        assert f"{type_!r} is not the type of a header: pass one of {', '.join(FIELD_TYPES)}" in errors
         assert f"t:{type_}:longstr" in errors
 
 

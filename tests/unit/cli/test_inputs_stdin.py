@@ -41,14 +41,14 @@ def test_stdin_is_not_for_two(ran: Ran, stdin: Stdin, arguments: tuple[str, ...]
     stdin(RING.to_json())
     code, _, errors = ran(*arguments)
     assert code == 2
-    assert "stdin cannot be both the ring and the keys: give one of them as a file" in errors
+    assert "stdin cannot be both the ring and the keys: pass one of them as a file" in errors
 
 
 def test_stdin_cannot_be_given_twice(ran: Ran, stdin: Stdin) -> None:
     stdin(RING.to_json())
     code, out, errors = ran("compare", "--ring", "-", "--to-ring", "-")
     assert (code, out) == (2, "")
-    assert errors == "rabbit-chx: stdin cannot be the ring twice: give one of them as a file\n"
+    assert errors == "rabbit-chx: stdin cannot be the ring twice: pass one of them as a file\n"
 
 
 def test_stdin_is_streamed_as_lines_and_as_documents(ran: Ran, stdin: Stdin) -> None:

@@ -259,7 +259,7 @@ def test_values_are_for_all_files(folder: Path, ran: Callable[..., tuple[int, st
     code, _, errors = ran(*both, "--set", "conut=3")
     assert (code, errors) == (
         2,
-        "rabbit-chx: no file uses the variable conut, which is given: write ${conut} where it belongs, or do not give it\n",
+        "rabbit-chx: no file uses the variable conut, which is given: write ${conut} where it belongs, or do not pass it\n",
     )
     assert ran(*both[:4], "--set", "env=prod", "--set", "count=3")[0] == 2
 

@@ -105,7 +105,7 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
         ("f.csv", "", (), "it has no columns"),
         ("f.csv", "key,queue\n", (), "cannot be read: Empty CSV file"),
         ("f.csv", "key,queue\na\n", (), "cannot be read: CSV parse error"),
-        ("f.txt", "a q1\n", (), "is not a table: give one as .csv or .parquet"),
+        ("f.txt", "a q1\n", (), "is not a table: pass one as .csv or .parquet"),
         ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write key=NAME and queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
         ("f.csv", "key,queue\na,q1\n", ("key=queue",), "the column 'queue' is that of key and queue"),
@@ -122,5 +122,5 @@ def test_mistakes_are_named(
 
 
 def test_a_column_without_a_file_is_refused() -> None:
-    with pytest.raises(InputError, match="give --observed FILE too"):
+    with pytest.raises(InputError, match="pass --observed FILE too"):
         ObservedOptions(None, ("key=k",))

@@ -87,7 +87,7 @@ def test_the_exit_code_of_a_plan_is_its_result(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("apply", "-"), 2, "needs a terminal to ask: give --yes, or --checksum"),
+        (("apply", "-"), 2, "needs a terminal to ask: pass --yes, or --checksum"),
         (("apply", "{file}", "--yes"), 69, "127.0.0.1:1"),
         (("plan", "{file}"), 69, "127.0.0.1:1"),
         (("plan", "{of an empty vhost}"), 69, "127.0.0.1:1"),

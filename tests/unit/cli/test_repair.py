@@ -50,7 +50,7 @@ def test_a_dry_run_shows_steps_movement_and_gap() -> None:
     shown = text(report("planned"))
     assert "unbind" in shown
     assert "of the keys in the end" in shown
-    assert "has no bucket in between: the longest gap is that of q2, 1 operation." in shown
+    assert "its messages go to other queues: the longest gap is of q2, 1 operation." in shown
     assert shown.endswith("Nothing was changed: --apply makes the changes.\n")
     assert "left as it is" not in shown  # the queue q0 is no matter of this repair
 
@@ -136,4 +136,4 @@ def test_an_answer_that_was_no_for_programs(
 def test_yes_alone_does_not_apply(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
     code, out, errors = ran(*repair, "--yes")
     assert (code, out, modelled.opened) == (2, "", 0)
-    assert "give --apply too" in errors
+    assert "pass --apply too" in errors

@@ -47,7 +47,7 @@ def test_the_fields_of_a_row_and_its_json() -> None:
         (
             ["k"],
             {"read": 9, "other_exchange": 2},
-            "no rows with the key 'k' were published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange: give it with --published-to",
+            "no rows with the key 'k' were published to 'sales': 9 rows were read, and 2 with the key 'k' were published to another exchange: pass it with --published-to",
         ),
     ],
 )

@@ -91,7 +91,7 @@ ORDERS = {"name": "orders", "vhost": "it's", "type": "x-consistent-hash"}
             [],
             TYPES,
             [],
-            "the user 'ops' may access no vhost: give it permissions with rabbitmqctl set_permissions",
+            "the user 'ops' may access no vhost: grant it permissions with rabbitmqctl set_permissions",
         ),
         (
             ["/"],
@@ -115,7 +115,7 @@ ORDERS = {"name": "orders", "vhost": "it's", "type": "x-consistent-hash"}
             ["/"],
             TYPES,
             [*LISTED, ORDERS],
-            """vhost / has no exchange of type x-consistent-hash or x-modulus-hash: vhost it's has one, give --vhost 'it'"'"'s'""",
+            """vhost / has no exchange of type x-consistent-hash or x-modulus-hash: vhost it's has one, pass --vhost 'it'"'"'s'""",
         ),
         (
             ["/"],

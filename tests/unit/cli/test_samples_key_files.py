@@ -69,7 +69,7 @@ def test_keys_of_parquet_are_text_and_whole_numbers(
 def test_a_table_without_column_is_refused_and_its_columns_are_named(tmp_path: Path, kind: str) -> None:
     path = _written(tmp_path, kind)
 
-    with pytest.raises(InputError, match=r"has columns: give --column NAME, one of (id, )?n, key$"):
+    with pytest.raises(InputError, match=r"has columns: pass --column NAME, one of (id, )?n, key$"):
         list(KeyFile(str(path)).batches())
     with pytest.raises(InputError, match=r"does not contain the column 'kye': it has (id, )?n, key$"):
         list(KeyFile(str(path), "kye").batches())
@@ -81,7 +81,7 @@ def test_a_suffix_that_is_not_known_is_refused(tmp_path: Path, name: str) -> Non
     path.write_text(CSV)
 
     for column in (None, "key"):
-        with pytest.raises(InputError, match=r"has the suffix \.\w+: give lines of text as .txt, or a table"):
+        with pytest.raises(InputError, match=r"has the suffix \.\w+: pass lines of text as .txt, or a table"):
             list(KeyFile(str(path), column).batches())
 
 
@@ -89,7 +89,7 @@ def test_lines_of_text_have_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     path.write_text(CSV)
 
-    with pytest.raises(InputError, match=r"contains lines, not the column 'key': give a table as \.csv"):
+    with pytest.raises(InputError, match=r"contains lines, not the column 'key': pass a table as \.csv"):
         list(KeyFile(str(path), "key").batches())
 
 
@@ -97,7 +97,7 @@ def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = _written(tmp_path, "csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or give lines"):
+    with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass lines"):
         list(KeyFile(str(path), "key").batches())
 
 
@@ -114,7 +114,7 @@ def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("k.csv", 'key,n\n"b,1\nc,1\n', "Row #1: Expected 2 columns, got 1"),
         ("k.csv", "key,n\ra,1\rb,2\r", "the key file .* cannot be read: new-line character"),
         ("k.csv", "key,n," + "x" * 200_000, "field larger than field limit"),
-        ("k.csv", "key,key,n\na,b,1\n", "contains several columns 'key': give each another name"),
+        ("k.csv", "key,key,n\na,b,1\n", "contains several columns 'key': name each differently"),
         ("k.csv", "key,n\na,\u0663\n", "Row #1: .* invalid value"),
         ("k.csv", "key,n\na,9223372036854775808\n", "the column 'n' of .* not in range"),
         ("k.csv", "key,n\na," + "9" * 400, "Row #1: .* invalid value '9+"),

@@ -127,7 +127,7 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
 
 
 def test_a_type_without_a_sample_is_refused() -> None:
-    with pytest.raises(InputError, match="give --keys or --pattern too"):
+    with pytest.raises(InputError, match="pass --keys or --pattern too"):
         LoadOptions(SampleOptions(), "long")
 
 

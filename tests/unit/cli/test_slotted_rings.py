@@ -103,7 +103,7 @@ def test_a_simulation_counts_by_queue_and_changes_no_slots(
     for change in (["--unbind", "e.1"], ["--add", "e.4=1"]):
         code, _, errors = ran("simulate", "--ring", ring, *change)
         assert code == 2
-        assert "does not determine which slots change hands: change `members`" in errors
+        assert "does not determine which slots move: change `members`" in errors
         assert "run rabbit-chx topology plan" in errors
 
 
@@ -125,7 +125,7 @@ def test_keys_are_found_for_a_queue_and_for_a_slot(answer: Callable[..., Any], r
     found = answer("keys", "--ring", ring, "exchange:e.slot.05", "--count", "5")["keys"]
     assert {RING.destination_for(key) for key in found} == {SLOTS[5]}
     assert (
-        "e.9 does not have a bucket: give one of e.1, e.2, e.3, exchange:audit"
+        "e.9 does not have a bucket: pass one of e.1, e.2, e.3, exchange:audit"
         in ran("keys", "--ring", ring, "e.9")[2]
     )
 

@@ -36,7 +36,7 @@ def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datet
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("yesterday", "--since is 'yesterday': give ISO 8601 with a time zone"),
+        ("yesterday", "--since is 'yesterday': pass ISO 8601 with a time zone"),
         ("2h30", "--since is '2h30'"),
         ("-2h", "--since is '-2h'"),
         ("2026-11-22T10:00", r"lacks a time zone: write 2026-11-22T10:00Z for UTC"),
@@ -90,7 +90,7 @@ def test_addresses_are_pairs() -> None:
         "[fe80::1]": "h:3",
     }
     for text in ("rabbit-0:5552", "rabbit-0=127.0.0.1:1", "a:1=b", "a:0=b:1", "a:1=b:65536"):
-        with pytest.raises(InputError, match="give rabbit-0:5552="):
+        with pytest.raises(InputError, match="pass rabbit-0:5552="):
             parse_addresses((text,))
 
 

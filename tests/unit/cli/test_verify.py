@@ -49,7 +49,7 @@ def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
 
 def test_a_guess_reports_its_uncertainty() -> None:
     assert scratch(READ).guess is None
-    assert "give --ring-via PREFIX" in str(scratch(ASSUMED).guess)
+    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
 
 
 def test_a_fix_is_in_the_words_of_the_command_line() -> None:

@@ -69,7 +69,7 @@ def test_a_refused_certificate_has_the_same_message_before_and_after_the_handsha
     lost = failures.lost_connection(SETTINGS.masked_url, cause)
     behind = failures.handshake_failure(SETTINGS, lost)
     assert str(before) == str(lost) == str(behind)
-    assert "give one of an authority that it trusts with certfile and keyfile" in str(behind)
+    assert "pass one of an authority that it trusts with certfile and keyfile" in str(behind)
     assert failures.refused_certificate("", ConnectionResetError("reset")) is None
 
 
@@ -78,8 +78,8 @@ def test_a_refused_certificate_has_the_same_message_before_and_after_the_handsha
     [
         (9, "certificate is not yet valid", "check the clocks"),
         (10, "certificate has expired", "it has expired: renew it on the broker"),
-        (20, "unable to get local issuer certificate", "give its CA with cacertfile"),
-        (62, "Hostname mismatch, certificate is not valid for 'h'.", "give one with server_name_indication"),
+        (20, "unable to get local issuer certificate", "pass its CA with cacertfile"),
+        (62, "Hostname mismatch, certificate is not valid for 'h'.", "pass one with server_name_indication"),
     ],
 )
 def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str, remedy: str) -> None:

@@ -358,7 +358,7 @@ def test_what_credentials_must_not_return(returned: object, message: str) -> Non
 def test_credentials_replace_a_password() -> None:
     with pytest.raises(InputError, match="the URL has a password, and credentials is given"):
         Publisher("amqp://ann:secret@localhost", "x", credentials=lambda: ("token", 9e9))
-    with pytest.raises(InputError, match="credentials is a str: give a function"):
+    with pytest.raises(InputError, match="credentials is a str: pass a function"):
         with_credentials([ConnectionSettings()], "token")  # type: ignore[arg-type]
 
 
@@ -417,7 +417,7 @@ def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "message"),
     [
-        ("", InputError, "^TOKENS is empty: give a command"),
+        ("", InputError, "^TOKENS is empty: pass a command"),
         (
             "echo 'hidden",
             InputError,

@@ -191,14 +191,14 @@ def test_old_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("missing", [None, ""])
 def test_a_message_without_an_id_is_an_error(seen: Deduplicator, missing: str | None) -> None:
-    with pytest.raises(InputError, match="no message_id: publish it with one, or give another text"):
+    with pytest.raises(InputError, match="no message_id: publish it with one, or pass another text"):
         seen.run_if_new(missing, lambda: None)
     with pytest.raises(InputError, match="no message_id"):
         asyncio.run(seen.run_if_new_async(missing, lambda: None))
 
 
 def test_an_id_is_text(seen: Deduplicator) -> None:
-    with pytest.raises(InputError, match=r"the message id 5 is of type int: give text"):
+    with pytest.raises(InputError, match=r"the message id 5 is of type int: pass text"):
         seen.run_if_new(5, lambda: None)  # type: ignore[arg-type]
 
 
@@ -222,7 +222,7 @@ def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
     ],
 )
 def test_a_bound_that_is_none(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=rf"{list(wrong)[-1]} is {list(wrong.values())[-1]}: give"):
+    with pytest.raises(InputError, match=rf"{list(wrong)[-1]} is {list(wrong.values())[-1]}: pass"):
         Deduplicator(**wrong)
 
 

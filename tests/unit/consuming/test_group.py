@@ -309,7 +309,7 @@ async def test_a_journal_that_cannot_be_declared_now_ends_no_group(monkeypatch: 
 )
 def test_amazon_mq_loses_streams_so_a_journal_is_refused_without_a_connection(host: str) -> None:
     with pytest.raises(
-        InputError, match=r"'rabbit-chx\.groups', a stream, and .* is of Amazon MQ.* give journal=None"
+        InputError, match=r"'rabbit-chx\.groups', a stream, and .* is of Amazon MQ.* pass journal=None"
     ):
         ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"])
     assert ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"], journal=None).queues == ("q",)

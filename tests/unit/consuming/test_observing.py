@@ -103,7 +103,7 @@ def test_other_files_are_left_alone(path: Path, tmp_path: Path, opened: Any) -> 
 
 @pytest.mark.parametrize("wrong", [5, ("a.csv",), ("a.csv", 5), (5, "tenant")])
 def test_it_is_a_path_or_a_path_and_a_header(wrong: Any) -> None:
-    with pytest.raises(InputError, match=re.escape(f"observe is {wrong!r}: give the path of a file, or")):
+    with pytest.raises(InputError, match=re.escape(f"observe is {wrong!r}: pass the path of a file, or")):
         ConsumerGroup("amqp://host", ["q"], observe=wrong)
 
 

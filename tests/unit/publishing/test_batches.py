@@ -110,9 +110,9 @@ def test_columns_of_different_forms_make_the_same_batches() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bodies": ["a"]}, "give one body for each key"),
-        ({"bodies": ["a", "b", "c"]}, "give one body for each key"),
-        ({"message_id": ["a"]}, "entries of message_id: give one for each key"),
+        ({"bodies": ["a"]}, "pass one body for each key"),
+        ({"bodies": ["a", "b", "c"]}, "pass one body for each key"),
+        ({"message_id": ["a"]}, "entries of message_id: pass one for each key"),
     ],
     ids=str,
 )
@@ -132,7 +132,7 @@ def test_rows_before_the_early_end_of_a_column_are_published() -> None:
 @pytest.mark.parametrize("name", ["keys", "bodies", "message_id"])
 def test_a_single_value_is_not_a_column(name: str, column: object) -> None:
     columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
-    with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: give a list of them"):
+    with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: pass a list of them"):
         list(batches(columns, 10))
 
 

@@ -82,7 +82,7 @@ def test_an_exchange_that_hashes_the_routing_key_serves_as_its_ring(peer: Peer) 
         ("q1", r"'q1' is none"),
         (
             HashRing.from_bindings([("q1", 1)]),
-            r"needs a ring that was read .* this one is replayed: give Broker a ring_source",
+            r"needs a ring that was read .* this one is replayed: pass Broker a ring_source",
         ),
         (RING.with_release(RING.release), r"this one is assumed"),
         (
@@ -114,7 +114,7 @@ def test_an_empty_ring_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"routing": "queue"}, r"routing is 'queue': give 'exchange' or 'client'"),
+        ({"routing": "queue"}, r"routing is 'queue': pass 'exchange' or 'client'"),
         ({"ring": RING}, r"a ring is given, and routing is 'exchange'"),
         ({"routing": "client"}, r"needs ring=.*None is none"),
         (
@@ -176,7 +176,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_every_later_one(peer: Peer)
         to_q2 = sum(RING.destination_for(key) == "q2" for key in KEYS)
         says = str(caught.value)
         assert f"{RING.share_moved(GROWN):.1%} of all keys have another queue now" in says
-        assert f"of the keys of q2 belong to q4 now, and {to_q2} rows went to q2" in says
+        assert f"of the keys of q2 belong to q4 now, and {to_q2} messages went to q2" in says
         arrived = len(peer.messages)
         with pytest.raises(PublishError, match="the ring has changed"):
             publisher.publish_many(KEYS, KEYS)
@@ -202,7 +202,7 @@ def test_each_write_counts_its_own_rows(peer: Peer) -> None:
     with in_client(peer, readings(ring, ring, HashRing.from_buckets(["q2"]))) as publisher:
         publisher.publish_many(KEYS, KEYS)
         with pytest.raises(
-            PublishError, match=r"100.0% of the keys of q1 belong to q2 now, and 5 rows went to q1"
+            PublishError, match=r"100.0% of the keys of q1 belong to q2 now, and 5 messages went to q1"
         ):
             publisher.publish_many(KEYS[:5], KEYS[:5])
 
@@ -219,13 +219,13 @@ def test_rows_of_several_threads_are_counted() -> None:
         sys.setswitchinterval(before)
     problem = routing.compare(HashRing.from_buckets(["q4"]))
     assert problem is not None
-    assert f"and 8,000 rows went to {RING.destination_for('k')}" in problem
+    assert f"and 8,000 messages went to {RING.destination_for('k')}" in problem
 
 
 def test_a_ring_that_cannot_be_read_again_fails_the_write(peer: Peer) -> None:
     gone = RingSourceError("the ring was not read: no such container")
     with in_client(peer, readings(RING, gone)) as publisher:
-        with pytest.raises(PublishError, match=r"no such container.*3 of 3 rows confirmed") as caught:
+        with pytest.raises(PublishError, match=r"no such container.*3 of 3 messages confirmed") as caught:
             publisher.publish_many(KEYS[:3], KEYS[:3])
         assert caught.value.__cause__ is gone
 
@@ -257,7 +257,7 @@ def test_a_change_of_a_modulus_exchange_is_described() -> None:
     change = str(routing.compare(grown))
     assert "66.7% of all keys have another queue now" in change
     rows = sum(MODULUS.route(key) == "q1" for key in KEYS)
-    assert f"50.0% of the keys of q1 belong to q2 now, and {rows:,} rows went to q1" in change
+    assert f"50.0% of the keys of q1 belong to q2 now, and {rows:,} messages went to q1" in change
     assert routing.compare(MODULUS) is None
     assert "another type now" in str(routing.compare(RING))
 

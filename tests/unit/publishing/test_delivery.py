@@ -418,7 +418,7 @@ def test_refused_messages_are_sent_again_a_few_times() -> None:
     assert (report.confirmed, report.nacked) == (0, 1)
     assert stubborn.connections[0].bodies == ["a", "a", "a"]
     assert [(sample.key, sample.code) for sample in report.samples] == [("k", NACK)]
-    with pytest.raises(BrokerRefusedError, match=r"refused messages .*one of them has the key 'k'"):
+    with pytest.raises(BrokerRefusedError, match=r"rejected messages .*one of them has the key 'k'"):
         stubborn.publish("b")
 
 

@@ -134,11 +134,11 @@ def test_a_buffer_may_change_afterwards() -> None:
     ("name", "value", "message"),
     [
         ("body", None, r"row 8: the body is missing \(None\)"),
-        ("body", 5, "row 8: the body is of type int; give a str or bytes"),
+        ("body", 5, "row 8: the body is of type int; pass a str or bytes"),
         ("body", "\ud800", "row 8: the body is not valid Unicode text"),
         ("body", memoryview(b"\0" * 8).cast("Q"), "the body is of type memoryview"),  # its length is 1, its size 8
         ("routing key", None, "row 8: the routing key is missing"),
-        ("routing key", 7, "row 8: the routing key is of type int; give a str or bytes"),
+        ("routing key", 7, "row 8: the routing key is of type int; pass a str or bytes"),
         ("routing key", "\ud800", "row 8: the routing key is not valid Unicode text .* at character 0"),
         ("routing key", memoryview(b"k"), "row 8: the routing key is of type memoryview"),
         ("routing key", "x" * 256, r"row 8: the routing key b'x+'\.\.\. has 256 bytes: AMQP carries at most 255"),

@@ -121,14 +121,14 @@ def test_whole_numbers_may_be_of_any_type() -> None:
     ],
 )
 def test_a_value_that_is_not_a_whole_number(name: str, value: object) -> None:
-    with pytest.raises(RowError, match=f"row 3: the {name} is .*; give a whole number from 0"):
+    with pytest.raises(RowError, match=f"row 3: the {name} is .*; pass a whole number from 0"):
         Properties({}).of_rows({name: [value]}, 3)
 
 
 @pytest.mark.parametrize("value", [60_000, "1 min", "", "٣", b"-1", 1.5])
 def test_an_expiration_is_milliseconds_as_text(value: object) -> None:
     with pytest.raises(
-        RowError, match=r"row 4: the expiration is .*; give milliseconds as text, such as '60000'"
+        RowError, match=r"row 4: the expiration is .*; pass milliseconds as text, such as '60000'"
     ):
         Properties({}).of_rows({"expiration": ["1", value]}, 3)
 

@@ -56,7 +56,7 @@ def test_text_is_its_bytes_and_any_column_will_do() -> None:
 def test_what_no_ids_can_be_made_of() -> None:
     with pytest.raises(InputError, match="keys can be read only once"):
         stable_ids("w", (key for key in "ab"), ["b", "b"])
-    with pytest.raises(InputError, match="write is '': give a name"):
+    with pytest.raises(InputError, match="write is '': pass a name"):
         stable_ids("", ["k"], ["b"])
     with pytest.raises(InputError, match="2 keys and 1 body:"):
         stable_ids("w", ["k", "k"], ["b"])

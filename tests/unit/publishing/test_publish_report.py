@@ -38,12 +38,12 @@ def test_only_a_report_whose_rows_are_all_confirmed_is_complete(
     ("report", "text"),
     [
         (PublishReport(), "nothing was published"),
-        (PublishReport(rows=1000, confirmed=1000), "1,000 of 1,000 rows confirmed"),
+        (PublishReport(rows=1000, confirmed=1000), "1,000 of 1,000 messages confirmed"),
         (
             PublishReport(rows=2010, confirmed=2000, returned=1, nacked=4, unknown=5, republished=6),
-            "2,000 of 2,010 rows confirmed, 1 returned as unroutable, 4 refused, 5 unknown, 6 sent again after a reconnect",
+            "2,000 of 2,010 messages confirmed, 1 returned as unroutable, 4 nacked, 5 unknown, 6 sent again after a reconnect",
         ),
-        (PublishReport(rows=1, unknown=1), "0 of 1 rows confirmed, 1 unknown"),
+        (PublishReport(rows=1, unknown=1), "0 of 1 messages confirmed, 1 unknown"),
     ],
     ids=str,
 )

@@ -83,9 +83,7 @@ def test_a_publisher_that_nobody_closes_warns_with_its_counts_and_ends_its_threa
     publisher = Publisher(peer.settings, exchange="x")
     if rows:
         publisher.send(["k"] * rows, ["b"] * rows)
-    counts = (
-        r"was not closed: 0 of 3 rows confirmed, 3 unknown of the rows" if rows else "was not closed; call"
-    )
+    counts = r"was not closed: 0 of 3 messages confirmed, 3 unknown" if rows else "was not closed; call"
     with pytest.warns(ResourceWarning, match=counts):
         del publisher
     for thread in set(threading.enumerate()) - before:

@@ -111,7 +111,7 @@ def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any
     peer.answer = only(2, nack)
     with (
         Publisher(peer.settings, "orders", retries=Retries(nack_retries=0), **options) as publisher,
-        pytest.raises(PublishError, match="the broker refused messages") as caught,
+        pytest.raises(PublishError, match="the broker rejected messages") as caught,
     ):
         publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     report = caught.value.report
@@ -240,7 +240,7 @@ def test_leaving_the_block_waits_for_what_was_sent(peer: Peer) -> None:
 def test_leaving_the_block_reports_rows_that_are_not_confirmed(peer: Peer, answer: Answer) -> None:
     peer.answer = answer
     with (
-        pytest.raises(PublishError, match="0 of 1 rows confirmed"),
+        pytest.raises(PublishError, match="0 of 1 messages confirmed"),
         Publisher(peer.settings, "orders", retries=Retries(nack_retries=0)) as publisher,
     ):
         publisher.send(["k"], ["b"])
@@ -265,17 +265,17 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"url": None}, "url is of type NoneType: give an AMQP URI"),
-        ({"url": 5}, "url is of type int: give an AMQP URI"),
+        ({"url": None}, "url is of type NoneType: pass an AMQP URI"),
+        ({"url": 5}, "url is of type int: pass an AMQP URI"),
         ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
-        ({"properties": 5}, "properties is of type int: give a dict of values by name"),
-        ({"limits": 100}, r"limits is 100: give Limits\(\.\.\.\)"),
+        ({"properties": 5}, "properties is of type int: pass a dict of values by name"),
+        ({"limits": 100}, r"limits is 100: pass Limits\(\.\.\.\)"),
         ({"url": []}, "url is an empty list"),
         ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
         ({"exchange": "\ud800"}, "half of a surrogate pair"),
-        ({"exchange": None}, "the exchange is None: give its name as a str"),
-        ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
-        ({"retries": None}, r"retries is None: give Retries\(\.\.\.\)"),
+        ({"exchange": None}, "the exchange is None: pass its name as a str"),
+        ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': pass 'raise' or 'report'"),
+        ({"retries": None}, r"retries is None: pass Retries\(\.\.\.\)"),
     ],
     ids=str,
 )

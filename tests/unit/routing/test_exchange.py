@@ -119,7 +119,7 @@ def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
 
 @pytest.mark.parametrize("no_ring", [None, ["q1"], "q1"])
 def test_an_exchange_has_a_ring(no_ring: Any) -> None:
-    with pytest.raises(InputError, match="is not a ring: give a HashRing"):
+    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
         ConsistentHashExchange("x", no_ring)
 
 

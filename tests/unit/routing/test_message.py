@@ -341,5 +341,5 @@ def test_a_null_id_of_amqp_1_0_is_missing_filled_or_refused() -> None:
 def test_a_column_that_cannot_be_sent_says_where() -> None:
     with pytest.raises(RowError, match="position 1"):
         BY_ID.indices(["a", -1], client="amqp-1.0")
-    with pytest.raises(InputError, match="give Amqp10Values"):
+    with pytest.raises(InputError, match="pass Amqp10Values"):
         BY_HEADER.indices([1], client="amqp-1.0", field_type="long")

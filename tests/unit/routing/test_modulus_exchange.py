@@ -113,13 +113,13 @@ def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
 
 @pytest.mark.parametrize("bindings", [None, 5, "ab"])
 def test_bindings_are_a_list(bindings: Any) -> None:
-    with pytest.raises(InputError, match="is not a list: give"):
+    with pytest.raises(InputError, match="is not a list: pass"):
         ModulusHashExchange("m", bindings)
 
 
 def test_a_release_is_a_release() -> None:
     release: Any = "4.3.6"
-    with pytest.raises(InputError, match="give a Release"):
+    with pytest.raises(InputError, match="pass a Release"):
         ModulusHashExchange("m", [], release)
 
 

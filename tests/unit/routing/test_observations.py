@@ -79,7 +79,7 @@ def test_too_few_pairs_name_the_buckets_and_the_number_of_keys() -> None:
         NotDeterminedError, match=r"^28 of 30 buckets were not seen \(2, 3, .*\), and are of q2, q3, q4: "
     ) as caught:
         HashRing.from_observations(FOUR, [(key, ring.destination_for(key)) for key in (keys[0], keys[1])])
-    assert "2 distinct keys; give about 103 (N ln N)" in str(caught.value)
+    assert "2 distinct keys; pass about 103 (N ln N)" in str(caught.value)
     assert distinct_keys_needed(30) == 103
 
 

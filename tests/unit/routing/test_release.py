@@ -83,7 +83,7 @@ def test_a_series_takes_a_store() -> None:
 @pytest.mark.parametrize("series", ["4.5", "3.7", "04.3", "9.9"])
 def test_an_unknown_series_is_refused(series: str) -> None:
     with pytest.raises(
-        InputError, match=r"not a known RabbitMQ series: give one of 3\.8, .* 4\.4, or a version"
+        InputError, match=r"not a known RabbitMQ series: pass one of 3\.8, .* 4\.4, or a version"
     ):
         Release(series)
 

@@ -147,12 +147,12 @@ def test_unbinding_renumbers_the_later_buckets() -> None:
 
 NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
     (HashRing.from_bindings([("orders.1", 2), ("x", 1)]), ("ordres.1",), r"'ordres.1' is not bound: did you mean 'orders.1'\?"),
-    (HashRing.from_bindings([("a", 2)]), ("b",), "'b' is not bound: give a destination of the ring, or missing_ok=True"),
-    (HashRing.from_bindings([("a", 2)]), ("a", 3), "a is bound with the key 2, and not with 3: give a key that is bound"),
+    (HashRing.from_bindings([("a", 2)]), ("b",), "'b' is not bound: pass a destination of the ring, or missing_ok=True"),
+    (HashRing.from_bindings([("a", 2)]), ("a", 3), "a is bound with the key 2, and not with 3: pass a key that is bound"),
     (HashRing.from_bindings([("a", 2)]), ("a", "02"), "a is bound with the key 2, and not with 02"),
     (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
-    (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: give"),
-    (HashRing.from_bindings([]), ("b",), "'b' is not bound: give"),
+    (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: pass"),
+    (HashRing.from_bindings([]), ("b",), "'b' is not bound: pass"),
     (HashRing(("a", "b"), NEWEST_COMPARED, Ground("assumed"), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
 ]  # fmt: skip
 
@@ -203,7 +203,7 @@ def test_old_releases_that_would_move_buckets_over_others_are_not_mirrored() -> 
 
 def test_a_read_ring_of_an_old_release_needs_the_weight() -> None:
     ring = HashRing.from_buckets(["a", "b", "a"], SHIFTS_BY_WEIGHT)
-    with pytest.raises(InputError, match="give the weight"):
+    with pytest.raises(InputError, match="pass the weight"):
         ring.unbind("a")
     assert ring.unbind("a", 1).buckets == (None, None)
     assert ring.unbind("c", missing_ok=True) is ring

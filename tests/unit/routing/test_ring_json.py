@@ -66,7 +66,7 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, g
         ({"format_version": 2}, "format version 2"),
         ({"provenance": "heard"}, "heard"),
         ({"doubt": "two orders fit"}, "is replayed and has a doubt"),
-        ({"doubt": 5}, "give text"),
+        ({"doubt": 5}, "pass text"),
         ({"buckets": "abc"}, "not a list"),
         ({"buckets": [5]}, "not a destination"),
         ({"buckets": [{"queue": "q"}]}, "damaged"),

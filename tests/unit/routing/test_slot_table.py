@@ -99,8 +99,8 @@ def test_a_table_is_a_value() -> None:
     [
         ("x", {}, "'x' is not a ring"),
         (RING, {ExchangeRef("other"): "a"}, "exchange other is not a destination of the ring"),
-        (RING, {"orders.slot.00": "a"}, "'orders.slot.00' is not a slot: give an ExchangeRef"),
-        (RING, {SLOTS[0]: 5}, "is assigned to 5: give the name of a queue"),
+        (RING, {"orders.slot.00": "a"}, "'orders.slot.00' is not a slot: pass an ExchangeRef"),
+        (RING, {SLOTS[0]: 5}, "is assigned to 5: pass the name of a queue"),
         (RING, [SLOTS[0]], "is not a mapping of slots to queues"),
     ],
 )

@@ -172,7 +172,7 @@ def test_clients_may_route_by_binding_key() -> None:
     assert SuperStream.from_json(stream.to_json()) == stream
     with pytest.raises(InputError, match="the shares of the keys are not known"):
         stream.shares()
-    with pytest.raises(InputError, match="routing is 'keys': give 'hash' or 'key'"):
+    with pytest.raises(InputError, match="routing is 'keys': pass 'hash' or 'key'"):
         SuperStream(["s"], routing="keys")  # type: ignore[arg-type]
     assert [SuperStream(["a", "b"], keys).has_named_keys for keys in (None, ["0", "1"], ["1", "0"], ["x", "1"])] == [
         False, False, True, True,

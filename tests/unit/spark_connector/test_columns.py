@@ -93,5 +93,5 @@ def test_options_name_the_columns_of_parts() -> None:
 
 def test_a_bad_row_is_named_by_its_column() -> None:
     rows = {"key": ["k"], "value": ["v"], "ttl": ["soon"]}
-    with pytest.raises(RowError, match="column 'ttl' is b'soon': give milliseconds"):
+    with pytest.raises(RowError, match="column 'ttl' is b'soon': pass milliseconds"):
         read(rows, columnNames='{"expiration": "ttl"}')

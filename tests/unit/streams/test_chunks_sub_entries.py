@@ -194,8 +194,8 @@ def test_rows_that_fill_a_frame_are_sent(broker: Broker) -> None:
     [
         ({"sub_entry_rows": 0}, "sub_entry_rows is 0"),
         ({"sub_entry_rows": 65_536}, "sub_entry_rows is 65536"),
-        ({"sub_entry_rows": 10, "compression": "brotli"}, "compression is 'brotli': give one of 'none', 'gzip'"),
-        ({"compression": "zstd"}, "give sub_entry_rows, too"),
+        ({"sub_entry_rows": 10, "compression": "brotli"}, "compression is 'brotli': pass one of 'none', 'gzip'"),
+        ({"compression": "zstd"}, "pass sub_entry_rows, too"),
         ({"sub_entry_rows": 10, "name": "load"}, "the rows of a sub-entry have one id"),
         ({"sub_entry_rows": 10, "filter_value": "key"}, "sub-entries cannot have filter values"),
     ],

@@ -87,7 +87,7 @@ def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(
     with closing(StreamConnection(replace(scripted.settings, password=token))) as opened:
         scripted.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
         opened.commands = {Key.STREAM_STATS: (1, 1)}
-        with pytest.raises(AccessRefusedError, match="give the user the permission"):
+        with pytest.raises(AccessRefusedError, match="grant the user the permission"):
             opened.stats("s")
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + lifetime_s)
         monkeypatch.setattr(connection, "time", later)

@@ -134,7 +134,7 @@ def test_an_empty_stream_has_no_first_chunk(leader: Leader) -> None:
 
 def test_a_leader_without_a_committed_offset_is_given_up(leader: Leader) -> None:
     leader.withheld, leader.looks = 2, 1_000_000
-    with pytest.raises(BrokerTimeoutError, match=r"'s' has rows, and does not give them within 0\.1 s"):
+    with pytest.raises(BrokerTimeoutError, match=r"'s' has rows, and does not send them within 0\.1 s"):
         finder(0.1).first("s")
 
 
@@ -144,7 +144,7 @@ def test_a_node_that_has_chunks_and_delivers_none_is_an_error(
 ) -> None:
     monkeypatch.setattr(Session, "deliver", lambda *_: b"")
     began = leader.clock.now
-    with pytest.raises(BrokerTimeoutError, match="'s' has rows, and does not give them"):
+    with pytest.raises(BrokerTimeoutError, match="'s' has rows, and does not send them"):
         StreamReader("rabbitmq-stream://h", "s", start=start, limits=ReadLimits(timeout_s=5))
     assert leader.clock.now - began <= 5 + 1
 

@@ -262,7 +262,7 @@ def test_a_stream_that_changes_is_subscribed_again() -> None:
 
 def test_a_filter_may_have_32767_bytes() -> None:
     assert Filters.of(["x" * 32_767], match_unfiltered=False).properties
-    with pytest.raises(InputError, match="has 32768 bytes: give 1 to 32767"):
+    with pytest.raises(InputError, match="has 32768 bytes: pass 1 to 32767"):
         Filters.of(["x" * 32_768], match_unfiltered=False)
 
 
@@ -271,7 +271,7 @@ def test_a_filter_may_have_32767_bytes() -> None:
     [
         ({"filters": "red"}, "filters is the single value 'red'"),
         ({"filters": [""]}, "the filter b'' has 0 bytes"),
-        ({"filters": ["x" * 40_000]}, "has 40000 bytes: give 1 to 32767"),
+        ({"filters": ["x" * 40_000]}, "has 40000 bytes: pass 1 to 32767"),
         ({"filters": [7]}, "a filter is 7"),
         ({"match_unfiltered": True}, "match_unfiltered is for filters"),
     ],
@@ -392,7 +392,7 @@ def test_long_filter_values_fit_or_are_refused(broker: Broker, size: int) -> Non
 
 
 def test_invalid_filter_values_are_refused(broker: Broker) -> None:
-    with pytest.raises(InputError, match="filter_value is 'region': give 'key', or a function"):
+    with pytest.raises(InputError, match="filter_value is 'region': pass 'key', or a function"):
         publisher(filter_value="region")
     with publisher() as made:
         for given, words in (
@@ -403,7 +403,7 @@ def test_invalid_filter_values_are_refused(broker: Broker) -> None:
         ):
             with pytest.raises(InputError, match=words):
                 made.publish_many(KEYS, KEYS, filter_values=given)
-    with publisher(filter_value="key") as made, pytest.raises(InputError, match="give one of them"):
+    with publisher(filter_value="key") as made, pytest.raises(InputError, match="pass one of them"):
         made.publish_many(KEYS, KEYS, filter_values=KEYS)
     assert not broker.rows["s"].log
 
@@ -412,7 +412,7 @@ def test_a_filter_value_may_have_32767_bytes(broker: Broker) -> None:
     broker.frame_max, broker.commands = 1 << 20, WITH_FILTERS
     with publisher() as made:
         assert made.publish_many(["k"], ["x"], filter_values=["v" * 32_767]).complete
-        with pytest.raises(RowError, match="row 0 has a filter value of 32768 bytes: give at most 32767"):
+        with pytest.raises(RowError, match="row 0 has a filter value of 32768 bytes: pass at most 32767"):
             made.publish_many(["k"], ["x"], filter_values=["v" * 32_768])
 
 

@@ -202,12 +202,12 @@ def test_where_to_begin(start: Any, expected: str) -> None:
     ("start", "words"),
     [
         (datetime(2026, 1, 31), "2026-01-31T00:00:00 has no time zone"),  # noqa: DTZ001
-        ("earliest", "'earliest': give 'first', 'last', 'next', an offset"),
-        (-1, "is -1: give"),
-        (1 << 64, "is 18446744073709551616: give"),
-        (True, "is True: give"),
-        (1.0, "is 1.0: give"),
-        (None, "is None: give"),
+        ("earliest", "'earliest': pass 'first', 'last', 'next', an offset"),
+        (-1, "is -1: pass"),
+        (1 << 64, "is 18446744073709551616: pass"),
+        (True, "is True: pass"),
+        (1.0, "is 1.0: pass"),
+        (None, "is None: pass"),
     ],
 )
 def test_no_place_to_begin(start: Any, words: str) -> None:
@@ -218,17 +218,17 @@ def test_no_place_to_begin(start: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: give a whole number from 0 to 255"),
+        (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: pass a whole number from 0 to 255"),
         (lambda c: c.subscribe(-1, "s", "first", 1), "subscription_id is -1"),
         (lambda c: c.subscribe(1, "s", "first", 65_536), "credit is 65536"),
-        (lambda c: c.store_offset("r", "s", -1), "offset is -1: give a whole number from 0"),
+        (lambda c: c.store_offset("r", "s", -1), "offset is -1: pass a whole number from 0"),
         (lambda c: c.store_offset("r" * 256, "s", 1), "the reader's name 'r+'... has 256 bytes"),
         (lambda c: c.give_credit(1, 65_536), "chunks is 65536"),
         (lambda c: c.declare_publisher(1, "s" * 256, None), "the stream name 's+'... has 256 bytes"),
         (lambda c: c.declare_publisher(1, "s", "r" * 256), "the publisher's name 'r+'... has 256 bytes"),
         (lambda c: c.create_stream("s", {"a": "\ud800"}), "the argument 'a' .* surrogate"),
         (lambda c: c.create_stream("s", {"a": "v" * 32_768}), "the argument 'a' has 32768 bytes: the stream protocol"),
-        (lambda c: c.create_stream("s", {"a": 5}), "the argument 'a' is 5: give str"),
+        (lambda c: c.create_stream("s", {"a": 5}), "the argument 'a' is 5: pass str"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_into_a_request(connection: StreamConnection, call: Any, words: str) -> None:

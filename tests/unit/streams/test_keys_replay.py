@@ -26,8 +26,8 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
     ("keys", "arguments", "message"),
     [
         ([], {"ring": RING}, "there is no key"),
-        (["k"], {}, "give one of ring and super_stream"),
-        (["k"], {"ring": RING, "super_stream": "s"}, "give one of ring and super_stream"),
+        (["k"], {}, "pass one of ring and super_stream"),
+        (["k"], {"ring": RING, "super_stream": "s"}, "pass one of ring and super_stream"),
         (["k"], {"ring": "orders"}, "'orders' is not a ring"),
         (
             ["k"],
@@ -45,7 +45,7 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
         (
             ["k"],
             {"ring": RING, "filter_value": "eu"},
-            "filter_value is 'eu': give 'key', or a function of the key",
+            "filter_value is 'eu': pass 'key', or a function of the key",
         ),
         ([7], {"ring": RING}, "a key"),
     ],

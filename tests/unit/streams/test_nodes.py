@@ -81,16 +81,16 @@ def of_replay(addresses: Any) -> object:
 @pytest.mark.parametrize(
     ("addresses", "message"),
     [
-        ({"h:1": "here"}, "addresses has 'here' for 'h:1': give host and port, as"),
+        ({"h:1": "here"}, "addresses has 'here' for 'h:1': pass host and port, as"),
         ({"h:1": "h:65536"}, "addresses has 'h:65536' for"),
         ({"h:1": "[::1]"}, r"addresses has '\[::1\]' for"),
         ({"h:1": "a b:1"}, "addresses has 'a b:1' for"),
         ({"h:1": "x:y:1"}, "addresses has 'x:y:1' for"),
         ({"h:1": 5552}, "addresses has 5552 for"),
-        ({"h": "i:1"}, "addresses has the advertised address 'h': give host and port, as"),
+        ({"h": "i:1"}, "addresses has the advertised address 'h': pass host and port, as"),
         ({"h:0": "i:1"}, "addresses has the advertised address 'h:0'"),
         ({"h:1": "amqp://u:pw@h:1"}, "addresses has a text with '@' for 'h:1'"),
-        (["h:1"], r"addresses is \['h:1'\]: give a dict"),
+        (["h:1"], r"addresses is \['h:1'\]: pass a dict"),
     ],
 )
 def test_addresses_are_checked_when_they_are_given(

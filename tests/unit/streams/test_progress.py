@@ -72,7 +72,7 @@ def test_the_missing_offsets_of_several_gaps_are_added():
 
 
 def test_an_end_after_the_log_is_missing():
-    with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or give"):
+    with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or pass"):
         progress(5, 50, 40)
     counting = progress(5, 50, 40, count_missing=True)
     assert (counting.end, counting.missing) == (40, 10)

@@ -244,7 +244,7 @@ def test_rows_that_retention_removed_are_not_stored_again(
     broker.rows["s"].begins_at = 60
     with (
         publisher(name="load") as made,
-        pytest.raises(PublishError, match="row with id 50: it is not proven"),
+        pytest.raises(PublishError, match="row with id 50: publish the rows"),
     ):
         publish(made, rows=60)
     assert len(broker.rows["s"].log) == 100
@@ -323,7 +323,7 @@ def test_a_known_row_that_retention_has_removed_is_not_proven(broker: Broker) ->
         publish(made, rows=50)
     broker.rows["s"].begins_at = 30
     with publisher(name="load") as made:
-        with pytest.raises(PublishError, match="removed the row with id 20: it is not proven"):
+        with pytest.raises(PublishError, match="removed the row with id 20: publish the rows"):
             publish(made, rows=20)
         assert publish(made, rows=40).known == 40
     with publisher(name="load", proof=False) as made:

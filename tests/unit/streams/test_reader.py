@@ -32,8 +32,8 @@ def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"end": "never", "landmarks": ()}, "end is 'never': give two offsets"),
-        ({"end": 9, "landmarks": None}, "landmarks is None: give the fingerprints"),
+        ({"end": "never", "landmarks": ()}, "end is 'never': pass two offsets"),
+        ({"end": 9, "landmarks": None}, "landmarks is None: pass the fingerprints"),
     ],
 )
 def test_a_range_with_landmarks_has_two_offsets(options: dict[str, Any], says: str) -> None:
@@ -50,16 +50,16 @@ def test_a_range_with_landmarks_has_two_offsets(options: dict[str, Any], says: s
         ({"start": True}, "True"),
         ({"start": datetime(2026, 1, 31)}, "no time zone"),  # noqa: DTZ001
         ({"end": datetime(2026, 1, 31)}, "end is datetime"),  # noqa: DTZ001
-        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, 'never', or None"),
+        ({"end": "last"}, "end is 'last': pass an offset from 0, an aware datetime, 'never', or None"),
         ({"start": 5, "end": 4}, "end is 4, before the start, 5"),
         ({"start": NOON, "end": NOON - timedelta(seconds=1)}, "before the start"),
         ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset after that chunk"),
         ({"expect": Fingerprint(5, 1, 1), "start": 5}, "start is 5"),
         ({"batch_rows": 0}, "batch_rows is 0"),
         ({"timeout_s": 0}, "timeout_s is 0"),
-        ({"on_missing": "ignore"}, "on_missing is 'ignore': give 'raise' or 'count'"),
+        ({"on_missing": "ignore"}, "on_missing is 'ignore': pass 'raise' or 'count'"),
         ({"include": ["body"]}, "'body'"),
-        ({"include": "headers"}, r"include is the text 'headers': give a list"),
+        ({"include": "headers"}, r"include is the text 'headers': pass a list"),
         ({"max_frame_bytes": 0}, "max_frame_bytes is 0"),
         ({"max_sub_entry_bytes": 0}, "max_sub_entry_bytes is 0"),
         ({"url": []}, "no URL"),
@@ -78,7 +78,7 @@ def test_an_invalid_url_is_refused(url):
 
 
 def test_an_invalid_name_of_a_stream_is_refused():
-    with pytest.raises(InputError, match="the stream is b's': give its name"):
+    with pytest.raises(InputError, match="the stream is b's': pass its name"):
         StreamReader("rabbitmq-stream://127.0.0.1:1", b"s")  # type: ignore[arg-type]
 
 

@@ -185,7 +185,7 @@ def test_a_replica_that_lags_is_waited_for_in_a_known_range(log: ListeningNode) 
 
 def test_a_known_range_has_offsets(log: ListeningNode) -> None:
     with pytest.raises(
-        InputError, match="landmarks are given, start is 'first' and end is 80: give two offsets"
+        InputError, match="landmarks are given, start is 'first' and end is 80: pass two offsets"
     ):
         opened(log, end=80, landmarks=())
 
@@ -502,7 +502,7 @@ def test_addresses_need_a_host_and_a_port(log: ListeningNode) -> None:
     with ListeningNode() as leader:
         log.leader = leader
         with pytest.raises(
-            InputError, match=rf"addresses has 'here' for '{HOST}:{leader.port}': give host and port"
+            InputError, match=rf"addresses has 'here' for '{HOST}:{leader.port}': pass host and port"
         ):
             opened(log, addresses={f"{HOST}:{leader.port}": "here"})
 

@@ -388,9 +388,9 @@ def test_without_rows_there_are_no_frames() -> None:
     [
         (["a", None], ["x", "y"], None, "row 1 of keys is null"),
         (["a", "b"], ["x", None], None, "row 1 of bodies is null"),
-        (["a", 5], ["x", "y"], None, "row 1 of keys is 5: give str or bytes"),
-        ([4, 5], ["x", "y"], None, "row 0 of keys is 4: give str or bytes"),
-        (pa.array([4, 5]), ["x", "y"], None, "row 0 of keys is of type int64: give str or bytes"),
+        (["a", 5], ["x", "y"], None, "row 1 of keys is 5: pass str or bytes"),
+        ([4, 5], ["x", "y"], None, "row 0 of keys is 4: pass str or bytes"),
+        (pa.array([4, 5]), ["x", "y"], None, "row 0 of keys is of type int64: pass str or bytes"),
         (["a", "\ud800"], ["x", "y"], None, "row 1 of keys .* half of a surrogate pair"),
     ],
 )
@@ -426,7 +426,7 @@ def test_a_row_means_the_same_next_to_any_other(row: bytes) -> None:
 @pytest.mark.parametrize("name", ["headers", "h"])
 def test_one_text_is_not_a_list_of_columns(name: str) -> None:
     with pytest.raises(
-        InputError, match=rf"include is the text '{name}': give a list of columns, as \['{name}'\]"
+        InputError, match=rf"include is the text '{name}': pass a list of columns, as \['{name}'\]"
     ):
         schema_of(name)
 

@@ -58,7 +58,7 @@ def test_after_a_failed_call_its_rows_come_first(broker: Broker) -> None:
             publish(made, first=11, rows=100)
         assert 0 < raised.value.report.confirmed < 100
         for first in (111, 12):
-            with pytest.raises(InputError, match="give them again first"):
+            with pytest.raises(InputError, match="pass them again first"):
                 publish(made, first=first, rows=10)
         publish(made, first=11, rows=190)
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))

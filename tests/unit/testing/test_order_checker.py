@@ -164,15 +164,15 @@ def test_a_huge_gap_costs_nothing() -> None:
 
 
 def test_a_number_is_an_int() -> None:
-    with pytest.raises(InputError, match=r"the number of a message of key 'a' is '5': give an int"):
+    with pytest.raises(InputError, match=r"the number of a message of key 'a' is '5': pass an int"):
         OrderChecker().handled("a", "5")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        (5, "sent is 5: give a mapping of each key"),
-        ({"a": -1}, "sent has -1 for key 'a': give a whole number from 0"),
+        (5, "sent is 5: pass a mapping of each key"),
+        ({"a": -1}, "sent has -1 for key 'a': pass a whole number from 0"),
         ({"a": True}, "sent has True for key 'a'"),
         ({"a": 1.5}, "sent has 1.5 for key 'a'"),
     ],
@@ -185,5 +185,5 @@ def test_what_was_sent_is_counted_in_whole_numbers(sent: Any, says: str) -> None
 def test_a_key_is_text() -> None:
     """Keys of several types have no order, in which the report names them."""
     key: Any = None
-    with pytest.raises(InputError, match="the key None is of type NoneType: give text"):
+    with pytest.raises(InputError, match="the key None is of type NoneType: pass text"):
         OrderChecker().handled(key, 1)

@@ -204,7 +204,7 @@ def test_an_invalid_target_is_refused(text: str) -> None:
         ((TABLE, {}), "the slots have no load"),
         ((TABLE, load_of(-1, *[1] * 7)), "the load of exchange events.slot.00 is -1"),
         ((TABLE, {SLOTS[0]: float("nan")}), "is nan"),
-        ((TABLE, load_of(*[1] * 8), {}), "give at least one weight"),
+        ((TABLE, load_of(*[1] * 8), {}), "pass at least one weight"),
         ((TABLE, load_of(*[1] * 8), {"events.1": 0}), "the weight of 'events.1' is 0"),
     ],
 )

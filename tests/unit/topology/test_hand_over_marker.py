@@ -52,5 +52,5 @@ def test_a_marker_is_of_text(field: str) -> None:
 
 def test_there_is_no_other_kind() -> None:
     kind: Any = "stop"
-    with pytest.raises(InputError, match="'stop': give one of flush, begin, end, flushed, taken"):
+    with pytest.raises(InputError, match="'stop': pass one of flush, begin, end, flushed, taken"):
         HandOverMarker(kind, "s", "1", "p")

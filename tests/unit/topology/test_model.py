@@ -132,12 +132,12 @@ def test_a_path_is_not_the_text_of_a_file() -> None:
 )
 def test_a_list_of_other_objects_is_refused(lists: Any) -> None:
     (name,) = lists
-    with pytest.raises(InputError, match=f"{name} contains .*: give a tuple of "):
+    with pytest.raises(InputError, match=f"{name} contains .*: pass a tuple of "):
         Topology(**lists)
 
 
 def test_a_release_is_not_its_name() -> None:
-    with pytest.raises(InputError, match=r"the release is '4\.3': give a Release"):
+    with pytest.raises(InputError, match=r"the release is '4\.3': pass a Release"):
         Topology.from_toml("", release="4.3")  # type: ignore[arg-type]
 
 
@@ -147,7 +147,7 @@ WANTED, LIVE = Topology(), LiveTopology()
 @pytest.mark.parametrize("wrong", [None, "orders.toml", LIVE], ids=str)
 def test_only_what_a_file_says_is_wanted(wrong: Any) -> None:
     """The reverse of a plan would undo what is wanted."""
-    error = f"wanted is a {type(wrong).__name__}: give a Topology, of Topology\\.from_toml"
+    error = f"wanted is a {type(wrong).__name__}: pass a Topology, of Topology\\.from_toml"
     calls: list[Callable[[], object]] = [partial(plan, wrong, LIVE), partial(arrange, wrong, LIVE)]
     if wrong is not None:
         calls += [partial(check, LIVE, wrong), partial(repair_target, LIVE, "x", wrong)]
@@ -158,7 +158,7 @@ def test_only_what_a_file_says_is_wanted(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [None, "orders.toml"], ids=str)
 def test_only_what_a_broker_has_is_live(wrong: Any) -> None:
-    error = f"live is a {type(wrong).__name__}: give a LiveTopology, of broker\\.topology"
+    error = f"live is a {type(wrong).__name__}: pass a LiveTopology, of broker\\.topology"
     for call in (
         partial(plan, WANTED, wrong),
         partial(arrange, WANTED, wrong),
@@ -211,7 +211,7 @@ def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
 
 @pytest.mark.parametrize("share", [20, -1, float("nan"), "0.3", True])
 def test_what_is_not_a_share_permits_nothing(share: Any) -> None:
-    with pytest.raises(InputError, match=r"allow_moved is .*: give a share from 0 to 1"):
+    with pytest.raises(InputError, match=r"allow_moved is .*: pass a share from 0 to 1"):
         plan(Topology(), LiveTopology()).refused(allow_moved=share)
 
 

@@ -112,14 +112,14 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         ({"url": "amqp://a@h", "username": "b"}, "the URL has a user name already"),
         (
             {"host": "h", "password": "c4nary", "passwordEnv": "P"},
-            "'password' and 'passwordEnv' are both given: give one of them",
+            "'password' and 'passwordEnv' are both given: pass one of them",
         ),
         ({"url": "amqp://a:c4nary@h:x"}, "AMQP URI"),
         (
             {"host": "amqp://a:c4nary@h"},
-            "option 'host' is a text with an '@', which is not shown: give a name",
+            "option 'host' is a text with an '@', which is not shown: pass a name",
         ),
-        ({"host": "h:5672"}, "option 'host' is 'h:5672': give a name or an address alone"),
+        ({"host": "h:5672"}, "option 'host' is 'h:5672': pass a name or an address alone"),
         ({"host": "[::1]"}, "option 'host'"),
     ],
 )
@@ -153,7 +153,7 @@ def test_the_password_is_found_where_the_task_runs(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_error_advises_to_put_the_password_into_sparks_configuration() -> None:
-    with pytest.raises(InputError, match="set it where the executors start, or give passwordFile") as caught:
+    with pytest.raises(InputError, match="set it where the executors start, or pass passwordFile") as caught:
         parse(**URL, passwordEnv="RABBIT_PW").brokers.resolve()
     assert "executorEnv" not in str(caught.value)
 

@@ -94,24 +94,24 @@ def test_where_it_begins_and_ends() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"stream": ""}, "option 'stream' is missing: name the stream to read, or give superStream"),
+        ({"stream": ""}, "option 'stream' is missing: name the stream to read, or pass superStream"),
         ({"superStream": "o"}, "options 'stream' and 'superStream' are both given"),
         ({"managementUrl": "http://here"}, "option 'managementUrl' needs the option 'exchange'"),
         ({"routing": "key"}, "option 'routing' needs the options 'superStream' and 'pushFilters=keys'"),
-        ({"filterValues": "a,,b"}, "option 'filterValues' is 'a,,b': give texts with commas between them"),
+        ({"filterValues": "a,,b"}, "option 'filterValues' is 'a,,b': pass texts with commas between them"),
         ({"filterValues": "[1]"}, "option 'filterValues' is"),
         ({"filterValues": "[]"}, "option 'filterValues' is"),
         ({"filterMatchUnfiltered": "true"}, "'filterMatchUnfiltered' needs the option 'filterValues'"),
-        ({"stream": "a,,b"}, "option 'stream' is 'a,,b': give the name of a stream"),
+        ({"stream": "a,,b"}, "option 'stream' is 'a,,b': pass the name of a stream"),
         ({"stream": "a,a"}, "option 'stream' names 'a' twice"),
-        ({"include": "header"}, "option 'include' is 'header': give some of exchange"),
+        ({"include": "header"}, "option 'include' is 'header': pass some of exchange"),
         (
             {"startingOffsets": "first"},
-            "option 'startingOffsets' is 'first': give 'earliest', 'latest', or an",
+            "option 'startingOffsets' is 'first': pass 'earliest', 'latest', or an",
         ),
-        ({"startingOffsets": '{"s": -3}'}, "give 'earliest', 'latest', or an offset for each stream"),
-        ({"startingOffsets": '{"s": true}'}, "give 'earliest', 'latest', or an offset for each stream"),
-        ({"startingOffsets": "{}"}, "give 'earliest', 'latest', or an offset for each stream"),
+        ({"startingOffsets": '{"s": -3}'}, "pass 'earliest', 'latest', or an offset for each stream"),
+        ({"startingOffsets": '{"s": true}'}, "pass 'earliest', 'latest', or an offset for each stream"),
+        ({"startingOffsets": "{}"}, "pass 'earliest', 'latest', or an offset for each stream"),
         ({"startingOffsets": "latest"}, "a batch begins there with nothing"),
         ({"endingOffsets": "earliest"}, "a batch ends there with nothing"),
         (
@@ -124,9 +124,9 @@ def test_where_it_begins_and_ends() -> None:
         ),
         (
             {"startingTimestamp": "2026-01-31T12:00:00"},
-            "give a time with its zone, as 2026-01-31T12:00:00Z, or milli",
+            "pass a time with its zone, as 2026-01-31T12:00:00Z, or milli",
         ),
-        ({"startingTimestamp": "9" * 30}, "give a time with its zone"),
+        ({"startingTimestamp": "9" * 30}, "pass a time with its zone"),
         (
             {"startingOffsets": "earliest", "startingTimestamp": "1"},
             "options 'startingOffsets' and 'startingTimestamp' are both given",
@@ -140,10 +140,10 @@ def test_where_it_begins_and_ends() -> None:
             {"startingOffsets": '{"s": 9}', "endingOffsets": '{"s": 3}'},
             "option 'endingOffsets' is 3 for 's', before startingOffsets, 9",
         ),
-        ({"pushFilters": "all"}, "option 'pushFilters' is 'all': give 'none' or 'exact' or 'keys'"),
+        ({"pushFilters": "all"}, "option 'pushFilters' is 'all': pass 'none' or 'exact' or 'keys'"),
         (
             {"pushFilters": "keys"},
-            "a list of streams does not determine the stream of a key: give superStream",
+            "a list of streams does not determine the stream of a key: pass superStream",
         ),
         ({"ring": RING}, "options 'exchange', 'ring' and 'pushFilters=keys' need each other"),
         (

@@ -45,7 +45,7 @@ def test_no_password_is_shown() -> None:
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ({}, "option 'queue' is missing: name the queue to drain, or give exchange"),
+        ({}, "option 'queue' is missing: name the queue to drain, or pass exchange"),
         ({"queue": ""}, "option 'queue' is missing"),
         ({"queue": "a,,b"}, "'' names no queue"),
         ({"queue": "a,a"}, "option 'queue' names 'a' twice"),
@@ -55,7 +55,7 @@ def test_no_password_is_shown() -> None:
         ({"queue": "a", "managementUrl": "http://h"}, "option 'managementUrl' needs the option 'exchange'"),
         ({"queue": "a", "mode": "peek"}, "unknown option 'mode'"),
         ({"queue": "a", "maxRows": "0"}, "option 'maxRows' is '0'"),
-        ({"queue": "a", "maxBytes": "2g"}, "option 'maxBytes' is 2,147,483,648: .* give 1GiB at most"),
+        ({"queue": "a", "maxBytes": "2g"}, "option 'maxBytes' is 2,147,483,648: .* pass 1GiB at most"),
         ({"queue": "a", "include": "offset"}, "option 'include' is 'offset'"),
         ({"queue": "a", "startingOffsets": "earliest"}, "unknown option 'startingoffsets'"),
     ],

@@ -126,18 +126,18 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
         ({"topic": "orders"}, r"unknown option 'topic': 'topic' of Kafka is 'exchange' here"),
         ({"exchnage": "y"}, r"unknown option 'exchnage': did you mean 'exchange'\?"),
         ({"zebra": "y"}, r"unknown option 'zebra': the nearest are \w+, \w+, \w+$"),
-        ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: give more than 0 seconds"),
+        ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: pass more than 0 seconds"),
         (
             {"confirmTimeout": "1 day"},
-            "option 'confirmTimeout' is '1 day': give seconds, as 60 or with a unit",
+            "option 'confirmTimeout' is '1 day': pass seconds, as 60 or with a unit",
         ),
-        ({"maxInFlightBytes": "8MB"}, "option 'maxInFlightBytes' is '8MB': give bytes, as 65536 or"),
-        ({"maxInFlight": "0"}, "option 'maxInFlight' is '0': give a whole number, 1 or more"),
-        ({"mandatory": "yes"}, "option 'mandatory' is 'yes': give true or false"),
-        ({"badRows": "drop"}, "option 'badRows' is 'drop': give 'fail' or 'skip'"),
-        ({"columnNames": '{"key": 1}'}, "option 'columnNames': the column of 'key' is 1: give its name"),
-        ({"headersConst": "[1]"}, r"option 'headersConst' is '\[1\]': give a JSON object"),
-        ({"headersConst": '{"a": 1.5}'}, "the header 'a' is a float: give a text"),
+        ({"maxInFlightBytes": "8MB"}, "option 'maxInFlightBytes' is '8MB': pass bytes, as 65536 or"),
+        ({"maxInFlight": "0"}, "option 'maxInFlight' is '0': pass a whole number, 1 or more"),
+        ({"mandatory": "yes"}, "option 'mandatory' is 'yes': pass true or false"),
+        ({"badRows": "drop"}, "option 'badRows' is 'drop': pass 'fail' or 'skip'"),
+        ({"columnNames": '{"key": 1}'}, "option 'columnNames': the column of 'key' is 1: pass its name"),
+        ({"headersConst": "[1]"}, r"option 'headersConst' is '\[1\]': pass a JSON object"),
+        ({"headersConst": '{"a": 1.5}'}, "the header 'a' is a float: pass a text"),
         ({"headersConst": '{"CC": "k"}'}, "the header 'CC' gives RabbitMQ further routing keys"),
         ({"headersConst": '{"a": 9223372036854775808}'}, "option 'headersConst': .* more than 64 bits"),
         ({"headersConst": '{"' + "n" * 256 + '": 1}'}, "option 'headersConst': .*255"),
@@ -146,17 +146,17 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
             {"headersConst": '{"a": "' + "b" * 100_000 + '"}'},
             "'headersConst' is 100,011 bytes long, and AMQP",
         ),
-        ({"headersConst": "[" * 100_000}, r"option 'headersConst' is '\[{60}'\.\.\.: give a JSON object"),
+        ({"headersConst": "[" * 100_000}, r"option 'headersConst' is '\[{60}'\.\.\.: pass a JSON object"),
         (
             {"heartbeat": "65536"},
             "option 'heartbeat' is 65536 seconds: AMQP allows whole seconds only, up to 65535",
         ),
         (
             {"connectTimeout": "0"},
-            "option 'connectTimeout' is 0 seconds: give more than 0, and at most 86400",
+            "option 'connectTimeout' is 0 seconds: pass more than 0, and at most 86400",
         ),
-        ({"connectTimeout": "25h"}, "option 'connectTimeout' is 90000 seconds: give more than 0"),
-        ({"heartbeat": "9" * 400}, "option 'heartbeat' is '9{60}'...: give seconds"),
+        ({"connectTimeout": "25h"}, "option 'connectTimeout' is 90000 seconds: pass more than 0"),
+        ({"heartbeat": "9" * 400}, "option 'heartbeat' is '9{60}'...: pass seconds"),
         ({"heartbeat": "500ms"}, "option 'heartbeat' is 0.5 seconds: AMQP allows whole seconds only"),
         (
             {"ring": "/no/such.json"},
@@ -168,7 +168,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
             {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
             "option 'ringVia' requires the option 'exchange', whose ring it reads",
         ),
-        ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client' or 'hash' or 'key'"),
+        ({"routing": "queue"}, "option 'routing' is 'queue': pass 'exchange' or 'client' or 'hash' or 'key'"),
         (
             {"routing": "client", "ringVia": "env", "allowExchangeColumn": "true"},
             "options 'routing' and 'allowExchangeColumn' contradict each other",
@@ -185,7 +185,7 @@ def test_names_that_spark_adds_are_not_options(name: str) -> None:
             {"reportPath": "s3://bucket/r.json"},
             "option 'reportPath' is 's3://bucket/r.json': a report is not written to a remote file system",
         ),
-        ({"reportPath": "dbfs:/reports"}, "give a path on the driver, which may be that of a mounted"),
+        ({"reportPath": "dbfs:/reports"}, "pass a path on the driver, which may be that of a mounted"),
         ({"reportPath": "file://elsewhere/r.json"}, "not written to a remote file system"),
         (
             {"reportPath": "s3a://key:c4nary@bucket/r"},
@@ -220,7 +220,7 @@ def test_values_become_the_texts_that_spark_has() -> None:
 
 
 def test_an_unknown_option_is_refused_without_being_shown() -> None:
-    with pytest.raises(InputError, match="option 'password' is a bytes: give a text") as caught:
+    with pytest.raises(InputError, match="option 'password' is a bytes: pass a text") as caught:
         to_texts({"password": b"c4nary"}, None)
     assert "c4nary" not in str(caught.value)
     with pytest.raises(InputError, match="the ring is given twice"):

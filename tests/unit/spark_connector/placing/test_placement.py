@@ -49,9 +49,9 @@ def test_an_exchange_is_a_queue_with_a_distinct_name() -> None:
     ("arguments", "message"),
     [
         ({"slices": {"q9": 2}}, "slices names the queue 'q9', which is not in the ring: it has q1, q2, q3"),
-        ({"slices": {"q1": 0}}, "slices gives the queue 'q1' 0: give a whole number, 1 or more"),
+        ({"slices": {"q1": 0}}, "slices gives the queue 'q1' 0: pass a whole number, 1 or more"),
         ({"slices": {"q1": True}}, "slices gives the queue 'q1' True"),
-        ({"slices": 4}, "slices is 4: give a dict of queue names"),
+        ({"slices": 4}, "slices is 4: pass a dict of queue names"),
         ({"partitions": 2}, "partitions is 2: the ring has 3 queues, and each queue needs"),
         ({"partitions": "9"}, "partitions is '9'"),
         ({"partitions": 4, "slices": {"q1": 2}}, "slices and partitions were given"),

@@ -95,8 +95,8 @@ def test_a_change_reports_which_rows_may_be_in_the_wrong_queue() -> None:
     watched = WatchedRing.since(BEFORE, lambda: next(rings))
     queue = BEFORE.destinations[0]
     change = str(watched.change({str(queue): 12}))
-    assert "the ring has changed during the write, and 100.0% of all keys have another queue now" in change
-    assert f"and 12 rows went to {queue}" in change
+    assert "the ring has changed during the write: 100.0% of all keys have another queue now" in change
+    assert f"and 12 messages went to {queue}" in change
     assert watched.change({}) is None
 
 

@@ -1,4 +1,4 @@
-"""Filters of a query: the selected ranges, and the filters that Spark still evaluates, together give the rows that pass."""
+"""Filters of a query: the selected ranges, and the filters that Spark still evaluates, together pass the rows that pass."""
 
 from __future__ import annotations
 

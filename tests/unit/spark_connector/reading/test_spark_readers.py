@@ -84,7 +84,7 @@ def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scri
 
 @pytest.mark.usefixtures("scripted")
 def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = MissingRowsError("offset 3 is gone, or give on_missing='count'", queue="a", offsets=range(3, 5))
+    error = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
     monkeypatch.setattr(Scripted, "error", error)
     with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
         list(rows_of(RANGE, options_of()))

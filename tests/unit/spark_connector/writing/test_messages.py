@@ -135,7 +135,7 @@ GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
             {},
             "column 'timestamp' is -1: 0 and more is possible",
         ),
-        ({"expiration": "1 h"}, {}, "column 'expiration' is b'1 h': give milliseconds"),
+        ({"expiration": "1 h"}, {}, "column 'expiration' is b'1 h': pass milliseconds"),
         ({"expiration": "4294967296"}, {}, "column 'expiration' is b'4294967296'"),
         ({"headers": [("CC", "k")]}, {}, "a header CC or BCC gives RabbitMQ further routing keys"),
         ({"headers": [("BCC", "k")]}, {}, "a header CC or BCC gives RabbitMQ further routing keys"),

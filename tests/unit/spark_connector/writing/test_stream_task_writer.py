@@ -126,7 +126,7 @@ def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     found = zip(sorted_keys.to_pylist(), sorted_values.to_pylist(), strict=True)
     assert list(found) == sorted((key.encode(), value.encode()) for key, value in rows * 2)
     monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
-    with pytest.raises(InputError, match="give its source fewer rows in a micro-batch"):
+    with pytest.raises(InputError, match="read fewer rows in a micro-batch"):
         list(writer()._sorted(batches))
 
 

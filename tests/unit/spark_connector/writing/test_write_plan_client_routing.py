@@ -42,7 +42,7 @@ def planned(ring: WatchedRing, **options: str) -> WritePlan:
     "given", [{}, {"ring": RING.to_json()}], ids=["no ring", "a ring that is not read again"]
 )
 def test_something_must_read_the_ring(given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"nothing reads the ring before and after the write: give ringVia"):
+    with pytest.raises(InputError, match=r"nothing reads the ring before and after the write: pass ringVia"):
         WritePlan.checked({**OPTIONS, **given}, SCHEMA, overwrite=False, ring=WatchedRing(given.get("ring")))
 
 
@@ -69,7 +69,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
     path = tmp_path / "report.json"
     ring = readings(RING, GROWN)
     with pytest.raises(
-        PublishError, match=r"of the keys of q1 belong to q3 now, and 3 rows went to q1"
+        PublishError, match=r"of the keys of q1 belong to q3 now, and 3 messages went to q1"
     ) as caught:
         planned(ring, reportPath=str(path)).commit([DONE], ring=ring)
     assert caught.value.report.confirmed == 5

@@ -666,7 +666,7 @@ def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "rep
     rings = {} if provenance is None else {"orders": replace(ring, ground=Ground(provenance))}
     unread = as_live(orders(), rings=rings)
     for wanted in (WANTED, None):
-        with pytest.raises(InputError, match=r"prove nothing: give ring_source=PREFIX, such as"):
+        with pytest.raises(InputError, match=r"prove nothing: pass ring_source=PREFIX, such as"):
             check(unread, wanted)
 
 

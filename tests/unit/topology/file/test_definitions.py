@@ -154,7 +154,7 @@ def test_another_vhost_is_read_by_its_name() -> None:
     assert other.topology == Topology(queues=(QueueDefinition("elsewhere"),))
     assert "31 objects of vhost /" in other.left_out
     with pytest.raises(
-        TopologyError, match="the file does not contain the vhost 'prod'; give one of '/', 'other'"
+        TopologyError, match="the file does not contain the vhost 'prod'; pass one of '/', 'other'"
     ):
         Topology.from_definitions(exported("whole-4.3.6.json"), vhost="prod")
     assert Topology.from_definitions(exported("vhost-4.3.6.json"), vhost="prod").queues
@@ -243,7 +243,7 @@ def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
         (changed("vhost-4.3.6.json", "queues", name=5), r"queues\[0\].name = 5: the value must be a string"),
         (changed("vhost-4.3.6.json", "queues", durable="yes"), r"queues\[0\].durable = \"yes\": the value must be true or false"),
         (changed("vhost-4.3.6.json", "exchanges", arguments="x"), r"exchanges\[0\].arguments = \"x\": the value must be an object"),
-        (changed("vhost-4.3.6.json", "exchanges", arguments={"a": 1e999}), r"exchanges\[0\]: .* give a finite number"),
+        (changed("vhost-4.3.6.json", "exchanges", arguments={"a": 1e999}), r"exchanges\[0\]: .* pass a finite number"),
         (changed("vhost-4.3.6.json", "bindings", destination=""), r"bindings\[0\]: '' names no queue"),
         (changed("vhost-4.3.6.json", "policies", priority=True), r"policies\[0\].priority = true: the value must be an integer"),
     ],

@@ -190,7 +190,7 @@ def test_names_in_a_table_have_variables() -> None:
 
 @pytest.mark.parametrize("variables", [{1: 2}, [("a", 1)], "a=1", 5])
 def test_variables_are_a_mapping_of_names(variables: Any) -> None:
-    with pytest.raises(InputError, match=r"variables is .*: give a dict of names and values"):
+    with pytest.raises(InputError, match=r"variables is .*: pass a dict of names and values"):
         Topology.from_toml(QUEUE, variables=variables)
 
 

@@ -11,9 +11,8 @@ from model_client import ModelClient
 from sides import as_live
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
-    BindingDefinition,
     ExchangeDefinition,
     LiveTopology,
     PolicyDefinition,
@@ -26,7 +25,6 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live.live_broker import QueueCounts
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expanded
-from rabbit_chx.topology.vhost_objects import make_object
 
 WANTED = Topology.from_toml("""
 [[exchanges]]
@@ -186,12 +184,3 @@ def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
         operator_policies=(policy,),
     )
     assert (check(by_argument).findings, check(by_policy).findings) == ((), ())
-
-
-def test_what_an_entry_leaves_out_or_has_as_null_is_the_default() -> None:
-    """Older releases write an empty table as a list."""
-    policy: dict[str, Any] = {"name": "p", "pattern": "^q", "apply-to": None, "definition": []}
-    assert make_object(PolicyDefinition, policy) == PolicyDefinition("p", "^q")
-    assert make_object(QueueDefinition, {"name": "q", "vhost": "/", "messages": 5}) == QueueDefinition("q")
-    ends = {"source": "x", "destination": "y", "destination_type": "exchange", "routing_key": "k"}
-    assert make_object(BindingDefinition, ends) == BindingDefinition("x", ExchangeRef("y"), "k")

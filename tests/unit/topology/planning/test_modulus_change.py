@@ -182,7 +182,7 @@ def test_a_deleted_exchange_moves_all_keys_and_has_no_limit() -> None:
 
     assert made.rings["bills"].lost_at_worst == 1.0
     assert (made.rings["bills"].after.destinations, made.rings["bills"].moved) == ((), 1.0)
-    assert "bills: 100.000% of the keys at the worst moment" in str(made)
+    assert "bills: 100.000% of the keys at the peak" in str(made)
     assert {refusal.allow_with for refusal in made.refusals} == {"--allow-delete"}
 
 
@@ -363,7 +363,7 @@ def test_a_refusal_names_the_proposal_that_moves_least() -> None:
     (refusal,) = plan(limited.objects, listing('"b.{0..7}"')).refusals
 
     assert refusal.fix == (
-        "follow the proposal more-queues (50.000% at the worst moment), raise max_share_moved, or allow it once with "
+        "follow the proposal more-queues (50.000% at the peak), raise max_share_moved, or allow it once with "
         "allow_moved=0.8889"
     )
 

@@ -29,7 +29,7 @@ def test_a_plan_is_shown_in_a_few_lines() -> None:
     moved = made.rings["orders"]
     assert str(made).splitlines() == [
         "changes     1 binding removed, 1 queue deleted",
-        f"moves       orders: {moved.moved:.3%} of the keys in the end, {moved.moved_at_worst:.3%} at the worst moment",
+        f"moves       orders: {moved.moved:.3%} of the keys in the end, {moved.moved_at_worst:.3%} at the peak",
         *(f"refused     {refusal}" for refusal in made.refusals),
         f"checksum    {made.checksum}",
     ]

@@ -54,18 +54,15 @@ def test_slots_move_what_their_plan_moves() -> None:
     assert slots.ring == tuple(RingMember(name, "10") for name in "abc")
     assert slots.moved < 0.4 < ring.moved
     assert (
-        "slots = 40 with the same queues as members, in the place of ring: x.slot.00 to x.slot.39"
+        "replace ring by slots = 40, x.slot.00 to x.slot.39, with the same queues as members"
         in slots.description
     )
 
     into = _into_slots(live, 40, slots.ring)
     assert (slots.moved, slots.moved_at_worst) == (into.moved, into.moved_at_worst)
-    assert (
-        f"in a new exchange no more than {slots.moved:.3%} of the keys move at any moment"
-        in slots.description
-    )
+    assert f"a new exchange moves at most {slots.moved:.3%}" in slots.description
     assert slots.description.endswith(
-        f"with twice as many slots {_into_slots(live, 80, slots.ring).moved:.3%} move in the end"
+        f"with twice as many slots {_into_slots(live, 80, slots.ring).moved:.3%}"
     )
 
 

@@ -29,9 +29,9 @@ _REMEDIES = (
     "correct",
     "declare",
     "divide",
-    "give",
     "keep",
     "leave",
+    "pass",
     "take",
     "write",
 )

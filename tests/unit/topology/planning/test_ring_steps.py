@@ -83,7 +83,7 @@ def test_the_best_steps_keep_what_stays(there: str, wanted: str, steps: str) -> 
 
 
 def test_of_orders_that_lose_nothing_the_one_that_moves_least_is_taken() -> None:
-    """In pairs 98 % of the keys move at the worst moment, and with all binds first 87 %."""
+    """In pairs 98 % of the keys move at the peak, and with all binds first 87 %."""
     there = _there("a b c d")
     best = _steps(there, "d b a c")
 
