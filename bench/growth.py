@@ -29,7 +29,7 @@ from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, plan
 from rabbit_chx.topology.slot_owners import SlotNames
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 RELEASE = Release("4.3.6")
 HASH = "x-consistent-hash"
@@ -80,7 +80,7 @@ def slots(count: int, more: int = 1) -> tuple[Topology, LiveTopology]:
         return Topology((exchange,), tuple(map(QueueDefinition, names)))
 
     ring = HashRing.from_buckets(SlotNames("events", count).refs, RELEASE)
-    live = expanded(shared(SLOT_QUEUES), LiveTopology()).with_rings({"events": ring})
+    live = expand(shared(SLOT_QUEUES), LiveTopology()).with_rings({"events": ring})
     return shared(SLOT_QUEUES + more), live
 
 

@@ -22,7 +22,7 @@ from rabbit_chx.routing import Destination, jump
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, balance, plan
 from rabbit_chx.topology.slot_owners import SlotNames
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 RELEASE = Release("4.3.6")
 EXCHANGE = "events"
@@ -38,7 +38,7 @@ def topology(slots: int, weights: dict[str, int]) -> Topology:
 def live_with(slots: int, weights: dict[str, int]) -> LiveTopology:
     """Return the same as it is read from a broker: plain objects, and the ring."""
     ring = HashRing.from_buckets(SlotNames(EXCHANGE, slots).refs, RELEASE)
-    return expanded(topology(slots, weights), LiveTopology()).with_rings({EXCHANGE: ring})
+    return expand(topology(slots, weights), LiveTopology()).with_rings({EXCHANGE: ring})
 
 
 def changes(queues: int) -> dict[str, dict[str, int]]:

@@ -15,12 +15,12 @@ _T = TypeVar("_T")
 
 
 #: Random numbers of the system. A program may seed `random` alike in many processes, which would then retry at the same time.
-JITTER = random.SystemRandom()
+SYSTEM_RANDOM = random.SystemRandom()
 
 
-def chance() -> float:
+def jitter() -> float:
     """Return a random number from 0 to 1, for `Backoff.delay_s`."""
-    return JITTER.random()
+    return SYSTEM_RANDOM.random()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Backoff:
     first_s: float
     longest_s: float
 
-    def delay_s(self, failures: int, chance: float = 1.0) -> float:
+    def delay_s(self, failures: int, jitter: float = 1.0) -> float:
         """Return the seconds to wait before the next attempt.
 
         Args:
             failures: how many attempts have failed before the last one.
-            chance: a random number from 0 to 1, which takes off up to half, so that many clients do not retry at the same time.
+            jitter: a random number from 0 to 1, which takes off up to half, so that many clients do not retry at the same time.
         """
-        return min(self.first_s * 2.0 ** min(failures, 30), self.longest_s) * (0.5 + chance / 2)
+        return min(self.first_s * 2.0 ** min(failures, 30), self.longest_s) * (0.5 + jitter / 2)
 
 
 class Retry:
@@ -68,12 +68,12 @@ class Retry:
         """Return a retry from now on, with pauses of one length; both times are in seconds."""
         return cls(time.monotonic() + timeout_s, Backoff(pause_s, pause_s))
 
-    def wait_s(self, now: float, chance: float = 1.0) -> float | None:
+    def wait_s(self, now: float, jitter: float = 1.0) -> float | None:
         """Return the seconds to wait before the next attempt; None if no attempt is left."""
         left_s = self._deadline - now
         if left_s <= 0 or (self._most is not None and self.attempts >= self._most):
             return None
-        return min(self._backoff.delay_s(self.attempts, chance), left_s)
+        return min(self._backoff.delay_s(self.attempts, jitter), left_s)
 
     def call(
         self, attempt: Callable[[], _T], may_retry: Callable[[RabbitChxError], bool] = is_transient
@@ -83,7 +83,7 @@ class Retry:
             try:
                 return attempt()
             except RabbitChxError as cause:
-                wait_s = self.wait_s(time.monotonic(), chance()) if may_retry(cause) else None
+                wait_s = self.wait_s(time.monotonic(), jitter()) if may_retry(cause) else None
                 if wait_s is None:
                     raise
             time.sleep(wait_s)

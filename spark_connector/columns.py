@@ -188,7 +188,7 @@ class MessageColumns:
         """Return the positions of the columns of a frame; an InputError if a column is missing, repeated, unknown, or of the wrong type."""
         _check_column_names(schema, options)
         positions: dict[str, int] = {}
-        named = _named_columns(schema, options)
+        named = _find_named_columns(schema, options)
         for position, field in enumerate(schema.fields):
             roles = _roles(field.name, options)
             if position in named.values() and not {*roles} & {"key", "value"}:
@@ -246,7 +246,7 @@ def _roles(name: str, options: WriteOptions) -> list[str]:
     return [*roles, own] if own in KNOWN_COLUMNS and own not in options.column_names else roles
 
 
-def _named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:
+def _find_named_columns(schema: StructType, options: WriteOptions) -> dict[str, int]:
     """Return the positions of the columns that options name, by option; an InputError if one is missing, or of the wrong type."""
     positions = {}
     for option, name in (("filterValueColumn", options.filter_value_column), ("orderBy", options.order_by)):

@@ -34,21 +34,16 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             return "rabbitmq"
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001  # Spark's signature
-            plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
-                self.options, schema, overwrite=overwrite, speculation=speculation
-            )
-            return load("spark_connector.writing.spark_writers", "BatchWriter")(plan)
+            writer = load("spark_connector.writing.spark_writers", "batch_writer")
+            return writer(self.options, schema, overwrite=overwrite, speculation=speculation)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001, N802  # Spark's
-            load("spark_connector.writing.spark_writers", "check_stream_writer")()
-            plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
-                self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
-            )
-            return load("spark_connector.writing.spark_writers", "MicroBatchWriter")(plan)
+            writer = load("spark_connector.writing.spark_writers", "stream_writer")
+            return writer(self.options, schema, overwrite=overwrite, speculation=speculation)
 
         def schema(self) -> str:
             options = load("spark_connector.options.read_options", "ReadOptions")
-            include = options.checked(self.options, streaming=None).include
+            include = options.parse(self.options, streaming=None).include
             return str(load("spark_connector.reading.spark_readers", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:

@@ -110,7 +110,7 @@ def drain(
                 if not taken:
                     break
                 frame = spark.createDataFrame(work.table(taken))
-                with consumer.kept_alive():
+                with consumer.keep_alive():
                     _write(write, frame)
                 work.acknowledge(taken)
         except BaseException as cause:

@@ -17,7 +17,7 @@ from spark_connector.options.write_options import WriteOptions, check_speculatio
 from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import render_text
 from spark_connector.writing.messages import Check, list_checks
-from spark_connector.writing.write_plan import (
+from spark_connector.writing.preflight import (
     check_broker,
     check_secret_name,
 )

@@ -139,9 +139,9 @@ def check_worker_python(spark: SparkSession | None) -> None:
         raise MissingExtraError(f"Spark's workers are to run {wanted}, which is not there: {_remedy()}")
     if _is_ours(Path(python)):
         return
-    shipped = [path for path in sys.path if path.startswith(_shipped_files())]
+    shipped = [path for path in sys.path if path.startswith(_files_root())]
     paths = [*shipped, context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
-    missing = _missing_in(python, os.pathsep.join(filter(None, paths)))
+    missing = _find_missing(python, os.pathsep.join(filter(None, paths)))
     if missing:
         raise MissingExtraError(
             f"Spark's workers run {python}, which lacks {', '.join(missing)}: {_remedy()}"
@@ -161,7 +161,7 @@ def _is_ours(python: Path) -> bool:
     return python.absolute().parent == this_python.parent and python.resolve() == this_python.resolve()
 
 
-def _shipped_files() -> str:
+def _files_root() -> str:
     """Return the folder of the files that Spark ships to its workers, such as a zip of ``--py-files``."""
     from pyspark import SparkFiles
 
@@ -169,7 +169,7 @@ def _shipped_files() -> str:
 
 
 @lru_cache
-def _missing_in(python: str, paths: str) -> tuple[str, ...]:
+def _find_missing(python: str, paths: str) -> tuple[str, ...]:
     """Return the modules that a Python lacks; none if it does not answer."""
     try:
         result = subprocess.run(  # noqa: S603  # what Spark runs

@@ -13,9 +13,10 @@ from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import parse_task_error
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task, TaskWriter
-from spark_connector.writing.write_plan import PreflightAnswer, WritePlan
+from spark_connector.writing.commit import abort_write, commit_write
+from spark_connector.writing.preflight import PreflightCache, plan_write
+from spark_connector.writing.task_writer import run_task
+from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,10 +50,9 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
             "publish takes a batch: for a stream, use writeStream.format('rabbitmq') or foreachBatch(batch_publisher(...))"
         )
     watched = WatchedRing(ring)
-    plan = WritePlan.checked(
+    plan = plan_write(
         to_texts(options, watched.ring),
         df.schema,
-        overwrite=False,
         speculation=speculation_of(df.sparkSession),
         ring=watched,
     )
@@ -85,20 +85,19 @@ def batch_publisher(
     watched = WatchedRing(ring)
     # All options are checked before the query starts.
     in_client = WriteOptions.parse(to_texts(options, watched.ring)).client_routing
-    answer = PreflightAnswer()
+    cache = PreflightCache()
     finished: FinishedTasks | None = None
 
     def publish_batch(batch: DataFrame, batch_id: int) -> None:
         nonlocal finished
         if in_client and watched.can_be_read:
             watched.read_again()
-        plan = WritePlan.checked(
+        plan = plan_write(
             to_texts(options, watched.ring),
             batch.schema,
-            overwrite=False,
             streaming=True,
             speculation=speculation_of(batch.sparkSession),
-            answer=answer,
+            cache=cache,
             ring=watched,
         )
         finished = finished or FinishedTasks.of(batch.sparkSession)
@@ -113,35 +112,32 @@ def _publish(
     df: DataFrame, plan: WritePlan, finished: FinishedTasks, ring: WatchedRing, batch_id: int | None = None
 ) -> WriteReport:
     try:
-        tasks = for_each_partition(df, publish_partition, plan, finished)
+        tasks = for_each_partition(df, publish_task, plan, finished)
     except Exception as cause:
         error = parse_task_error(cause)
-        plan.abort(finished.reports, batch_id=batch_id, cause=error)
+        abort_write(plan, finished.reports, batch_id=batch_id, cause=error)
         if error is None:
             raise
         if isinstance(error, PublishError):
             error.report = sum((task.publish_report for task in finished.reports), error.report)
     else:
-        return plan.commit(tasks, batch_id, ring)
+        return commit_write(plan, tasks, batch_id, ring)
     finally:
         finished.clear()
     raise error  # from here: Spark's error is long and has no further information
 
 
-def publish_partition(
-    plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]
-) -> TaskReport:
+def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Publish one partition. Runs in Python workers. `finished` receives the report as well, in case the job fails later."""
     rows = 0
 
-    def counted() -> Iterator[pa.RecordBatch]:
+    def count_rows() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         for batch in batches:
             rows += batch.num_rows
             yield batch
 
-    writer = TaskWriter if plan.layout is None else StreamTaskWriter
-    report = writer(plan, Task.current(plan.write_id)).write(counted())
+    report = run_task(plan, count_rows())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

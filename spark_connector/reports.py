@@ -6,16 +6,12 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
@@ -23,13 +19,13 @@ from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from numpy.typing import NDArray
 
     from rabbit_chx.rendering import Block, Report
-    from spark_connector.options.write_options import WriteOptions
 
 
 _T = TypeVar("_T", bound="DataclassInstance")
+
+_log = logging.getLogger(__name__)
 
 
 def render_text(report: Report) -> str:
@@ -39,56 +35,6 @@ def render_text(report: Report) -> str:
     text = StringIO()
     ConsoleOutput(text).show(report)
     return text.getvalue().rstrip("\n")
-
-
-#: The most keys of a partition's sample; 8 bytes for each travel to the driver.
-_MOST = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class KeySample:
-    """The smallest hashes of a partition's keys: partitions that share keys share some of these hashes."""
-
-    hashes: bytes = b""  # 8 bytes for each key, in ascending order
-    complete: bool = True  # the sample has all keys of the partition
-
-
-class KeySampler:
-    """Samples the keys of a partition, batch by batch."""
-
-    def __init__(self) -> None:
-        self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._complete = True
-
-    def add(self, keys: Any) -> None:  # Arrow has no types
-        """Add the keys of a batch: an Arrow array or a list of bytes."""
-        distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
-        hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
-        smallest = np.union1d(self._smallest, np.frombuffer(hashes, np.uint64))
-        self._complete = self._complete and len(smallest) <= _MOST
-        self._smallest = smallest[:_MOST]
-
-    def sample(self) -> KeySample:
-        """Return the sample of all keys so far."""
-        return KeySample(self._smallest.tobytes(), self._complete)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitKeys:
-    """The number of keys that are in more than one partition, among those compared."""
-
-    compared: int
-    split: int
-    complete: bool  # all keys were compared
-
-    @classmethod
-    def of(cls, samples: Iterable[KeySample]) -> SplitKeys:
-        """Compare samples up to the hash that all of them reach; up to there each sample has all its keys."""
-        partitions = [(np.frombuffer(sample.hashes, np.uint64), sample.complete) for sample in samples]
-        cut_off = [hashes[-1] for hashes, complete in partitions if not complete]
-        comparable = [hashes if not cut_off else hashes[hashes <= min(cut_off)] for hashes, _ in partitions]
-        _, times = np.unique(np.concatenate([np.empty(0, np.uint64), *comparable]), return_counts=True)
-        return cls(len(times), int(np.count_nonzero(times > 1)), not cut_off)
 
 
 #: Samples that a task keeps, and that a report shows.
@@ -157,6 +103,13 @@ def add_fields(one: _T, other: _T) -> _T:
         is_mapping = isinstance(first, Mapping)
         total[count.name] = dict(Counter(first) + Counter(second)) if is_mapping else first + second
     return type(one)(**total)
+
+
+def _as_json(value: object) -> Any:  # JSON
+    """Return a field of a report: a dataclass, or several, as dicts."""
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    return asdict(value) if isinstance(value, StreamCounts | RowSample) else value
 
 
 def hash_key(key: bytes) -> str:
@@ -232,7 +185,7 @@ class TaskReport(PublishedCounts):
         samples: the first few rows that were skipped or returned.
         task_id: Spark's own number of the task attempt; None outside Spark.
         notes: facts about the task that a reader of the report should know.
-        keys: a sample of the routing keys with ``ordering=per-key``, to compare partitions; not part of the JSON.
+        keys: the sample of the routing keys with ``ordering=per-key`` (`key_samples`), to compare partitions; not part of the JSON.
         streams: the counts of a write into streams; None for one by AMQP.
     """
 
@@ -247,7 +200,7 @@ class TaskReport(PublishedCounts):
     samples: tuple[RowSample, ...] = ()
     task_id: int | None = None
     notes: tuple[str, ...] = ()
-    keys: KeySample = field(default=KeySample(), repr=False)
+    keys: bytes = field(default=b"", repr=False)
     streams: StreamCounts | None = None
 
     @property
@@ -257,23 +210,7 @@ class TaskReport(PublishedCounts):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as flat JSON: the counts are on the level of the other fields."""
-        return {
-            "partition": self.partition,
-            "attempt": self.attempt,
-            "write_id": self.write_id,
-            "batch_id": self.batch_id,
-            "rows": self.rows,
-            "skipped": self.skipped,
-            **{
-                name: getattr(self, name)
-                for name in (*_PUBLISHED[:-2], "bytes_sent", "seconds", "blocked_seconds")
-            },
-            "predicted": self.predicted,
-            "samples": [asdict(sample) for sample in self.samples],
-            "task_id": self.task_id,
-            "notes": self.notes,
-            "streams": self.streams and asdict(self.streams),
-        }
+        return {name: _as_json(getattr(self, name)) for name in _TASK_JSON}
 
 
 #: The sums over the tasks, in the order in which they are shown.
@@ -286,6 +223,10 @@ _STREAM_TOTALS = (
 _JSON = (
     "exchange", "queue", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
     "ring_provenance", "notes",
+)  # fmt: skip
+_TASK_JSON = (
+    "partition", "attempt", "write_id", "batch_id", "rows", "skipped", *_PUBLISHED[:-2], "bytes_sent", "seconds",
+    "blocked_seconds", "predicted", "samples", "task_id", "notes", "streams",
 )  # fmt: skip
 #: The first bytes of `WriteReport.to_json`.
 REPORT_START = b'{\n  "exchange": '
@@ -365,8 +306,8 @@ class WriteReport(PublishedCounts):
         return {
             **{name: getattr(self, name) for name in _JSON},
             "changed_ring": self.changed_ring and [json.loads(ring.to_json()) for ring in self.changed_ring],
-            "streams": self.streams and asdict(self.streams),
-            "samples": [asdict(sample) for sample in self.samples],
+            "streams": _as_json(self.streams),
+            "samples": _as_json(self.samples),
             "tasks": [task.to_dict() for task in self.tasks],
         }
 
@@ -440,88 +381,6 @@ def _row_of_sample(sample: RowSample) -> tuple[str, ...]:
     row = "" if sample.row is None else f"{sample.row}"
     return f"{sample.partition}", row, sample.key_hash or "", sample.reason
 
-
-def collect_notes(
-    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
-) -> tuple[str, ...]:
-    """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
-    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_on_skipped(tasks, options)))
-    if options.exactly_once:
-        return (*distinct, *filter(None, [ring_now]))
-    return (*distinct, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
-
-
-def _on_skipped(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
-    count, rows = sum(task.skipped for task in tasks), sum(task.rows for task in tasks)
-    samples = [sample for task in tasks for sample in task.samples]
-    if options.skip_bad_rows and count and samples:
-        row = "" if samples[0].row is None else f"row {samples[0].row} of "
-        yield (
-            f"badRows is skip, and {count:,} of {rows:,} rows were not published; {row}partition {samples[0].partition}: "
-            f"{samples[0].reason}"
-        )
-
-
-def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
-    again = sum(task.attempt > 0 for task in tasks)
-    if again:
-        yield (
-            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
-            "queues twice"
-        )
-    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
-    numbers = [task.task_id for task in tasks if task.task_id is not None]
-    between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
-    others = between - sum(task.attempt for task in tasks)
-    if others > 0:
-        yield (
-            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
-            "tasks, or a repeated stage; after such a stage, rows may be in the queues twice, though every attempt is 0"
-        )
-
-
-def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
-    reconnects = sum(task.reconnects for task in tasks)
-    if options.super_stream:  # no ring
-        return
-    if not reconnects:
-        if ring_now is not None:
-            yield ring_now
-        return
-    if ring_now is not None:
-        yield f"connections were lost and opened again ({reconnects}): {ring_now}"
-    else:
-        advice = (
-            ""
-            if options.ring is None
-            else "; rows by predicted queue are then wrong, so read the ring again and compare"
-        )
-        yield (
-            f"connections were lost and opened again ({reconnects}): if a broker with Mnesia (the default until "
-            f"4.1) was restarted, the ring may have another order now, and keys may have changed queue during the write{advice}"
-        )
-    if options.keep_order and any(task.republished for task in tasks):
-        yield (
-            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
-            "after newer messages of their key: a consumer that needs the order drops messages older than what "
-            "it has seen"
-        )
-
-
-def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
-    if not options.keep_order:
-        return
-    keys = SplitKeys.of(task.keys for task in tasks)
-    if keys.split:
-        of_what = f"its {keys.compared:,} keys" if keys.complete else f"{keys.compared:,} keys looked at"
-        yield (
-            f"ordering is per-key, and {keys.split:,} of {of_what} are in more than one partition, so the order "
-            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
-            "the key and sortWithinPartitions)"
-        )
-
-
-_log = logging.getLogger(__name__)
 
 #: The suffix of the name of an earlier report.
 _PREVIOUS = ".previous"

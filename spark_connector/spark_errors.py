@@ -46,7 +46,7 @@ def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxErr
     return RabbitChxError(f"unforeseen {type(cause).__name__}{text} (at {places}): please report it")
 
 
-def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
+def without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Return a function that raises its errors from a frame without its arguments, and so without a password."""
 
     @wraps(function)

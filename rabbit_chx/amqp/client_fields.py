@@ -90,7 +90,7 @@ def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
     check_client(client)
     pairs = pairs_of(table)
     if isinstance(table, Mapping):
-        pairs = _named_by_client(pairs, client)
+        pairs = _name_by_client(pairs, client)
     return tuple((short_string(name, "the header name"), field_for(value, client)) for name, value in pairs)
 
 
@@ -156,7 +156,7 @@ def _array(value: Iterable[Any], client: Client) -> AmqpField:
 
 
 def _table(value: dict[Any, Any], client: Client) -> AmqpField:
-    pairs = _named_by_client(list(value.items()), client)
+    pairs = _name_by_client(list(value.items()), client)
     return AmqpField("table", [(name, _field(content, client)) for name, content in pairs])
 
 
@@ -182,7 +182,7 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
     return AmqpField("timestamp", seconds)
 
 
-def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
+def _name_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
     if client == "pika":
         return [(short_string(name, "the name in a table"), value) for name, value in pairs]
     for name, _ in pairs:

@@ -19,7 +19,7 @@ def delivery_limit(arguments: Mapping[str, Any], release: tuple[int, ...]) -> in
     return limit if limit >= 0 else None
 
 
-def losing_limit_fault(arguments: Mapping[str, Any], release: tuple[int, ...]) -> tuple[str, str] | None:
+def delivery_limit_fault(arguments: Mapping[str, Any], release: tuple[int, ...]) -> tuple[str, str] | None:
     """Return why a quorum queue with these arguments loses messages, and the remedy; None if it does not.
 
     Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (``rabbit_fifo.erl``; tested

@@ -104,10 +104,10 @@ class AmqpField:
 
     def _identity(self) -> tuple[Any, ...]:
         if self.type == "array":
-            return (self.type, *map(_typed, self.value))
+            return (self.type, *map(_with_type, self.value))
         if self.type == "table":
-            return (self.type, *((name, _typed(value)) for name, value in self.value))
-        return (self.type, _typed(self.value))
+            return (self.type, *((name, _with_type(value)) for name, value in self.value))
+        return (self.type, _with_type(self.value))
 
 
 def too_deep() -> InputError:
@@ -115,12 +115,12 @@ def too_deep() -> InputError:
     return InputError("the value is nested too deep, or holds itself: pass one of at most 100 levels")
 
 
-def _typed(value: Any) -> tuple[type, Any]:
+def _with_type(value: Any) -> tuple[type, Any]:
     """Return a value that differs for values that Python considers equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
     if isinstance(value, dict):
-        return type(value), tuple((_typed(name), _typed(content)) for name, content in value.items())
+        return type(value), tuple((_with_type(name), _with_type(content)) for name, content in value.items())
     if isinstance(value, (list, tuple)):
-        return type(value), tuple(map(_typed, value))
+        return type(value), tuple(map(_with_type, value))
     if isinstance(value, Decimal):
         return type(value), value.as_tuple()
     if isinstance(value, float):

@@ -76,7 +76,7 @@ def encode_headers(headers: Headers) -> bytes:
                 break
             parts += (bytes((len(name),)), name.encode(), b"S", _LENGTH.pack(len(value)), value.encode())
         else:
-            return _counted(b"".join(parts))
+            return _with_length(b"".join(parts))
     if not isinstance(headers, Mapping):
         headers = pairs_of(headers)
     try:
@@ -103,10 +103,10 @@ def _with_plain_numbers(value: Any) -> Any:
 
 def encode_table(table: HeaderTable) -> bytes:
     """Return the bytes of a table, including its length."""
-    return _counted(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
+    return _with_length(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
 
 
-def _counted(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
@@ -117,9 +117,9 @@ def _encode_field(field: AmqpField) -> bytes:
         return tag + pack(value)
     match type_:
         case "longstr" | "binary":
-            return _SIZED[type_] + _counted(value)
+            return _SIZED[type_] + _with_length(value)
         case "array":
-            return _SIZED[type_] + _counted(b"".join(map(_encode_field, value)))
+            return _SIZED[type_] + _with_length(b"".join(map(_encode_field, value)))
         case "table":
             return _SIZED[type_] + encode_table(value)
     tag, form = _FIXED[type_]

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, similar, too_long
@@ -212,7 +212,7 @@ class ConnectionSettings:
     def masked_url(self) -> str:
         """The address with ``***`` for the password, for messages and logs."""
         scheme = _SCHEMES[self.protocol][self.tls is not None]
-        address = _masked_address(scheme, self.username, self.host, self.port)
+        address = _mask_address(scheme, self.username, self.host, self.port)
         return f"{address}/{quote(self.vhost, safe='')}"
 
 
@@ -256,10 +256,10 @@ class ManagementUrl:
     def masked(self) -> str:
         """The address with ``***`` for the password, for messages and logs."""
         scheme = "http" if self.tls is None else "https"
-        return _masked_address(scheme, self.username or "guest", self.host, self.port)
+        return _mask_address(scheme, self.username or "guest", self.host, self.port)
 
 
-def _masked_address(scheme: str, username: str, host: str, port: int | None) -> str:
+def _mask_address(scheme: str, username: str, host: str, port: int | None) -> str:
     shown_host = f"[{quote(host, safe=':')}]" if ":" in host else quote(host, safe="")
     shown_port = "" if port is None else f":{port}"
     return f"{scheme}://{quote(username, safe='')}:{_MASK}@{shown_host}{shown_port}"
@@ -559,18 +559,12 @@ def _tls_settings(scheme: str, parameters: dict[str, str]) -> TlsSettings | None
     return TlsSettings(**values)
 
 
-class _Choice(NamedTuple):
-    """A parameter with two values, and the field that it sets; None for a parameter without effect."""
-
-    values: dict[str, bool]
-    field: str | None = None
-
-
 _TEXTS = {"cacertfile": "ca_file", "certfile": "cert_file", "keyfile": "key_file"}
-_CHOICES = {
-    "verify": _Choice({"verify_peer": True, "verify_none": False}, "verify"),
-    "fail_if_no_peer_cert": _Choice({"true": True, "false": False}),
-    "customize_hostname_check": _Choice({"https": True}),
+#: Parameters with one or two values, and the field that each sets; None for a parameter without effect.
+_CHOICES: dict[str, tuple[str | None, dict[str, bool]]] = {
+    "verify": ("verify", {"verify_peer": True, "verify_none": False}),
+    "fail_if_no_peer_cert": (None, {"true": True, "false": False}),
+    "customize_hostname_check": (None, {"https": True}),
 }
 
 
@@ -583,7 +577,7 @@ def _tls_field(name: str, value: str) -> dict[str, Any]:
         return {"check_server_name": False} if value == "disable" else {"server_name": value}
     if name == "depth":
         _fail("depth is not supported, Python cannot bound the length of a certificate chain: leave it out")
-    choice = _CHOICES[name]
-    if value not in choice.values:
-        _fail(f"{name}={value!r}: {' or '.join(choice.values)} is possible")
-    return {choice.field: choice.values[value]} if choice.field else {}
+    field, values = _CHOICES[name]
+    if value not in values:
+        _fail(f"{name}={value!r}: {' or '.join(values)} is possible")
+    return {} if field is None else {field: values[value]}

@@ -14,8 +14,8 @@ from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.checks import check_seconds, check_share
-from rabbit_chx.connection.owner import Owner
 from rabbit_chx.connection.tokens import Credentials, with_credentials
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
@@ -136,7 +136,7 @@ class Broker:
     """
 
     _connected: _Connected | None = None
-    _owner: Owner  # while it is connected
+    _guard: UsageGuard  # while it is connected
     _release: Release | None = None
 
     def __init__(
@@ -177,15 +177,15 @@ class Broker:
             UnreachableError: the address does not answer.
         """
         if self._connected is None:
-            self._owner = Owner(f"the Broker of {self._settings.masked_url}")
+            self._guard = UsageGuard(f"the Broker of {self._settings.masked_url}")
             self._connected = _Connected(self._settings, self._management, self._ring_source)
-        self._owner.check()
+        self._guard.check()
         return self
 
     def close(self) -> None:
         """Close the connection, if it is open; `open` connects again. In a forked process that of the parent stays open."""
         connected, self._connected, self._release = self._connected, None, None
-        if connected is not None and self._owner.is_this_process:
+        if connected is not None and self._guard.is_this_process:
             connected.close()
 
     def __enter__(self) -> Self:
@@ -482,7 +482,7 @@ class Broker:
             raise InputError(
                 "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
             )
-        self._owner.check()
+        self._guard.check()
         return self._connected
 
 

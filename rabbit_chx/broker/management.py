@@ -18,7 +18,7 @@ from rabbit_chx.amqp.replies import AFTER_FULL_DISK
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.client_settings import server_name, tls_context
-from rabbit_chx.connection.failures import refused_certificate
+from rabbit_chx.connection.failures import certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -158,7 +158,7 @@ class Management:
                 "look at the load of the broker"
             ) from None
         except (http.client.HTTPException, OSError) as cause:
-            refused = refused_certificate(self.masked_url, cause)
+            refused = certificate_error(self.masked_url, cause)
             if refused is not None:
                 raise refused from None
             why = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__

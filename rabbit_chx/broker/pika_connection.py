@@ -26,12 +26,12 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.failures import (
     ClientFailure,
+    connect_error,
+    connect_timeout_error,
+    login_error,
     no_mechanism,
     not_amqp,
-    opening_error,
-    opening_timeout,
-    refused_login,
-    refused_vhost,
+    vhost_error,
 )
 from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
@@ -53,9 +53,9 @@ _PROPERTIES_START = 7 + 12  # after the frame's own header, class, weight and bo
 _ANSWER = re.compile(r"ConnectionClosedByBroker: \(([0-9]+)\) ('.*'|\".*\")", re.DOTALL)
 _FAILURES: tuple[ClientFailure, ...] = (
     (pika_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
-    (pika_errors.ProbableAuthenticationError, refused_login),
-    (pika_errors.ProbableAccessDeniedError, refused_vhost),
-    ((connection_workflow.AMQPConnectorStackTimeout, TimeoutError), opening_timeout),
+    (pika_errors.ProbableAuthenticationError, login_error),
+    (pika_errors.ProbableAccessDeniedError, vhost_error),
+    ((connection_workflow.AMQPConnectorStackTimeout, TimeoutError), connect_timeout_error),
     ((pika_errors.IncompatibleProtocolError, pika_errors.StreamLostError), not_amqp),
 )
 
@@ -362,7 +362,7 @@ def _make_opening_error(settings: ConnectionSettings, cause: BaseException) -> R
     answer = _ANSWER.fullmatch(words)
     if answer is not None:
         return error_for(int(answer[1]), str(ast.literal_eval(answer[2])), where=settings.masked_url)
-    return opening_error(settings, TimeoutError() if "imed out" in words else cause, words, _FAILURES)
+    return connect_error(settings, TimeoutError() if "imed out" in words else cause, words, _FAILURES)
 
 
 def _words_of(cause: BaseException) -> str:

@@ -29,7 +29,7 @@ from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_value import counted_changes, no_change, order_facts
+from rabbit_chx.topology.planning.plan_value import count_changes, no_change, order_facts
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ApplyReport:
         slots = list(_slot_facts(self.applied))
         if self.state == "applied":
             counted = (
-                f"{planned}: {counted_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
+                f"{planned}: {count_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
             )
             rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
             yield Facts([("applied", counted), *slots, *rings])

@@ -100,7 +100,7 @@ def arrange(
         if order.strategy == "least-moving-order"
     }
     layouts = slot_layouts(given.topology, read.live)
-    pins = {name: layout.pinned_members() for name, layout in layouts.items() if not layout.is_pinned}
+    pins = {name: layout.pin_members() for name, layout in layouts.items() if not layout.is_pinned}
     orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
     members = {**orders, **pins}
     done = rearrange(given.text, members, given.variables)

@@ -65,6 +65,7 @@ class BrokerAddresses:
         url: the AMQP URI.
         settings: the settings in the URI.
         management_url: the URL of the HTTP API; None if it is not given.
+        management_from: the option or the variable that this URL is from.
         ring_source: the source of the true ring, or the record of it; None if neither is given.
         stores_records: False: the order of rings is not stored on the broker.
     """
@@ -74,6 +75,7 @@ class BrokerAddresses:
     management_url: str | None
     ring_source: Source | None
     stores_records: bool = True
+    management_from: str = "--management-url"
 
     def __repr__(self) -> str:
         return f"BrokerAddresses({self.settings.masked_url!r})"
@@ -89,7 +91,7 @@ class BrokerAddresses:
 
         if self.management_url is None:
             raise InputError(f"{why}: pass --management-url http://user:password@host:15672")
-        return Management(self._management_address(self.management_url))
+        return Management(self.management_address(self.management_url))
 
     def exchange(self, name: str, why: str) -> LiveExchange:
         """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
@@ -113,7 +115,7 @@ class BrokerAddresses:
                 f"{self.settings.masked_url} is the address of streams, and the ring is read over AMQP: pass --url "
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
-        address = None if self.management_url is None else self._management_address(self.management_url)
+        address = None if self.management_url is None else self.management_address(self.management_url)
         return Broker(self.settings, address, self.ring_source)
 
     @contextmanager
@@ -133,7 +135,7 @@ class BrokerAddresses:
         settings = replace(self.settings, connection_timeout_s=timeout_s)
         (Connection if settings.protocol == "amqp" else StreamConnection)(settings).close()
         if self.management_url is not None:
-            address = self._management_address(self.management_url)
+            address = self.management_address(self.management_url)
             with suppress(BrokerRefusedError):  # also an answer
                 Management(address, timeout_s=timeout_s).request("GET", "whoami")
 
@@ -160,10 +162,11 @@ class BrokerAddresses:
             management.request("GET", "exchanges", query=columns),
         )
 
-    def _management_address(self, url: str) -> ManagementUrl:
+    def management_address(self, url: str) -> ManagementUrl:
+        """Return a URL of the HTTP API, with the login of the AMQP URI if it has none; the error names where the URL is from."""
         from rabbit_chx.amqp.settings import ManagementUrl
 
-        return ManagementUrl.of(url).with_login_of(self.settings)
+        return _parse(ManagementUrl.of, self.management_from, url).with_login_of(self.settings)
 
 
 #: The broker of this command.
@@ -228,7 +231,7 @@ class BrokerOptions:
 
     def _read(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
-        from rabbit_chx.amqp.settings import ManagementUrl, parse_stream_uri
+        from rabbit_chx.amqp.settings import parse_stream_uri
 
         url = _with_passwords(self.url or None, "AMQP_URL")
         management_url = _with_passwords(self.management_url or None, "RABBIT_CHX_MANAGEMENT_URL")
@@ -240,21 +243,28 @@ class BrokerOptions:
                 "the broker is not given: pass --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = _parse(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
-        if management_url is not None:
-            name = "--management-url" if "--management-url" in on_line else "$RABBIT_CHX_MANAGEMENT_URL"
-            _parse(ManagementUrl.of, name, management_url)
         if command := os.environ.get(_COMMAND_VARIABLE):
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
             (settings,) = with_credentials(
                 [settings], token_command(command, _COMMAND_VARIABLE), _COMMAND_VARIABLE
             )
-        source = self._source()
+        is_typed = "--management-url" in on_line
+        broker = BrokerAddresses(
+            url,
+            settings,
+            management_url,
+            self._source(),
+            stores_records=not self.no_record,
+            management_from="--management-url" if is_typed else "$RABBIT_CHX_MANAGEMENT_URL",
+        )
+        if (
+            is_typed and management_url is not None
+        ):  # the variable may be for other commands: it is read when it is used
+            broker.management_address(management_url)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return BrokerAddresses(url, settings, management_url, source, not self.no_record).in_vhost(
-                self.vhost
-            )
-        return BrokerAddresses(url, settings, management_url, source, not self.no_record)
+            return broker.in_vhost(self.vhost)
+        return broker
 
     def _source(self) -> Source | None:
         """Return the ring source; an option precedes the environment."""

@@ -30,12 +30,12 @@ from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
-from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.plan_value import counted_kind
+from rabbit_chx.topology.planning.plan_value import count_kind
 from rabbit_chx.words import listed, plural
 
 _MOST_SHOWN = 50
@@ -373,9 +373,9 @@ def _findings_of_file(topology: Topology, release: Release) -> Iterator[Finding]
     """Yield the names in a valid file that are probably misspelled, and the arguments that a release ignores."""
     for text in topology.misspellings:
         yield Finding("misspelling", text)
-    for names, message, fix in ignored_by(topology.exchanges, release):
+    for names, message, fix in find_ignored(topology.exchanges, release):
         yield Finding("ignored-argument", message, fix, exchange=_only(names))
-    for names, message, fix in ignored_by(topology.queues, release):
+    for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
 
 
@@ -416,7 +416,7 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
         "binding": topology.bindings,
         "policy": topology.policies,
     }
-    counts = [counted_kind(len(objects), kind) for kind, objects in parts.items() if objects]
+    counts = [count_kind(len(objects), kind) for kind, objects in parts.items() if objects]
     kinds = Counter(finding.kind for finding in findings)
     found = [plural(kinds[kind], what) for kind, what in _SUSPICIONS.items() if kinds[kind]]
     state = ", ".join(["valid", *found])

@@ -22,10 +22,9 @@ from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.topology.plugin_objects import without_plugin_objects
-from rabbit_chx.topology.reach import reached_from
-from rabbit_chx.topology.shards import without_shards
-from rabbit_chx.topology.slots import collapsed, not_collapsed
+from rabbit_chx.topology.plugin_objects import without_plugin_objects, without_shards
+from rabbit_chx.topology.reach import select_reached
+from rabbit_chx.topology.slots import collapse, explain_not_collapsed
 from rabbit_chx.topology.toml_values import toml_value
 
 #: The share that moves when one queue of five is added or removed.
@@ -89,9 +88,9 @@ def export(
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)
-    for exchange, why in not_collapsed(topology).items():
+    for exchange, why in explain_not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(_with_queues(collapsed(topology).objects))
+    written, faults = _expressible(_with_queues(collapse(topology).objects))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
     guessed = [exchange.name for exchange in written.exchanges if is_guessed and len(exchange.ring or ()) > 1]
@@ -151,7 +150,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
 
 def _select(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -> LiveTopology:
     try:
-        return reached_from(topology, exchanges)
+        return select_reached(topology, exchanges)
     except InputError as error:
         if not live:
             raise

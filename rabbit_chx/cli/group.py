@@ -17,7 +17,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
-from rabbit_chx.consuming.status import GroupStatus, group_findings
+from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
@@ -71,16 +71,6 @@ class ShownQueue:
     last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMember:
-    """A member of a group, the queues that it consumes, and those that it waits for."""
-
-    name: str = field(metadata=shown("member"))
-    connected_at: float | None = field(metadata=shown("connected", moment_text, as_json=moment_as_json))
-    active: Sequence[str] = field(metadata=shown("active", len, number=True))
-    waiting: Sequence[str] = field(metadata=shown("waiting", len, number=True))
-
-
 def _problems(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [finding_as_json(finding, queues=finding.names) for finding in findings]
 
@@ -101,7 +91,7 @@ class GroupReport(Document):
     vhost: str
     release: Release = field(metadata=shown(json="version", as_json=lambda release: release.version))
     queues: Sequence[ShownQueue]
-    members: Sequence[ShownMember]
+    members: Sequence[MemberStatus]
     parked: int | None
     ignored_entries: int
     findings: Sequence[Finding] = field(metadata=shown(as_json=_problems))
@@ -120,7 +110,7 @@ class GroupReport(Document):
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
         yield table_of(ShownQueue, self.queues, total=True)
         if self.members:
-            yield table_of(ShownMember, self.members)
+            yield table_of(MemberStatus, self.members)
         for finding in self.findings:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
         if self.members and all(queue.last_switch is None for queue in self.queues):
@@ -237,8 +227,7 @@ def show(
         )
         for queue in status.queues
     ]
-    members = [ShownMember(it.name, it.connected_at, it.active, it.waiting) for it in status.members]
-    vhost = at.settings.vhost
+    vhost, members = at.settings.vhost, status.members
     return Outcome(
         GroupReport(at.address, exchange, vhost, release, shown_queues, members, parked, ignored, findings)
     )

@@ -24,7 +24,7 @@ from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects import QueueDefinition
 from rabbit_chx.topology.planning.movement import SlotHandOver
-from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, counted_kind, plan_facts
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
@@ -222,7 +222,7 @@ def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
     for left in plan.unmanaged:
         by_kind.setdefault(left.kind, []).append(left.name)
     return [
-        (counted_kind(len(names), kind), _list_names(fold_names(names), whole=True))
+        (count_kind(len(names), kind), _list_names(fold_names(names), whole=True))
         for kind, names in by_kind.items()
     ]
 

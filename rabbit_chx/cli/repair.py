@@ -24,9 +24,9 @@ from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.checking.check_rings import apply_fix
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
-from rabbit_chx.topology.live_rings import live_hash_exchange, recorded_ring
-from rabbit_chx.topology.planning.plan_value import counted_changes
-from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.planning.plan_value import count_changes
+from rabbit_chx.topology.slot_owners import number_slots
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class RepairReport:
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
 
     def _applied(self) -> Iterator[tuple[str, str]]:
-        yield "repaired", f"{plural(len(self.changes), 'change')}: {counted_changes(self.changes)}"
+        yield "repaired", f"{plural(len(self.changes), 'change')}: {count_changes(self.changes)}"
         ring = self.plan.rings.get(self.exchange)
         if ring is not None:
             worst = f"{percent(ring.moved_at_worst)} at the peak"
@@ -244,10 +244,10 @@ def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) 
 
 def _heal_text(live: LiveTopology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
-    slotted = numbered_slots(exchange, bound) is not None
+    slotted = number_slots(exchange, bound) is not None
     if slotted:
         return "the slots in the order of their numbers"
-    recorded = recorded_ring(live, exchange)
+    recorded = find_recorded_ring(live, exchange)
     is_read = live.rings[exchange].provenance != "recorded"
     return (
         f"the order of the record of {recorded[0].about}"

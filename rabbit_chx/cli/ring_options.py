@@ -488,8 +488,8 @@ def _is_ring(text: bytes) -> bool:
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return the routing of a hash exchange of a topology file."""
-    from rabbit_chx.topology.live.reading import modulo_map_of
     from rabbit_chx.topology.model import LiveTopology
+    from rabbit_chx.topology.modulus import modulo_map_of
     from rabbit_chx.topology.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
@@ -522,7 +522,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
-    from rabbit_chx.topology.live.reading import is_super_stream
+    from rabbit_chx.topology.modulus import is_super_stream
     from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
     hashing = {

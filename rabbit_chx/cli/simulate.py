@@ -223,9 +223,9 @@ def simulate(
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
         return None
-    from rabbit_chx.topology.planning.proposals import least_moved
+    from rabbit_chx.topology.planning.proposals import find_least_moved
 
-    return least_moved(source, changed)
+    return find_least_moved(source, changed)
 
 
 def _change(source: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:

@@ -231,7 +231,7 @@ def _with_writers(at: BrokerAddresses, streams: Sequence[ShownStream]) -> Iterat
     for stream in streams:
         writers = None
         try:
-            writers = writers_of(str(at.management_url), at.settings, stream.name)
+            writers = writers_of(at.management_address(str(at.management_url)), at.settings, stream.name)
         except RabbitChxError as error:
             problem = problem or error
         yield replace(stream, writers=writers)

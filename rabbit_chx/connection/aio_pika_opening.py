@@ -18,11 +18,11 @@ from rabbit_chx.connection.blocking_connection import RENEWAL_S
 from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
+    connect_error,
+    connect_timeout_error,
     no_mechanism,
     not_amqp,
-    opening_error,
-    opening_timeout,
-    refused_vhost,
+    vhost_error,
 )
 from rabbit_chx.connection.tokens import log_in_async
 from rabbit_chx.errors import RabbitChxError
@@ -45,16 +45,16 @@ _CODES = {
 }
 
 
-def _unexpected_frame(settings: ConnectionSettings, words: str) -> RabbitChxError:
+def _frame_error(settings: ConnectionSettings, words: str) -> RabbitChxError:
     """Return the error for a frame in place of the expected one: a refused vhost, or damaged bytes."""
-    return refused_vhost(settings, words) if "Connection.Close" in words else not_amqp(settings, words)
+    return vhost_error(settings, words) if "Connection.Close" in words else not_amqp(settings, words)
 
 
 _FAILURES: tuple[ClientFailure, ...] = (
-    (aiormq_errors.InvalidFrameError, _unexpected_frame),
+    (aiormq_errors.InvalidFrameError, _frame_error),
     (aiormq_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
     (aiormq_errors.IncompatibleProtocolError, not_amqp),
-    (TimeoutError, opening_timeout),
+    (TimeoutError, connect_timeout_error),
 )
 
 
@@ -89,7 +89,7 @@ async def _open(settings: ConnectionSettings) -> tuple[Any, ConnectionSettings]:
             connection: Any = await aio_pika.connect(**arguments, connection_class=create_connection)
     except LOST as cause:
         raise_if_cancelled(cause)
-        error = _opening_error(settings, cause)
+        error = _connect_error(settings, cause)
     else:
         return connection, settings
     for connection in attempts:  # otherwise the garbage collector closes them, without a running loop
@@ -164,19 +164,19 @@ def decode_text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+def _connect_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     words = error_text(cause)
-    answer = _opening_refusal(cause, words)
+    answer = _find_refusal(cause, words)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
     if isinstance(cause.__cause__, asyncio.IncompleteReadError):
         return not_amqp(settings, words)
     # aiormq keeps the text of an OSError, not its type.
     system = cause.__cause__ if isinstance(cause.__cause__, OSError) else cause
-    return opening_error(settings, system, words, _FAILURES)
+    return connect_error(settings, system, words, _FAILURES)
 
 
-def _opening_refusal(cause: BaseException, words: str) -> tuple[int, str] | None:
+def _find_refusal(cause: BaseException, words: str) -> tuple[int, str] | None:
     """Return the code and text with which the broker refuses a connection; None if it sent none."""
     if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
         return 403, words

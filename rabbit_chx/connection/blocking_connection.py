@@ -28,15 +28,15 @@ from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
-    closed_connection,
-    failed_tls,
+    disconnect_error,
     handshake_failure,
     handshake_timeout,
+    heartbeat_error,
     interruption,
-    lost_connection,
-    missed_heartbeats,
-    missing_reply,
+    reply_timeout_error,
+    tls_error,
     unreachable,
+    use_after_close_error,
 )
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tokens import log_in
@@ -148,7 +148,7 @@ class Connection:
                     self._exchange(wait_s)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > session.longest_silence_s:
-                    session.fail(missed_heartbeats(session.where, silence_s))
+                    session.fail(heartbeat_error(session.where, silence_s))
             except RabbitChxError as cause:
                 session.fail(cause)
             except BaseException as cause:
@@ -166,7 +166,7 @@ class Connection:
             while session.reply is None:
                 self.poll(_LONGEST_WAIT_S)
                 if time.monotonic() > deadline:
-                    raise missing_reply(session.where, method.name, _REPLY_S)
+                    raise reply_timeout_error(session.where, method.name, _REPLY_S)
             return session.reply
 
     def close(self, within_s: float = _CLOSE_S) -> None:
@@ -181,7 +181,7 @@ class Connection:
             except RabbitChxError as cause:
                 _log.debug("%s: closing: %s", self.session.where, cause)
             finally:
-                self.session.fail(closed_connection(self.session.where))
+                self.session.fail(use_after_close_error(self.session.where))
                 self._transport.close()
         # A finalizer may run in the thread itself.
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
@@ -310,9 +310,9 @@ class Transport:
         except OSError as cause:
             if isinstance(cause, TimeoutError) and cause.errno is None:
                 return b""  # with an errno it is ETIMEDOUT of the network
-            raise lost_connection(self._where, cause) from None
+            raise disconnect_error(self._where, cause) from None
         if not data:
-            raise lost_connection(self._where)
+            raise disconnect_error(self._where)
         return data
 
     def send(self, data: memoryview) -> int:
@@ -323,7 +323,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
-            raise lost_connection(self._where, cause) from None
+            raise disconnect_error(self._where, cause) from None
 
     @property
     def bytes_not_taken(self) -> int:
@@ -430,7 +430,7 @@ def _wrap(
     try:
         return context.wrap_socket(sock, server_hostname=server_name(settings.host, tls))
     except OSError as cause:
-        raise failed_tls(settings, cause) from None
+        raise tls_error(settings, cause) from None
 
 
 def bytes_not_taken(sock: socket.socket) -> int:

@@ -62,11 +62,11 @@ class RefusedCertificateError(ConnectionLostError):
 # -- while it is opened
 
 
-def opening_error(
+def connect_error(
     settings: ConnectionSettings, cause: BaseException, words: str, failures: Sequence[ClientFailure]
 ) -> RabbitChxError:
     """Return the error for a connection that a client could not open."""
-    refused = refused_certificate(settings.masked_url, cause, words)
+    refused = certificate_error(settings.masked_url, cause, words)
     if refused is not None:
         return refused
     for kinds, failure in failures:
@@ -84,7 +84,7 @@ def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> A
     )
 
 
-def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedError:
+def login_error(settings: ConnectionSettings, words: str) -> AccessRefusedError:
     """Return the error for a connection that ended at the login without a reply."""
     return AccessRefusedError(
         f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism; "
@@ -93,7 +93,7 @@ def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedErro
     )
 
 
-def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedError:
+def vhost_error(settings: ConnectionSettings, words: str) -> BrokerRefusedError:
     """Return the error for a connection that ended at connection.open without a reply."""
     return BrokerRefusedError(
         f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({words}): check the vhost in the URL, the user's "
@@ -102,7 +102,7 @@ def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedErro
     )
 
 
-def opening_timeout(settings: ConnectionSettings, _words: str = "") -> BrokerTimeoutError:
+def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> BrokerTimeoutError:
     """Return the error for a connection, or for its token, that was not ready in time."""
     timeout_s = settings.connection_timeout_s
     if settings.password.pending:
@@ -132,7 +132,7 @@ def unreachable(
     """Return the error for a connection that could not be opened."""
     where = settings.masked_url
     if isinstance(cause, ssl.SSLError):
-        return failed_tls(settings, cause, words)
+        return tls_error(settings, cause, words)
     if isinstance(cause, (socket.gaierror, UnicodeError)):
         return UnreachableError(
             f"{where}: the host name cannot be resolved ({words or cause}): check the host in the URL"
@@ -157,12 +157,12 @@ def has_no_descriptor(cause: BaseException | None) -> bool:
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def failed_tls(
+def tls_error(
     settings: ConnectionSettings, cause: BaseException, words: str | None = None
 ) -> UnreachableError:
     """Return the error for a TLS handshake that failed."""
     where = settings.masked_url
-    refused = refused_certificate(where, cause, words)
+    refused = certificate_error(where, cause, words)
     if refused is not None:
         return refused
     if isinstance(cause, TimeoutError):
@@ -182,9 +182,7 @@ _VERIFY_REMEDIES = {
 _UNTRUSTED = "pass its CA with cacertfile, or its name with server_name_indication"
 
 
-def refused_certificate(
-    where: str, cause: BaseException, words: str | None = None
-) -> UnreachableError | None:
+def certificate_error(where: str, cause: BaseException, words: str | None = None) -> UnreachableError | None:
     """Return the error if one side refuses the certificate of the other, or its absence; otherwise None."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return UnreachableError(
@@ -230,7 +228,7 @@ def not_a_stream_port(settings: ConnectionSettings, protocol: str) -> InputError
     )
 
 
-def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLostError:
+def disconnect_error(where: str, cause: Exception | None = None) -> ConnectionLostError:
     """Return the error for a connection that ended."""
     alert = _OUR_CERTIFICATE.search(str(cause))
     if alert is not None:
@@ -239,12 +237,12 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
     return ConnectionLostError(f"{where}: the connection was lost: {why}")
 
 
-def refused_renewal(where: str, words: str) -> ConnectionLostError:
+def renewal_error(where: str, words: str) -> ConnectionLostError:
     """Return the error for a connection that ended because the broker refuses a new token; the next login asks for another."""
     return ConnectionLostError(f"{where}: the broker refuses the new token ({words}): connect again")
 
 
-def missed_heartbeats(where: str, silence_s: float) -> ConnectionLostError:
+def heartbeat_error(where: str, silence_s: float) -> ConnectionLostError:
     """Return the error for a broker that missed two heartbeats."""
     return ConnectionLostError(
         f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
@@ -258,7 +256,7 @@ def invalid_bytes(where: str, cause: Exception) -> ConnectionLostError:
     return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
 
 
-def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
+def reply_timeout_error(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
     """Return the error for a method without a reply in time."""
     return BrokerTimeoutError(
         f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
@@ -275,6 +273,6 @@ def interruption(where: str, cause: BaseException) -> InterruptedLinkError:
     )
 
 
-def closed_connection(where: str) -> InputError:
+def use_after_close_error(where: str) -> InputError:
     """Return the error for calls after `close`."""
     return InputError(f"{where}: the connection is closed: open a new one")

@@ -18,7 +18,7 @@ class Part(NamedTuple, Generic[Batch]):
     """Some messages of a batch, by their indices in it."""
 
     batch: Batch
-    places: list[int]
+    indices: list[int]
 
 
 class _SentBatch(NamedTuple, Generic[Batch]):
@@ -86,7 +86,7 @@ class Ledger(Generic[Batch]):
         refused, self.refused = self.refused, []
         return refused
 
-    def unanswered(self) -> list[Part[Batch]]:
+    def find_unanswered(self) -> list[Part[Batch]]:
         """Return the open messages by batch, oldest first."""
         return list(self._open_through(self.sent))
 
@@ -115,11 +115,11 @@ class Ledger(Generic[Batch]):
         last = (tag or self.sent) if multiple else tag
         parts = list(self._open_through(last, 0 if multiple else tag - 1))
         # Counted before they are answered: an interruption between the two must not turn a nack into an ack.
-        self.nacked += sum(len(part.places) for part in parts)
+        self.nacked += sum(len(part.indices) for part in parts)
         self.ack(tag, multiple=multiple)
         for part in parts:
             if self.refused and self.refused[-1].batch is part.batch:
-                self.refused[-1].places.extend(part.places)
+                self.refused[-1].indices.extend(part.indices)
             else:
                 self.refused.append(part)
 
@@ -136,8 +136,8 @@ class Ledger(Generic[Batch]):
             if entry.last <= after:
                 continue
             tags = range(max(first, after + 1), min(entry.last, tag) + 1)
-            if places := [tag - first for tag in tags if tag not in self._ahead]:
-                yield Part(entry.batch, places)
+            if indices := [tag - first for tag in tags if tag not in self._ahead]:
+                yield Part(entry.batch, indices)
 
     def _answer_through(self, tag: int) -> None:
         if tag <= self._low:

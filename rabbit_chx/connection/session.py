@@ -43,7 +43,7 @@ from rabbit_chx.amqp.frames import (
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, refused_renewal
+from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, renewal_error
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
@@ -91,6 +91,7 @@ class Session:
         failure: the error that ended the connection, or None.
         blocked: the broker's reason for blocking publishers, or None.
         probes: the probes without an answer; with none, the broker has processed all that was sent before the last probe.
+        reply: the reply to the last request; None until it arrives.
         returned: the number of messages returned as unroutable; the broker acks them, too.
         samples: the first few returned messages.
         on_returned: called with each returned message, its properties and its body; None to drop both.
@@ -119,7 +120,7 @@ class Session:
         self._settings = settings
         self._rest = b""
         self._is_renewing = False  # whether the broker has not answered a new token
-        self._reply: Method | None = None
+        self.reply: Method | None = None
         self._content: _Content | None = None  # of the last returned message, until it is complete
         self._handlers: dict[str, Callable[[Any], None]] = {
             "Connection.Start": self._on_start,
@@ -147,13 +148,8 @@ class Session:
 
     def request(self, method: Method) -> None:
         """Send a method; `reply` is its reply after it arrives."""
-        self._reply = None
+        self.reply = None
         self._send(method, _CHANNEL)
-
-    @property
-    def reply(self) -> Method | None:
-        """The reply to the last request; None until it arrives."""
-        return self._reply
 
     def probe(self) -> None:
         """Ask the channel to answer once it has processed the messages before; their confirms may come later.
@@ -245,7 +241,7 @@ class Session:
         if handler is not None:
             handler(method)
         else:
-            self._reply = method  # type: ignore[assignment]  # a method frame always contains a method
+            self.reply = method  # type: ignore[assignment]  # a method frame always contains a method
 
     def _send(self, method: Method, channel: int) -> None:
         self.output.append(ControlBytes(frame.marshal(method, channel)))
@@ -356,7 +352,7 @@ class Session:
         self._send(commands.Connection.CloseOk(), 0)
         self.phase = Phase.CLOSED
         if self._is_renewing and method.reply_code in TOKEN_REFUSED:
-            self.fail(refused_renewal(self.where, method.reply_text))
+            self.fail(renewal_error(self.where, method.reply_text))
         self.fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:

@@ -132,17 +132,17 @@ class TokenSecret(Secret):
             InputError: the function returns something else than a token and its expiry, and there was no token before.
         """
         if call := self._begin():
-            wait([call], self._patience_s(wait_s))
+            wait([call], self._longest_wait_s(wait_s))
         return self._outcome(wait_s)
 
     async def current_async(self, wait_s: float) -> Secret:
         """Return a token as `current` does. No thread waits, which would delay the end of the event loop."""
         if call := self._begin():
-            await asyncio.wait([asyncio.wrap_future(call)], timeout=self._patience_s(wait_s))
+            await asyncio.wait([asyncio.wrap_future(call)], timeout=self._longest_wait_s(wait_s))
         return self._outcome(wait_s)
 
     @contextmanager
-    def checked(self, token: Secret, code: int = 403) -> Iterator[None]:
+    def watch_refusals(self, token: Secret, code: int = 403) -> Iterator[None]:
         """Log in with a token in this block. One that the broker refuses with this code is not used again; the next one may be tried.
 
         Raises:
@@ -189,7 +189,7 @@ class TokenSecret(Secret):
                 ).start()
         return call
 
-    def _patience_s(self, wait_s: float) -> float:
+    def _longest_wait_s(self, wait_s: float) -> float:
         now = time.monotonic()
         is_valid = now < self._token.expires_at
         limit = self._call_ends_at - (_CALL_S - _RENEWAL_WAIT_S if is_valid else 0.0)
@@ -210,7 +210,7 @@ class TokenSecret(Secret):
 
     def _renew(self, call: Future[None]) -> None:
         try:
-            token, lifetime_s = _checked(self._credentials())
+            token, lifetime_s = _check_returned(self._credentials())
         except BaseException as cause:  # noqa: BLE001  # of the user's function
             self._fail(call, cause)
             return
@@ -245,22 +245,10 @@ class TokenSecret(Secret):
 # -- logins
 
 
-class _Login:
-    """The attempts to log in within the connection timeout."""
-
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self._settings = settings
-        self._deadline = time.monotonic() + settings.connection_timeout_s
-
-    @property
-    def left_s(self) -> float:
-        """The rest of the connection timeout."""
-        left_s = max(round(self._deadline - time.monotonic(), 1), 0.1)
-        return min(left_s, self._settings.connection_timeout_s)
-
-    def settings(self, token: Secret) -> ConnectionSettings:
-        """Return the settings of an attempt."""
-        return replace(self._settings, password=token, connection_timeout_s=self.left_s)
+def _start_countdown(timeout_s: float) -> Callable[[], float]:
+    """Return a function that returns what is left of a timeout, in seconds."""
+    deadline = time.monotonic() + timeout_s
+    return lambda: min(max(round(deadline - time.monotonic(), 1), 0.1), timeout_s)
 
 
 def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings], _T]) -> _T:
@@ -272,26 +260,26 @@ def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings],
         AccessRefusedError: the broker refuses a new token, too.
         RabbitChxError: as of `TokenSecret.current`, or of `connect`.
     """
-    password, login = settings.password, _Login(settings)
+    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return connect(settings)
     while True:
-        token = password.current(login.left_s)
-        with password.checked(token):
-            return connect(login.settings(token))
+        token = password.current(left_s())
+        with password.watch_refusals(token):
+            return connect(replace(settings, password=token, connection_timeout_s=left_s()))
 
 
 async def log_in_async(
     settings: ConnectionSettings, connect: Callable[[ConnectionSettings], Awaitable[_T]]
 ) -> _T:
     """Log in as `log_in` does."""
-    password, login = settings.password, _Login(settings)
+    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return await connect(settings)
     while True:
-        token = await password.current_async(login.left_s)
-        with password.checked(token):
-            return await connect(login.settings(token))
+        token = await password.current_async(left_s())
+        with password.watch_refusals(token):
+            return await connect(replace(settings, password=token, connection_timeout_s=left_s()))
 
 
 def log_in_to_api(url: ManagementUrl, timeout_s: float, ask: Callable[[Secret], _T]) -> _T:
@@ -301,11 +289,11 @@ def log_in_to_api(url: ManagementUrl, timeout_s: float, ask: Callable[[Secret], 
         return ask(url.authorization())
     while True:
         token = password.current(timeout_s)
-        with password.checked(token, 401):
+        with password.watch_refusals(token, 401):
             return ask(Secret(f"Bearer {token.reveal()}"))
 
 
-def _checked(returned: object) -> tuple[str, float]:
+def _check_returned(returned: object) -> tuple[str, float]:
     """Return the token and its remaining time in seconds."""
     if (
         not isinstance(returned, tuple)

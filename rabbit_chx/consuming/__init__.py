@@ -17,7 +17,7 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
 
 The modules, in the order in which to read them: `journal` derives the shared state. `ownership` decides for one queue, without I/O.
 `runner` executes these decisions. `session` is one connection of a member, `group` spans several connections, and `channels` adapts
-aio-pika. `settings` has the options of groups, `message` what its handler receives, `waits` the waits with a limit, `observing` the file
+aio-pika. `queue_checks` has the checks of queues, `settings` the options of groups, `message` what its handler receives, `waits` the waits with a limit, `observing` the file
 of observed keys, and `status` the view of the management API.
 
 A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.

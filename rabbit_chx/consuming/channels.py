@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -27,7 +26,8 @@ from rabbit_chx.connection.aio_pika_opening import (
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.waits import wait_unless_blocked
+from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
+from rabbit_chx.consuming.waits import start_task, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -62,17 +62,6 @@ _JOURNAL_ARGUMENTS = {
 _MISSING_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
 _PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
                "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
-#: The arguments that a queue of a group must have.
-REQUIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-_REFUSAL = re.compile(
-    r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
-    r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
-    re.DOTALL,
-)
-_REMEDY = (
-    "a group needs quorum queues with a single active consumer: declare the queue again with "
-    'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
-)
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
 _LATE_FRAME = "Got frame for closed channel"
 
@@ -92,13 +81,13 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
         raise
     except LOST as cause:
         raise_if_cancelled(cause)
-        error = _closed_by(cause, where, queue)
+        error = _close_error(cause, where, queue)
     else:
         return
     raise error
 
 
-def _closed_by(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
+def _close_error(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
     reply = parse_refusal(cause)
     if reply is not None:
         return error_for(*reply, where=where, queue=queue)
@@ -149,9 +138,7 @@ class _WriteQueue:
         return self._queue.put(frame)
 
     def put_nowait(self, frame: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._queue.put(frame))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        start_task(self._queue.put(frame), self._waiting)
 
 
 class ConsumerChannel:
@@ -237,7 +224,7 @@ class ConsumerChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(_closed_by(cause, self._where, self.queue))
+                call(_close_error(cause, self._where, self.queue))
             else:
                 call(self._cancellation() if self.is_cancelled else None)
 
@@ -316,9 +303,7 @@ class ConsumingConnection:
     def _close_soon(self, consumer: ConsumerChannel) -> None:
         consumer.is_cancelled = True
         # aiormq calls the callback in the task that reads the channel, which would wait for its own answer.
-        task = asyncio.create_task(consumer.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        start_task(consumer.close(), self._closing)
 
     async def declare_passively(self, queue: str) -> Any:
         """Return the queue's name, number of ready messages and number of consumers."""
@@ -558,9 +543,7 @@ class _Writer:
             return
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            task = asyncio.get_running_loop().create_task(_close(connection))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            start_task(_close(connection), self._closing)
 
 
 def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:
@@ -594,33 +577,3 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
     )
-
-
-def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
-    """Return the arguments, extended by the argument that a refused declaration reveals; None if it reveals none.
-
-    The broker refuses to declare an existing queue with other arguments. The refusal contains the first argument that differs and its value
-    (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). Repeated declarations reveal all arguments. A queue without
-    the type quorum or a single active consumer is a MismatchError.
-    """
-    match = _REFUSAL.search(refusal)
-    if match is None:
-        return None
-    name = match["name"]
-    if name in REQUIRED_ARGUMENTS or name == "durable":
-        current = match["value"] or match["bare"] or "not set"
-        raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
-    if match["value"] is None:
-        return None
-    return {**arguments, name: _parse_argument(match["value"], match["type"])}
-
-
-def _parse_argument(text: str, kind: str) -> Any:
-    if kind == "bool":
-        return text == "true"
-    if kind in ("longstr", "binary"):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        return text

@@ -13,35 +13,32 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
-from rabbit_chx.amqp.delivery_limit import delivery_limit, losing_limit_fault
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.checks import check_name
-from rabbit_chx.connection.failures import opening_timeout
-from rabbit_chx.connection.owner import Owner
+from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.observing import Observer
 from rabbit_chx.consuming.ownership import QueueOwnership
+from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_warnings
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
-from rabbit_chx.consuming.waits import LoopWatch, wait_to_reconnect
+from rabbit_chx.consuming.waits import LoopWatch, start_task, wait_to_reconnect
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
     InputError,
-    MismatchError,
     NotFoundError,
     RabbitChxError,
     UnreachableError,
@@ -52,8 +49,6 @@ from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.release import QUORUM_V8_SINCE
-from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -64,8 +59,6 @@ _PRIORITIES_SINCE = (4, 0, 0)
 _STREAMS_SINCE = (3, 9, 0)
 #: After this time without success, another attempt to connect begins in parallel.
 _CONNECT_S = 1.5
-
-_MAX_LISTED = 5
 
 #: The names of brokers of Amazon MQ. Their documentation says: "Creating a stream will result in data loss."
 _AMAZON_MQ = re.compile(r"\.mq\.[^.]+\.(amazonaws\.com(\.cn)?|on\.aws)\.?$", re.IGNORECASE)
@@ -121,8 +114,10 @@ class Group(ABC):
         self._runners: list[QueueRunner] = []
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
-        self._closings: set[asyncio.Task[None]] = set()  # of connections that were given up
-        self._owner: Owner  # since the connection was opened
+        self._closings: set[asyncio.Task[None]] = (
+            set()
+        )  # of connections that were given up; `run` waits for them at its end
+        self._guard: UsageGuard  # since the connection was opened
         self._is_running = False
         self._loop_watch = LoopWatch(member.pace.loop_timeout_s)
 
@@ -176,8 +171,8 @@ class Group(ABC):
 
     async def _enter(self) -> None:
         """Connect and check the queues, for ``__aenter__``. `_connect` uses this connection first."""
-        self._owner = Owner(f"the {type(self).__name__} of member {self.member!r}")
-        self._owner.check_in_loop()
+        self._guard = UsageGuard(f"the {type(self).__name__} of member {self.member!r}")
+        self._guard.check_in_loop()
         self._connection = await self._open()
         try:
             self._prefetches = await self._prepare(self._connection)
@@ -192,7 +187,7 @@ class Group(ABC):
         traceback: TracebackType | None,
     ) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and self._owner.is_this_process:
+        if connection is not None and self._guard.is_this_process:
             await connection.close()
 
     def stop(self) -> None:
@@ -205,7 +200,7 @@ class Group(ABC):
             raise InputError(
                 f"the group is not open: use it as 'async with {type(self).__name__}(...) as group:'"
             )
-        self._owner.check_in_loop()
+        self._guard.check_in_loop()
         if self._is_running:
             raise InputError("the group runs already: call run once")
         self._is_running = True
@@ -279,7 +274,7 @@ class Group(ABC):
 
     def _detach(self, session: GroupSession) -> None:
         """Close a connection without waiting for it, so that the next attempt begins at once."""
-        self._in_background(session.close(session.detach()))
+        start_task(session.close(session.detach()), self._closings)
 
     async def _connect(self) -> Any:
         """Return the connection of `__aenter__`, or a new one.
@@ -297,13 +292,13 @@ class Group(ABC):
                 self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                raise opening_timeout(self._attempt_settings)
+                raise connect_timeout_error(self._attempt_settings)
             for ended in done:
                 error = ended.exception()
                 if error is None and opened is None:
                     opened = ended.result()
                 elif error is None:
-                    self._in_background(ended.result().close())
+                    start_task(ended.result().close(), self._closings)
                 elif ended is attempt:
                     raise error
         self._cancel_attempts()
@@ -314,12 +309,6 @@ class Group(ABC):
         for attempt in self._attempts:
             attempt.cancel()
         self._attempts = set()
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that closes a connection. `run` waits for it at its end."""
-        closing = asyncio.get_running_loop().create_task(work)
-        self._closings.add(closing)
-        closing.add_done_callback(self._closings.discard)
 
     async def _finish(self) -> None:
         """Leave in order. If this is cancelled, or the event loop ends, leave at once. The hook on_lost runs in any case."""
@@ -511,13 +500,12 @@ class ConsumerGroup(Group):
         """Check that queues are suitable; return the number of messages of each that may be delivered ahead."""
         numbers = Release(connection.server_version).numbers
         arguments = {queue: await connection.queue_arguments(queue) for queue in queues}
-        _check_delivery_limits(arguments, numbers)
-        _check_delayed_retries(arguments)
-        for warning in _queue_warnings(arguments, numbers, self._member):
+        check_queues(arguments, numbers)
+        for warning in queue_warnings(arguments, numbers, self._member):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.
         # All members must use the same prefetch: a quorum queue puts a message that is requeued again after other requeued messages.
-        return {queue: _prefetch(arguments[queue], numbers, self._member) for queue in queues}
+        return {queue: prefetch_of(arguments[queue], numbers, self._member) for queue in queues}
 
 
 def check_async(name: str, function: object) -> None:
@@ -571,91 +559,3 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     if not is_valid:
         raise InputError(f"static is {static!r}: pass (index, count) with an index from 0 to count - 1")
     return tuple(sorted(queues)[index::count])
-
-
-def _check_delivery_limits(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
-    """Reject queues from which a group would lose messages."""
-    for queue, arguments in queues.items():
-        if fault := losing_limit_fault(arguments or {}, release):
-            raise MismatchError(f"queue {queue!r}: {': '.join(fault)}", queue=queue)
-
-
-def _check_delayed_retries(queues: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Reject queues of 4.3 that return a message after a delay, behind later messages (tested with 4.3.6)."""
-    for queue, arguments in queues.items():
-        retry = (arguments or {}).get("x-delayed-retry-type", "disabled")
-        if retry != "disabled":
-            raise MismatchError(
-                f"queue {queue!r}: x-delayed-retry-type is {retry!r}, with which a message that is returned waits, and later messages overtake it: "
-                "declare the queue again without it",
-                queue=queue,
-            )
-
-
-def _prefetch(arguments: Mapping[str, Any] | None, release: tuple[int, ...], member: GroupMember) -> int:
-    """Return the number of messages of a queue that a member takes at a time."""
-    if _has_timeout(arguments, release):
-        # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
-        return 1
-    return member.prefetch if delivery_limit(arguments or {}, release) is None else member.lanes
-
-
-def _has_timeout(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> bool:
-    """Return whether the broker returns single messages of a queue after a consumer timeout, as far as its arguments show."""
-    return release >= QUORUM_V8_SINCE and "x-consumer-timeout" in (arguments or {})
-
-
-def _queue_warnings(
-    queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], member: GroupMember
-) -> Iterator[str]:
-    """Yield warnings about the queues. The arguments of a queue are None if they are unknown."""
-    for queue, arguments in queues.items():
-        if arguments is None:
-            yield (
-                f"queue {queue}: whether it is a quorum queue with a single active consumer is not known, since the user may not "
-                "declare it; without these the order is not kept"
-            )
-        elif member.failures.on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
-            yield (
-                f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
-                "cannot handle is lost"
-            )
-    timed = [queue for queue, arguments in queues.items() if _has_timeout(arguments, release)]
-    if timed and member.lanes > 1:
-        yield (
-            f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
-            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
-            "without it"
-        )
-    alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
-    for queue, arguments in queues.items():
-        limit = delivery_limit(arguments or {}, release)
-        if limit is not None and arguments is not None:
-            is_dead_lettered = "x-dead-letter-exchange" in arguments
-            alike[limit, DELIVERY_LIMIT in arguments, is_dead_lettered].append(queue)
-    for (limit, is_argument, is_dead_lettered), names in alike.items():
-        yield _limit_warning(
-            listed(names, _MAX_LISTED), limit, is_argument=is_argument, is_dead_lettered=is_dead_lettered
-        )
-
-
-def _limit_warning(queues: str, limit: int, *, is_argument: bool, is_dead_lettered: bool) -> str:
-    source = (
-        "of the argument x-delivery-limit"
-        if is_argument
-        else "which RabbitMQ 4.0 and newer set by default, unless a policy sets another limit"
-    )
-    fate = (
-        "dead-letters the message, and later messages overtake it"
-        if is_dead_lettered
-        else "drops the message, unless a policy names a dead-letter exchange"
-    )
-    remedy = (
-        "Declare the queue again with x-delivery-limit = -1 (4.0 and newer; before, without the argument)"
-        if is_argument
-        else "Declare the queue again with x-delivery-limit = -1, or set a policy with delivery-limit = -1"
-    )
-    return (
-        f"{queues}: the delivery limit is {limit}, {source}. Above it the broker {fate}. So the group takes `lanes` messages at a time, "
-        f"which is slower than `prefetch`. {remedy}"
-    )

@@ -56,11 +56,6 @@ class JournalEntry:
         fields = {name: value for name, value in asdict(self).items() if value not in ("", ())}
         return json.dumps({"group": group, "entry": fields} if group else fields).encode()
 
-    @classmethod
-    def from_json(cls, body: bytes | None, group: str = "") -> JournalEntry | None:
-        """Return the entry in a message; None if it is of another group, or if this version cannot read it."""
-        return next(iter(entries_in(body, group)), None)
-
 
 def entries_in(body: bytes | None, group: str = "") -> list[JournalEntry | None]:
     """Return the entry of a group in a message: ``[]`` if it is of another group, ``[None]`` if this version cannot read it.

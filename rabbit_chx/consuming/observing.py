@@ -121,10 +121,10 @@ class Observer:
     def _compare(self, observation: Observation, exchange: str) -> None:
         if self._key_map is None or self.contradiction is not None:
             return
-        place = self._hashing.exchange(self._key_map).route(**self._hashing.message(observation.key))
-        if place == observation.queue or isinstance(place, ExchangeRef):
+        predicted = self._hashing.exchange(self._key_map).route(**self._hashing.message(observation.key))
+        if predicted == observation.queue or isinstance(predicted, ExchangeRef):
             return
-        self.contradiction = Contradiction(observation, place)
+        self.contradiction = Contradiction(observation, predicted)
         _log.warning(
             "a message of the exchange %r contradicts the ring: %s. Which queue a key reaches is not determined; if the ring changed after "
             "the message was published, pass the group the new ring",

@@ -10,6 +10,25 @@ A consumer that holds messages is never cancelled with ``basic.cancel``: the bro
 messages afterwards, after later ones (tested with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error, and the
 broker requeues the messages before the election. This is called abandoning the subscription.
 
+The state of a queue is that of its subscription: none; opening; open; retiring (messages in progress are finished, the rest is requeued);
+closing (its channel is closed). `consume` opens one, `on_subscribed` makes it open, `step_back` and `stop` make it retire, and `on_abandoned`
+or `on_connection_lost` ends it. The commands that each event may return in each state, as the exploration of all states finds them
+(tests/models/group_exploration.py; handlers that fail, hooks that take time and hand-overs add others):
+
+| event              | none      | opening | open                     | retiring      | closing   |
+| ------------------ | --------- | ------- | ------------------------ | ------------- | --------- |
+| consume            | Subscribe |         |                          |               |           |
+| on_subscribed      |           | Abandon |                          |               |           |
+| on_delivered       |           |         | Claim StartHandler       |               |           |
+| on_claimed         |           |         | RunHook                  | Abandon       |           |
+| on_hook_done       |           |         | Claim StartHandler       | Abandon       |           |
+| on_handled         | RunHook   | RunHook | Ack StartHandler RunHook | Ack RunHook   |           |
+| on_superseded      |           |         | RunHook                  |               |           |
+| step_back          |           |         | RunHook Abandon          |               |           |
+| stop               |           |         | RunHook Abandon          |               |           |
+| on_connection_lost |           |         | CancelHandler RunHook    | CancelHandler |           |
+| on_abandoned       |           |         |                          |               | Subscribe |
+
 A slot moves from an old queue to a new one by a hand-over (`topology/live/hand_over.py`). Its mover parks new messages of the slot in a
 parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The marker
 ``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
@@ -211,7 +230,7 @@ class Subscription:
     """One consumer of the queue, on its own channel.
 
     Attributes:
-        state: opening; open; retiring (messages in progress are finished, the rest is requeued); closing (its channel is closed).
+        state: see the table above.
         pending: delivered messages that were not started, in queue order.
         in_progress: the messages in progress, by lane.
         generation: the generation of its claim; None before the claim, and without a journal.

@@ -9,7 +9,6 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from rabbit_chx.consuming.journal import (
 )
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.waits import wait_for_any, wait_unless_blocked
+from rabbit_chx.consuming.waits import start_task, wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -114,9 +113,7 @@ class GroupSession:
         """Run a task until the session ends; its error ends the session."""
         if self._is_detached:
             return
-        task = asyncio.get_running_loop().create_task(self._guard(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._guard(work), self._tasks)
 
     async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -485,18 +482,12 @@ async def wait_until_finished(
     return True
 
 
-@dataclass(slots=True)
-class _Stall:
-    delivered: int
-    checks: int = 0
-    renewals: int = 0
-
-
 class StallDetector:
     """Finds queues that have messages and do not deliver them to this member (rabbitmq-server#14141)."""
 
     def __init__(self) -> None:
-        self._stalls: dict[str, _Stall] = {}
+        #: The messages delivered so far, the checks without a further one, and the renewals; by queue.
+        self._stalls: dict[str, tuple[int, int, int]] = {}
 
     def forget(self, queue: str) -> None:
         """Restart the checks of a queue that is busy or empty."""
@@ -510,14 +501,13 @@ class StallDetector:
         if not ready:
             self.forget(queue)
             return None
-        stall = self._stalls.setdefault(queue, _Stall(delivered))
-        if stall.delivered != delivered:
-            self._stalls[queue] = _Stall(delivered)
+        before, checks, renewals = self._stalls.get(queue, (delivered, 0, 0))
+        if before != delivered:
+            self._stalls[queue] = delivered, 0, 0
             return None
-        stall.checks += 1
-        if stall.checks <= 1 << stall.renewals:
+        if checks < 1 << renewals:
+            self._stalls[queue] = delivered, checks + 1, renewals
             return None
-        stall.checks = 0
-        stall.renewals += 1
-        remedy = _DEAD_CONSUMER_REMEDY if stall.renewals > _MAX_SILENT_RENEWALS else "consuming it again"
+        self._stalls[queue] = delivered, 0, renewals + 1
+        remedy = _DEAD_CONSUMER_REMEDY if renewals >= _MAX_SILENT_RENEWALS else "consuming it again"
         return f"{queue}: {ready:,} messages wait and none is delivered: {remedy}"

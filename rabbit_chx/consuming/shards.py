@@ -22,7 +22,8 @@ from rabbit_chx.errors import (
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.topology.shards import ShardedExchange, ShardName
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection
@@ -312,10 +313,10 @@ class PseudoQueueConsumer(_ConsumerBase):
         self.unconsumed: tuple[str, ...] = ()
 
     async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
-        count = self._count or await self._required_count(connection)
+        count = self._count or await self._count_required(connection)
         return dict.fromkeys(map(str, range(count)), self._exchange)
 
-    async def _required_count(self, connection: ConsumingConnection) -> int:
+    async def _count_required(self, connection: ConsumingConnection) -> int:
         """Return the number of consumers that cover all shards: the broker assigns each further one a shard without a consumer."""
         counts = await self._consumer_counts(connection)
         idle = sum(not count for count in counts.values())
@@ -358,7 +359,7 @@ class PseudoQueueConsumer(_ConsumerBase):
                 queue=self._exchange,
                 reply_code=404,
             ) from None
-        shard = ShardName.parsed(str(answer.queue))
+        shard = ShardName.parse(str(answer.queue))
         if shard is None or shard.exchange != self._exchange:
             raise MismatchError(
                 f"{self._settings.masked_url}: {self._exchange!r} is a queue and not a sharded exchange: pass the name of one",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rabbit_chx.analysis.finding_kinds import GROUP_KINDS
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import moment_as_json, moment_text
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.words import listed
@@ -67,15 +69,15 @@ class MemberStatus:
     """A member of a group.
 
     Attributes:
+        connected_at: the start of its connection, in seconds since 1970; None if the broker does not show it.
         active: the queues of which it is the active consumer.
         waiting: the queues that it consumes without being active.
-        connected_at: the start of its connection, in seconds since 1970; None if the broker does not show it.
     """
 
-    name: str
-    active: tuple[str, ...]
-    waiting: tuple[str, ...]
-    connected_at: float | None = None
+    name: str = field(metadata=shown("member"))
+    connected_at: float | None = field(metadata=shown("connected", moment_text, as_json=moment_as_json))
+    active: tuple[str, ...] = field(metadata=shown("active", len, number=True))
+    waiting: tuple[str, ...] = field(metadata=shown("waiting", len, number=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _members(queues: Iterable[QueueStatus], connected_at: Mapping[str, float]) -
             if consumer.connection in connected_at:
                 times.append(connected_at[consumer.connection])
     return tuple(
-        MemberStatus(name, tuple(active[name]), tuple(waiting[name]), max(since[name], default=None))
+        MemberStatus(name, max(since[name], default=None), tuple(active[name]), tuple(waiting[name]))
         for name in sorted(since)
     )
 

@@ -242,7 +242,7 @@ class Feed:
             pa.default_memory_pool().release_unused()  # of the batch before
         begin, end = found[0].offset, found[-1].end
         try:
-            batch = columns_in(_moved(found), self._first, NEVER, self._reading.include)
+            batch = columns_in(_take_all(found), self._first, NEVER, self._reading.include)
         except (DamagedChunkError, InputError) as error:
             self._note_unreadable(begin, error)
             return None
@@ -281,7 +281,7 @@ class Feed:
             self._reading.missing[self._stream] += rows
 
 
-def _moved(pieces: list[Piece]) -> list[Piece]:
+def _take_all(pieces: list[Piece]) -> list[Piece]:
     """Return a copy of a list, and clear the list, so that the callee may free the pieces."""
     moved = pieces.copy()
     pieces.clear()

@@ -60,7 +60,7 @@ _JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-b
 _SINCE = "3.11"
 
 
-def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
+def _explain(error: RabbitChxError, journal: str) -> RabbitChxError:
     """Return an error of the journal: one after which a new session creates it again, or with the permissions that it needs."""
     if isinstance(error, MissingRowsError | NotFoundError):
         return ConnectionLostError(f"{error}; the journal {journal!r} was deleted", queue=journal)
@@ -75,7 +75,7 @@ def _explained(error: RabbitChxError, journal: str) -> RabbitChxError:
 
 
 class JournalChannel:
-    """The thread that reads the journal. It connects again after a loss, for at most `patience_s` seconds.
+    """The thread that reads the journal. It tries for at most `reconnect_s` seconds to connect again after a loss.
 
     `lost_at` is the time of the present loss, by ``time.monotonic()``; None while it is connected.
     """
@@ -86,14 +86,14 @@ class JournalChannel:
         journal: str,
         since_s: float,
         take: Callable[[int, JournalEntry | None], None],
-        patience_s: float,
+        reconnect_s: float,
     ) -> None:
         self._reading = reading
         self._journal = journal
         self._position: OffsetSpec = datetime.fromtimestamp(since_s, UTC)
         self._last: Fingerprint | None = None  # of the last chunk that was read
         self._take = take
-        self._patience_s = patience_s
+        self._reconnect_s = reconnect_s
         self.lost_at: float | None = None
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -133,9 +133,9 @@ class JournalChannel:
     def _left_s(self) -> float:
         """Return the seconds in which it may still connect again."""
         return (
-            max(self._patience_s, _FIRST_OPEN_S)  # also without reconnects a first connection takes a moment
+            max(self._reconnect_s, _FIRST_OPEN_S)  # also without reconnects a first connection takes a moment
             if self.lost_at is None
-            else max(0.0, self.lost_at + self._patience_s - time.monotonic())
+            else max(0.0, self.lost_at + self._reconnect_s - time.monotonic())
         )
 
     def _check_log(self, open_s: float) -> None:
@@ -179,7 +179,7 @@ class JournalChannel:
 
     def _on_error(self, error: RabbitChxError) -> None:
         if self._closed is not None and not self._stop.is_set():
-            self._closed(_explained(error, self._journal))
+            self._closed(_explain(error, self._journal))
 
 
 class StreamGroupConnection:
@@ -187,10 +187,10 @@ class StreamGroupConnection:
 
     channels_fail_alone = True
 
-    def __init__(self, reading: StreamReading, patience_s: float) -> None:
+    def __init__(self, reading: StreamReading, reconnect_s: float) -> None:
         self.where = reading.settings[0].masked_url
         self._reading = reading
-        self._patience_s = patience_s
+        self._reconnect_s = reconnect_s
         self._losses: dict[str, int] = {}  # of each stream, since it last handled a batch
         self._channels: dict[str, StreamChannel] = {}
         self._journal: JournalChannel | None = None
@@ -201,7 +201,7 @@ class StreamGroupConnection:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, reading: StreamReading, patience_s: float) -> Self:
+    async def open(cls, reading: StreamReading, reconnect_s: float) -> Self:
         """Connect; an InputError if the broker has no single active consumer of streams."""
 
         def check() -> None:
@@ -213,7 +213,7 @@ class StreamGroupConnection:
                     )
 
         await in_thread(check)
-        return cls(reading, patience_s)
+        return cls(reading, reconnect_s)
 
     async def close(self) -> None:
         """Close the connections. The threads end within seconds."""
@@ -321,8 +321,8 @@ class StreamGroupConnection:
         try:
             await in_thread(lambda: self._create_journal(journal))
         except AccessRefusedError as refusal:
-            raise _explained(refusal, journal) from None
-        self._journal = JournalChannel(self._reading, journal, since_s, take, self._patience_s)
+            raise _explain(refusal, journal) from None
+        self._journal = JournalChannel(self._reading, journal, since_s, take, self._reconnect_s)
         return self._journal
 
     def _create_journal(self, journal: str) -> None:
@@ -356,7 +356,7 @@ class StreamGroupConnection:
                         # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
-                            raise _explained(cause, queue) from None
+                            raise _explain(cause, queue) from None
                         _log.info(
                             "%s; publishing to %s again in %g s",
                             cause,

@@ -196,8 +196,8 @@ class StreamGroup(Group):
     async def _open(self) -> StreamGroupConnection:
         from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
-        patience_s = min(self._member.pace.journal_s, self._retries.reconnect_timeout_s)
-        return await StreamGroupConnection.open(self._reading, patience_s)
+        reconnect_s = min(self._member.pace.journal_s, self._retries.reconnect_timeout_s)
+        return await StreamGroupConnection.open(self._reading, reconnect_s)
 
     async def _prepare(self, connection: StreamGroupConnection) -> dict[str, int]:
         self.streams = await connection.find_streams(self.streams, self._super_stream)

@@ -1,4 +1,4 @@
-"""Waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
+"""Tasks and waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.retry import chance
+from rabbit_chx.retry import jitter
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
@@ -57,6 +57,13 @@ class LoopWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._answered_at = math.inf
+
+
+def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Start a task, and keep it in `tasks` until it ends: the event loop would not keep it."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def wait_unless_blocked(
@@ -112,10 +119,10 @@ async def wait_to_reconnect(
     outage.last = cause
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
     if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
-        raise outage.ended_by(cause) from cause
-    wait_s = outage.retry.wait_s(time.monotonic(), chance())
+        raise outage.end_error(cause) from cause
+    wait_s = outage.retry.wait_s(time.monotonic(), jitter())
     if wait_s is None:
-        raise outage.given_up(time.monotonic()) from cause
+        raise outage.give_up_error(time.monotonic()) from cause
     wait_s = min(wait_s, _MAX_WAIT_S)
     outage.retry.attempts += 1
     _log.warning("%s: %s; connecting again in %.1f s", name, cause, wait_s)

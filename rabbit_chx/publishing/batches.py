@@ -34,7 +34,7 @@ _BODIES = 1
 _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
-def named_columns(
+def name_columns(
     keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
 ) -> dict[str, Any]:
     """Return the given columns by name: ``keys``, ``bodies``, and the optional ones."""
@@ -45,7 +45,7 @@ def named_columns(
 
 
 @dataclass(frozen=True, slots=True)
-class RowDefaults:
+class RowBuilder:
     """Makes rows from columns, with the publisher's exchange and properties as defaults.
 
     Attributes:
@@ -59,12 +59,12 @@ class RowDefaults:
     routing: ClientRouting | None = None
     trace: Mapping[str, str] = field(default_factory=dict)
 
-    def traced(self, trace: Mapping[str, str]) -> RowDefaults:
+    def with_trace(self, trace: Mapping[str, str]) -> RowBuilder:
         """Return defaults whose rows have further headers; itself if there are none."""
         return replace(self, trace=trace, properties=self.properties.with_headers(trace)) if trace else self
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
-        """Yield columns, made by `named_columns`, as batches of rows; `first_row` is for errors."""
+        """Yield columns, made by `name_columns`, as batches of rows; `first_row` is for errors."""
         for batch in batches(columns, self.batch_rows):
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
@@ -79,11 +79,14 @@ class RowDefaults:
                     "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
-            of_rows(_checked_for_copies, columns.get("headers", ()), "headers", first_row)
+            of_rows(_check_copies, columns.get("headers", ()), "headers", first_row)
             keys = self.routing.queues(keys)
         if self.trace and "headers" in columns:
             # None is the constant, which has them.
-            columns = {**columns, "headers": of_rows(self._traced, columns["headers"], "headers", first_row)}
+            columns = {
+                **columns,
+                "headers": of_rows(self._add_trace, columns["headers"], "headers", first_row),
+            }
         constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
             return Rows(keys, bodies, constant)
@@ -95,11 +98,11 @@ class RowDefaults:
         encoded = self.properties.of_rows(properties, first_row) if properties else constant
         return Rows(keys, bodies, encoded, exchanges)
 
-    def _traced(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
+    def _add_trace(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
         return [own if own is None else with_headers(own, self.trace) for own in headers]
 
 
-def _checked_for_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:
+def _check_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:
     check_for_copies(headers, first_row)
     return headers
 
@@ -171,48 +174,26 @@ def _values(values: Any) -> Iterable[Any]:
     return rows
 
 
-def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
-    buffer = _RowBuffer(columns, rows)
+def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
+    """Yield a batch once it is complete by its number of rows, size or age; raise an InputError if a column ends before the others."""
+    rows: list[tuple[Any, ...]] = []
+    size, due, problem = 0, 0.0, ""
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
-        if batch := buffer.add(row):
-            yield batch
-        if buffer.problem:
-            break
-    if batch := buffer.take():
-        yield batch
-    buffer.check()
-
-
-class _RowBuffer:
-    def __init__(self, columns: Mapping[str, Any], most: int) -> None:
-        self.problem = ""  # columns of unequal length
-        self._columns = columns
-        self._most = most
-        self._rows: list[tuple[Any, ...]] = []
-        self._size = 0
-        self._due = 0.0
-
-    def add(self, row: tuple[Any, ...]) -> Batch | None:
-        """Add a row, and return a batch if one is complete by its number of rows, size or age."""
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
-            self.problem = _unequal(self._columns, row)
-            return None
+            problem = _unequal(columns, row)
+            break
         now = time.monotonic()
-        if not self._rows:
-            self._size, self._due = 0, now + _LINGER_S
-        self._rows.append(row)
-        self._size += _size(row[_BODIES])
-        is_full = len(self._rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
-        return self.take() if is_full else None
-
-    def take(self) -> Batch | None:
-        rows, self._rows = self._rows, []
-        return tuple(zip(*rows, strict=True)) if rows else None
-
-    def check(self) -> None:
-        """Raise an InputError if a column ended before the others."""
-        if self.problem:
-            raise InputError(self.problem)
+        if not rows:
+            size, due = 0, now + _LINGER_S
+        rows.append(row)
+        size += _size(row[_BODIES])
+        if len(rows) >= most or size >= BATCH_BYTES or now >= due:
+            yield tuple(zip(*rows, strict=True))
+            rows = []
+    if rows:
+        yield tuple(zip(*rows, strict=True))
+    if problem:
+        raise InputError(problem)
 
 
 def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:

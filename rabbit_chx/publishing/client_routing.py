@@ -27,7 +27,7 @@ class ClientRouting:
     """A ring that routes rows, and the number of rows per queue since the last `compare`. For any number of threads."""
 
     def __init__(self, exchange: str, ring: object) -> None:
-        self.ring = _validated_ring(exchange, ring)
+        self.ring = _check_ring(exchange, ring)
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
         self._sent = [0] * len(self._names)
@@ -49,7 +49,7 @@ class ClientRouting:
         """
         with self._counting:
             sent, self._sent = self._sent, [0] * len(self._names)
-        now = _validated_ring(self._exchange, ring)
+        now = _check_ring(self._exchange, ring)
         if now.kind != self.ring.kind:
             return "the exchange has another type now, and messages may be in a queue that no longer has their keys"
         if now.buckets == self.ring.buckets:
@@ -101,7 +101,7 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
                 )
 
 
-def _validated_ring(exchange: str, ring: object) -> KeyMap:
+def _check_ring(exchange: str, ring: object) -> KeyMap:
     where = f"exchange {exchange!r}: routing='client'"
     if isinstance(ring, ConsistentHashExchange):
         if ring.hashed_on.kind != "routing-key":
@@ -129,9 +129,11 @@ def _validated_ring(exchange: str, ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
-    for bucket, place in enumerate(ring.buckets):
-        if not isinstance(place, str):
-            what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
+    for bucket, destination in enumerate(ring.buckets):
+        if not isinstance(destination, str):
+            what = (
+                "has no destination" if destination is None else f"belongs to {destination}, not to a queue"
+            )
             raise InputError(
                 f"{where}: bucket {bucket} of the ring {what}: publish to the exchange", exchange=exchange
             )

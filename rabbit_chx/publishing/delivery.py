@@ -4,8 +4,8 @@ An operation (`Delivery.connect`, `submit`, `drain`, `serve`) is a generator of 
 of the rows is passed to the `Outcomes`: counts, or an outcome for each message.
 
 - **Window.** A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
-- **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `Patience` raises an error if nothing
-  progresses or the broker blocks for too long.
+- **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `ProgressTimeout` raises an error if
+  nothing progresses or the broker blocks for too long.
 - **Refusal.** The broker may refuse single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the same
   connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
 - **Outage.** Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to `_unsent` and are
@@ -13,11 +13,11 @@ of the rows is passed to the `Outcomes`: counts, or an outcome for each message.
   attempts. An error that ends it is kept as `failure`, and every later operation raises it.
 - **Rows that close the connection.** The broker closes a channel or a connection over some rows: an exchange is missing, a body is too large,
   a header makes it fail (541). Such a row is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
-  not name the row, and after two losses without a confirm in between, the open rows are sent one by one, and new rows wait. The next row
-  follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe behind it: the channel has
-  processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a confirm. A row that is alone
-  at a close is refused: no other is open, or the channel has processed all others. A loss without a close of the broker never refuses a
-  row; if the outage ends in a failure, the error names the row that was alone.
+  not name the row, and after two losses without a confirm in between, all open rows are suspect. They are isolated: sent one by one, while
+  new rows wait. The next row follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe
+  behind it: the channel has processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a
+  confirm. A row that is alone at a close is refused: no other is open, or the channel has processed all others. A loss without a close
+  of the broker never refuses a row; if the outage ends in a failure, the error names the row that was alone.
 - **Interruption.** Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains. An operation that is closed
   between two steps leaves a consistent state, from which the next operation continues.
 """
@@ -25,29 +25,22 @@ of the rows is passed to the `Outcomes`: counts, or an outcome for each message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.connection.failures import closed_connection, interruption
+from rabbit_chx.connection.failures import interruption, use_after_close_error
 from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    ChannelClosedError,
-    ConnectionLostError,
-    MismatchError,
-    RabbitChxError,
-    UnreachableError,
-)
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
+from rabbit_chx.publishing.closes import close_error, describe_row, is_close, is_of_exchange, names_row
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.publishing.limits import Outage, Patience
+from rabbit_chx.publishing.limits import Outage, ProgressTimeout
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.outcomes import Outcomes, RowBatch, Source
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.publishing.publish_report import PublishReport, Tally, refusal_error
+from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -55,61 +48,8 @@ _PROGRESS_EVERY_S = 0.25
 _LONGEST_POLL_S = _PROGRESS_EVERY_S  # so that progress is reported in time
 #: Rows that close the connection before an operation ends with an error: each costs two connections.
 _MOST_CLOSES = 10
-#: A confirm that takes longer, in seconds, is not awaited before the next row in doubt is sent.
+#: A confirm that takes longer, in seconds, is not awaited before the next suspect row is sent.
 _SLOW_CONFIRM_S = 1.0
-
-
-# -- steps, and their execution
-
-
-class Open(NamedTuple):
-    """Close the current connection, if any, and open another; the answer is the connection."""
-
-    settings: ConnectionSettings
-
-
-class Close(NamedTuple):
-    """Close the current connection."""
-
-
-class Poll(NamedTuple):
-    """Send queued frames, and receive frames for at most `wait_s` seconds.
-
-    Attributes:
-        until_open: wait until at most this many messages are open or the broker refuses one; None for one round.
-    """
-
-    wait_s: float
-    until_open: int | None = None
-
-
-class Sleep(NamedTuple):
-    """Wait some seconds without a connection."""
-
-    seconds: float
-
-
-Step: TypeAlias = Open | Close | Poll | Sleep
-Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
-
-
-def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
-    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
-    with closing(steps):
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = do(step)
-                except RabbitChxError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration:
-            return
-
-
-# -- batches
 
 
 class RefusedBatches:
@@ -148,68 +88,6 @@ class RefusedBatches:
         self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
 
 
-def count_rows(tally: Tally, rows: Rows) -> None:
-    """Count rows that are about to be sent."""
-    keys = rows.keys
-    if len(keys) and (tally.key is not None or not tally.rows):
-        key = keys[0] if tally.key is None else tally.key
-        is_one = keys[-1] == key and keys.count(key) == len(keys)
-        tally.key = key if is_one else None
-    tally.rows += len(rows)
-
-
-def refusal_error(report: PublishReport) -> BrokerRefusedError:
-    """Return the error for rows that the broker refused too often."""
-    key = next((sample.key for sample in report.samples if sample.code == NACK), "")
-    return BrokerRefusedError(
-        "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
-        f"majority of its nodes; one of them has the key {key!r}"
-    )
-
-
-def _row(batch: RowBatch) -> str:
-    key = batch.rows.keys[0].decode(errors="backslashreplace")
-    return f"row {batch.numbers[0]} (routing key {key!r:.80})"
-
-
-def closing_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
-    """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
-
-    A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.
-    """
-    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) not in (
-        BrokerRefusedError,
-        MismatchError,
-    )
-    kind = type(cause) if is_telling else ChannelClosedError
-    message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
-    return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
-
-
-def _names(cause: RabbitChxError, row: Rows) -> bool:
-    """Return whether the text of a close names this row: its exchange and key, or the size of its body.
-
-    rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.
-    """
-    text = str(cause)
-    if cause.reply_code == 406:
-        return f"message size {len(row.bodies[0])} is larger" in text
-    if row.exchanges is None or cause.reply_code not in (403, 404):
-        return False
-    exchange, key = (names[0].decode(errors="replace") for names in (row.exchanges, row.keys))
-    return f"exchange '{exchange}' " in text and (is_of_exchange(cause) or f"topic '{key}' " in text)
-
-
-def _is_close(cause: RabbitChxError) -> bool:
-    """Return whether the broker closed the channel or the connection, and may have done so because of a message."""
-    return cause.reply_code is not None and not isinstance(cause, ConnectionLostError)
-
-
-def is_of_exchange(cause: RabbitChxError) -> bool:
-    """Return whether a close concerns every message to the exchange: it is missing, internal, or not permitted."""
-    return cause.reply_code == 404 or (cause.reply_code == 403 and "access to topic" not in str(cause))
-
-
 class Delivery:
     """Rows being delivered to the broker.
 
@@ -217,7 +95,7 @@ class Delivery:
         targets: the brokers; each attempt begins with the one after the last.
         encoder: returns the encoder for a connection's largest frame, in bytes.
         clock: returns seconds of a monotonic clock.
-        chance: returns random numbers from 0 to 1, for the backoff.
+        jitter: returns random numbers from 0 to 1, for the backoff.
         progress: called periodically with the current report; None for no progress.
         exchange: the exchange, for log records.
         outcomes: what becomes of the rows; None to count them in `tally`.
@@ -235,7 +113,7 @@ class Delivery:
         retries: Retries,
         *,
         clock: Callable[[], float],
-        chance: Callable[[], float],
+        jitter: Callable[[], float],
         progress: Callable[[PublishReport], None] | None = None,
         exchange: str = "",
         outcomes: Outcomes | None = None,
@@ -252,18 +130,18 @@ class Delivery:
         self._limits = limits
         self._retries = retries
         self._clock = clock
-        self._chance = chance
+        self._jitter = jitter
         self._progress = progress
         self._next_progress = 0.0
         self._connection: OpenConnection | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[RowBatch] = []  # to send again: open when their connection was lost, oldest first
-        # `_unsent` has single rows; the next is sent once the last is known to be harmless.
-        self._one_by_one = False
+        # `_unsent` has single rows, all suspect; the next is sent once the last is known to be harmless.
+        self._isolating = False
         self._sent_alone_at = 0.0  # when the last of them was sent
         self._confirms_slowly = False  # one of them was not confirmed within `_SLOW_CONFIRM_S`
-        self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are in doubt
+        self._acked_at_close = 0  # when the broker closed a connection first, with the rows that are suspect
         self._acked = 0  # on lost connections
         self._progress_error: BaseException | None = None  # the last one that `progress` raised
         self._outage: Outage | None = None  # it is over once the broker confirms a message
@@ -295,7 +173,7 @@ class Delivery:
             yield from self._wait_until(self._is_connected, 0)
             encoder = self._encoder
             if tally.refused_exchanges:
-                accepted = tally.accepted(rows)
+                accepted = tally.find_accepted(rows)
                 sent = rows.pick(accepted)
             size, count, wire = len(rows), len(sent), encoder.encode(sent) if encoder else b""
             has_room = partial(self._has_room, count, len(wire), encoder)
@@ -306,7 +184,7 @@ class Delivery:
             raise tally.closes[0]
         assert self._connection is not None  # `_has_room` requires it
         batch = RowBatch(rows, range(tally.rows, tally.rows + size))
-        count_rows(tally, rows)
+        tally.count(rows)
         tally.closed += size - count
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
@@ -327,7 +205,7 @@ class Delivery:
 
     def serve(self, source: Source) -> Steps:
         """Send rows as they come, while others are open, until `source` is over."""
-        patience = Patience(self._limits, self._clock())
+        timeout = ProgressTimeout(self._limits, self._clock())
 
         def is_due() -> bool:
             return source.is_over or (self._may_send() and source.is_due())
@@ -337,7 +215,7 @@ class Delivery:
             return Poll(source.idle_s(longest_s, may_send=self._may_send()))
 
         while True:
-            yield from self._wait_until(is_due, 0, patience, next_poll)
+            yield from self._wait_until(is_due, 0, timeout, next_poll)
             batch = source.take() if self._may_send() else None
             if batch is not None and self._connection is not None:
                 self._publish(self._connection, batch)
@@ -346,7 +224,7 @@ class Delivery:
 
     def close(self) -> None:
         """End the delivery: every later operation raises an error."""
-        self.failure = self.failure or closed_connection(self.where)
+        self.failure = self.failure or use_after_close_error(self.where)
 
     def interrupt(self, cause: BaseException) -> None:
         """End the delivery after an interruption such as Ctrl-C. An error that `progress` raised is not an interruption."""
@@ -413,7 +291,7 @@ class Delivery:
     def _writable(self) -> OpenConnection | None:
         """Return the connection, if new rows may be written to it now."""
         connection = self._connection
-        if connection is None or self.failure is not None or self._one_by_one or connection.backlog:
+        if connection is None or self.failure is not None or self._isolating or connection.backlog:
             return None
         session = connection.session
         return connection if session.failure is None and session.blocked is None else None
@@ -428,10 +306,10 @@ class Delivery:
         self,
         condition: Callable[[], bool],
         until_open: int,
-        patience: Patience | None = None,
+        timeout: ProgressTimeout | None = None,
         next_poll: Callable[[OpenConnection], Poll] | None = None,
     ) -> Steps:
-        """Poll until a condition is true; it is false while more than `until_open` rows are open. `patience` may be of earlier waits."""
+        """Poll until a condition is true; it is false while more than `until_open` rows are open. `timeout` may be of earlier waits."""
         while not self._settle_and_test(condition):
             if self.failure is not None:
                 raise self.failure
@@ -441,20 +319,20 @@ class Delivery:
                 continue
             try:
                 yield next_poll(connection) if next_poll else self._next_poll(connection, until_open)
-                # Usually the first poll is enough, and no `Patience` is created.
-                if patience is not None or not self._settle_and_test(condition):
-                    patience = patience or Patience(self._limits, self._clock())
-                    self.tally.blocked_s += patience.check(connection, self._clock())
+                # Usually the first poll is enough, and no `ProgressTimeout` is created.
+                if timeout is not None or not self._settle_and_test(condition):
+                    timeout = timeout or ProgressTimeout(self._limits, self._clock())
+                    self.tally.blocked_s += timeout.check(connection, self._clock())
             except RabbitChxError as cause:
                 yield from self._recover(cause)
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Settle confirms, send the next row in doubt, collect and resend refused messages; then return whether the condition is true."""
+        """Settle confirms, send the next suspect row, collect and resend refused messages; then return whether the condition is true."""
         if self._given_outcomes is not None:  # a tally has nothing to settle, and this is done for each batch
             self._given_outcomes.settle()
         connection = self._connection
-        if self._one_by_one and connection is not None and self._is_next_due(connection):
+        if self._isolating and connection is not None and self._is_next_due(connection):
             self._send_next(connection)
         if connection is not None and (connection.session.ledger.refused or self._refused.rows):
             self._settle_refused(connection, self._clock())
@@ -462,7 +340,7 @@ class Delivery:
 
     def _next_poll(self, connection: OpenConnection, until_open: int) -> Poll:
         """Return the poll that ends when the window may have room, or when a refused batch is due."""
-        if self._one_by_one:
+        if self._isolating:
             # Where confirms are slow, until the answer to the probe.
             return Poll(_LONGEST_POLL_S, None if self._confirms_slowly else 0)
         if not self._refused.rows:
@@ -487,16 +365,11 @@ class Delivery:
     # -- messages that the broker refused
 
     def _settle_refused(self, connection: OpenConnection, now: float) -> None:
-        """Collect the refused messages, and resend those that are due, after all rows in doubt."""
+        """Collect the refused messages, and resend those that are due, after all suspect rows."""
         session = connection.session
         if session.ledger.refused:
             self._collect_refused(connection, now)
-        if (
-            self._refused.rows
-            and not self._one_by_one
-            and session.failure is None
-            and session.blocked is None
-        ):
+        if self._refused.rows and not self._isolating and session.failure is None and session.blocked is None:
             for batch in self._refused.take_due(now):
                 self.tally.retried += self._publish(connection, batch)
 
@@ -509,7 +382,7 @@ class Delivery:
             if refusals >= retries.repeats:
                 self._outcomes.refuse(refused)
             else:
-                due = now + retries.backoff.delay_s(refusals, self._chance())
+                due = now + retries.backoff.delay_s(refusals, self._jitter())
                 self._refused.add(replace(refused, refusals=refusals + 1, due=due, acked=acked))
         if self.tally.nacked:
             self._give_up_refused()  # the operation ends with an error in any case
@@ -535,7 +408,7 @@ class Delivery:
             self.failure = cause
             raise cause
         connection = self._connection
-        in_doubt: list[RowBatch] = []
+        unanswered: list[RowBatch] = []
         is_last_alone = False
         if connection is not None:
             connection.session.fail(cause)
@@ -543,19 +416,19 @@ class Delivery:
             ledger = connection.session.ledger
             if ledger.answered or not ledger.open:
                 self._outage = None  # the last outage was over
-            in_doubt = [batch.pick(indexes) for batch, indexes in ledger.unanswered()]
-            if self._one_by_one:
+            unanswered = [batch.pick(indexes) for batch, indexes in ledger.find_unanswered()]
+            if self._isolating:
                 is_last_alone = connection.session.probes > 0 and ledger.is_last_open
-                in_doubt = self._mark_processed(in_doubt, is_last_alone=is_last_alone)
+                unanswered = self._mark_processed(unanswered, is_last_alone=is_last_alone)
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
-        is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, in_doubt)
+        is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, unanswered)
         if not (outage.is_recoverable(cause) or is_over_a_row):
-            self.failure = outage.ended_by(cause)
+            self.failure = outage.end_error(cause)
             raise self.failure
         if connection is not None:
-            outage.losses += bool(in_doubt)
-            self._take_back(connection, in_doubt)
-            self._doubt(cause, in_doubt, by_broker=is_over_a_row, is_last_alone=is_last_alone)
+            outage.losses += bool(unanswered)
+            self._take_back(connection, unanswered)
+            self._suspect(cause, unanswered, by_broker=is_over_a_row, is_last_alone=is_last_alone)
         _log.warning(
             "%s; reconnecting, %d messages are unconfirmed",
             cause,
@@ -565,52 +438,52 @@ class Delivery:
         outage = self._outage or outage
         yield from self._reconnect(outage, at_once=is_over_a_row and not outage.retry.attempts)
 
-    def _take_back(self, connection: OpenConnection, in_doubt: list[RowBatch]) -> None:
+    def _take_back(self, connection: OpenConnection, unanswered: list[RowBatch]) -> None:
         """Move the open rows of the lost connection to `_unsent`, before those that wait."""
-        self._unsent = in_doubt + self._unsent
+        self._unsent = unanswered + self._unsent
         self._acked += connection.session.ledger.acked
         self.tally.detach(connection)
         self._connection = None
 
     # -- rows that close the connection
 
-    def _is_over_a_row(self, cause: RabbitChxError, in_doubt: list[RowBatch]) -> bool:
+    def _is_over_a_row(self, cause: RabbitChxError, unanswered: list[RowBatch]) -> bool:
         """Return whether the broker closed the connection, perhaps over one of its open rows, and not over all of them."""
-        is_shared = all(batch.rows.exchanges is None for batch in in_doubt)
-        return _is_close(cause) and bool(in_doubt) and not (is_shared and is_of_exchange(cause))
+        is_shared = all(batch.rows.exchanges is None for batch in unanswered)
+        return is_close(cause) and bool(unanswered) and not (is_shared and is_of_exchange(cause))
 
-    def _mark_processed(self, in_doubt: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
-        """Return the rows in doubt, of which all but perhaps the last were processed; a row that is processed first is progress."""
-        processed = in_doubt[: len(in_doubt) - is_last_alone]
+    def _mark_processed(self, unanswered: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
+        """Return the suspect rows, of which all but perhaps the last were processed; a row that is processed first is progress."""
+        processed = unanswered[: len(unanswered) - is_last_alone]
         if not all(batch.is_processed for batch in processed):
             self._outage = None
         marked = [replace(batch, is_processed=True, losses=0) for batch in processed]
-        return marked + in_doubt[len(processed) :]
+        return marked + unanswered[len(processed) :]
 
-    def _doubt(
-        self, cause: RabbitChxError, in_doubt: list[RowBatch], *, by_broker: bool, is_last_alone: bool
+    def _suspect(
+        self, cause: RabbitChxError, unanswered: list[RowBatch], *, by_broker: bool, is_last_alone: bool
     ) -> None:
         """Refuse the row that closed the connection, or send the rows one by one to find it. `is_last_alone`: the others were processed."""
         assert self._outage is not None  # `_recover` has set it
-        lost = sum(len(batch.rows) for batch in in_doubt)
-        was_one_by_one = self._one_by_one
-        if by_broker and not (was_one_by_one and any(batch.closes for batch in in_doubt)):
+        lost = sum(len(batch.rows) for batch in unanswered)
+        was_isolating = self._isolating
+        if by_broker and not (was_isolating and any(batch.closes for batch in unanswered)):
             self._acked_at_close = self._acked
         if by_broker or (lost and self._outage.losses >= 2):
-            self._one_by_one = True
-            self._unsent = [batch.pick([place]) for batch in self._unsent for place in range(len(batch.rows))]
+            self._isolating = True
+            self._unsent = [batch.pick([index]) for batch in self._unsent for index in range(len(batch.rows))]
         alone = lost - 1 if lost == 1 or is_last_alone else None
-        for place, batch in enumerate(self._unsent[:lost]):
-            if alone in (None, place):
-                closes = batch.closes if was_one_by_one else 0  # those of an earlier doubt are over
-                self._unsent[place] = replace(
-                    batch, closes=closes + by_broker, losses=batch.losses + (alone == place)
+        for index, batch in enumerate(self._unsent[:lost]):
+            if alone in (None, index):
+                closes = batch.closes if was_isolating else 0  # those of an earlier isolation are over
+                self._unsent[index] = replace(
+                    batch, closes=closes + by_broker, losses=batch.losses + (alone == index)
                 )
         if not by_broker:
             return
-        named = next((place for place in range(lost) if _names(cause, self._unsent[place].rows)), None)
+        named = next((index for index in range(lost) if names_row(cause, self._unsent[index].rows)), None)
         if named is not None:
-            self._one_by_one = was_one_by_one
+            self._isolating = was_isolating
         elif alone is not None and self._is_refused(cause, self._unsent[alone]):
             named = alone
         if named is not None:
@@ -625,7 +498,9 @@ class Delivery:
     def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
         """Give up a row that closed the connection. If no message to its exchange is accepted, give up the others, too."""
         exchanges = alone.rows.exchanges
-        error = closing_error(cause, _row(alone), exchanges[0].decode() if exchanges else self._exchange)
+        error = close_error(
+            cause, describe_row(alone), exchanges[0].decode() if exchanges else self._exchange
+        )
         closed = [alone]
         if exchanges and is_of_exchange(cause):
             self.tally.refused_exchanges.add(exchanges[0])
@@ -634,14 +509,14 @@ class Delivery:
         self._outcomes.close(closed, cause, error)
 
     def _is_next_due(self, connection: OpenConnection) -> bool:
-        """Return whether the last row in doubt was confirmed, or was processed where confirms are slow."""
+        """Return whether the last suspect row was confirmed, or was processed where confirms are slow."""
         session = connection.session
         if session.ledger.open and self._clock() - self._sent_alone_at >= _SLOW_CONFIRM_S:
             self._confirms_slowly = True
         return not session.ledger.open or (self._confirms_slowly and not session.probes)
 
     def _send_next(self, connection: OpenConnection) -> None:
-        """Send the next row in doubt, and a probe behind it."""
+        """Send the next suspect row, and a probe behind it."""
         if self._unsent and (
             connection.session.failure is not None or connection.session.blocked is not None
         ):
@@ -653,12 +528,12 @@ class Delivery:
                 connection.session.probe()
                 self._sent_alone_at = self._clock()
                 return
-        self._one_by_one = self._confirms_slowly = False
+        self._isolating = self._confirms_slowly = False
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""
         wait_s: float | None = 0.0
-        while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._chance())) is not None:
+        while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._jitter())) is not None:
             at_once = False
             yield Sleep(wait_s or 0.0)
             outage.retry.attempts += 1
@@ -666,20 +541,20 @@ class Delivery:
                 yield from self._connect_to_any(self._target + 1)
             except RabbitChxError as cause:
                 if not is_transient(cause):
-                    self.failure = outage.ended_by(cause)
+                    self.failure = outage.end_error(cause)
                     raise self.failure from cause
                 outage.last = cause
                 _log.info("%s", cause, extra=self._log_fields)
             else:
                 self._report_progress(at_once=True)
                 return
-        self.failure = outage.given_up(self._clock())
+        self.failure = outage.give_up_error(self._clock())
         suspect = (
-            next((batch for batch in self._unsent if batch.losses > 1), None) if self._one_by_one else None
+            next((batch for batch in self._unsent if batch.losses > 1), None) if self._isolating else None
         )
         if suspect is not None:
             self.failure = ConnectionLostError(
-                f"{self.failure}; {_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"
+                f"{self.failure}; {describe_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"
             )
         raise self.failure
 
@@ -720,7 +595,7 @@ class Delivery:
         if connection.session.frame_max != self._frame_max:
             self._frame_max = connection.session.frame_max
             self._encoder = self._encoder_for(self._frame_max)
-        if self._one_by_one:
+        if self._isolating:
             self._send_next(connection)
             return
         unsent, self._unsent = self._unsent, []

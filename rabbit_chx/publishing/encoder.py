@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from operator import add, index
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import (
     FRAME_END,
@@ -54,15 +54,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def pick(self, places: Sequence[int]) -> Rows:
+    def pick(self, indices: Sequence[int]) -> Rows:
         """Return the rows with these indices, in this order."""
-        if len(places) == len(self.keys):
+        if len(indices) == len(self.keys):
             return self
         return Rows(
-            [self.keys[i] for i in places],
-            [self.bodies[i] for i in places],
-            self.properties and [self.properties[i] for i in places],
-            self.exchanges and [self.exchanges[i] for i in places],
+            [self.keys[i] for i in indices],
+            [self.bodies[i] for i in indices],
+            self.properties and [self.properties[i] for i in indices],
+            self.exchanges and [self.exchanges[i] for i in indices],
         )
 
 
@@ -154,11 +154,11 @@ class Properties:
             if value is None:
                 continue
             try:
-                (self._constants[name],) = _KINDS[name].encode([value], name, 0)
+                (self._constants[name],) = _ENCODERS[name]([value], name, 0)
             except RowError as cause:
                 raise InputError(str(cause).removeprefix("row 0: the ")) from None
-        present = [name for name in _KINDS if name in self._constants]
-        flags = sum(_KINDS[name].flag for name in present)
+        present = [name for name in _ENCODERS if name in self._constants]
+        flags = sum(PROPERTY_FLAGS[name] for name in present)
         self.constant = flags.to_bytes(2, "big") + b"".join(self._constants[name] for name in present)
         if len(self.constant) > MAX_PROPERTIES:
             raise InputError(_too_long(self.constant))
@@ -174,18 +174,18 @@ class Properties:
         parts: list[bytes | Sequence[bytes]] = []
         fixed = 0
         open_flags: list[tuple[int, Sequence[bytes]]] = []  # of columns with a row without a value
-        for name, kind in _KINDS.items():
+        for name in _ENCODERS:
             if name not in columns:
                 if name in self._constants:
-                    fixed |= kind.flag
+                    fixed |= PROPERTY_FLAGS[name]
                     parts.append(self._constants[name])
                 continue
             column = self._column(name, columns[name], first_row)
             parts.append(column)
             if all(column):
-                fixed |= kind.flag
+                fixed |= PROPERTY_FLAGS[name]
             else:
-                open_flags.append((kind.flag, column))
+                open_flags.append((PROPERTY_FLAGS[name], column))
         head: bytes | list[bytes] = fixed.to_bytes(2, "big")
         if open_flags:
             flags = [fixed] * rows
@@ -199,7 +199,7 @@ class Properties:
         return joined
 
     def _column(self, name: str, values: Sequence[Any], first_row: int) -> list[bytes]:
-        encode = _KINDS[name].encode
+        encode = _ENCODERS[name]
         if type(None) not in set(map(type, values)):
             return encode(values, name, first_row)
         piece = self._constants.get(name, b"")
@@ -218,9 +218,9 @@ def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]
 
 def check_name(name: str) -> None:
     """Check the name of a message property."""
-    if name not in _KINDS:
-        near = similar(str(name), _KINDS)
-        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_KINDS)}"
+    if name not in _ENCODERS:
+        near = similar(str(name), _ENCODERS)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_ENCODERS)}"
         raise InputError(f"there is no message property {name!r:.60}: {hint}")
 
 
@@ -315,16 +315,11 @@ def _headers(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
     return pieces
 
 
-class _Kind(NamedTuple):
-    flag: int
-    encode: _Encode
-
-
 def _with_rows(encode: _Encode) -> _Encode:
     return lambda values, name, first_row: list(of_rows(encode, values, name, first_row))
 
 
-_ENCODERS: dict[str, _Encode] = {
+_BY_NAME: dict[str, _Encode] = {
     "content_type": _shortstrs,
     "content_encoding": _shortstrs,
     "headers": _headers,
@@ -340,13 +335,9 @@ _ENCODERS: dict[str, _Encode] = {
     "app_id": _shortstrs,
 }
 #: In the order of the wire.
-_KINDS = {
-    name: _Kind(flag, _with_rows(_ENCODERS[name]))
-    for name, flag in PROPERTY_FLAGS.items()
-    if name in _ENCODERS
-}
+_ENCODERS = {name: _with_rows(_BY_NAME[name]) for name in PROPERTY_FLAGS if name in _BY_NAME}
 #: The properties that a message may have.
-PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)
+PROPERTY_NAMES: tuple[str, ...] = tuple(_ENCODERS)
 
 
 # -- whole messages
@@ -391,7 +382,7 @@ class Encoder:
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
         )
-        self._by_exchange = _Pieces(lambda place: FRAME_END + publish_head(channel, place[0], place[1]))
+        self._by_exchange = _Pieces(lambda route: FRAME_END + publish_head(channel, *route))
         self._by_properties_length = _Pieces(lambda n: header_head(channel, n, mandatory=mandatory))
         self._body_size = _Pieces(body_size)
         self._body_head = _Pieces(lambda n: body_head(channel, n, chunk))
@@ -412,8 +403,8 @@ class Encoder:
         between = self._between(rows.properties, body_lengths)
         columns = (self._publish_heads(rows), rows.keys, *between, bodies)
         pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
-        for place, column in enumerate(columns):
-            pieces[place : -1 : len(columns)] = column
+        for i, column in enumerate(columns):
+            pieces[i : -1 : len(columns)] = column
         # The frame end of a message is joined to the head of the next, which saves one piece per message.
         pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)

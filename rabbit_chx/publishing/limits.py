@@ -15,7 +15,7 @@ from rabbit_chx.words import plural
 _log = logging.getLogger(__name__)
 
 
-class Patience:
+class ProgressTimeout:
     """Limits one wait, which may last while there is progress and the broker does not block for too long."""
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -103,7 +103,7 @@ class Outage:
             return False  # the broker blocks publishers, and would block another connection too
         return is_transient(cause)
 
-    def given_up(self, now: float) -> RabbitChxError:
+    def give_up_error(self, now: float) -> RabbitChxError:
         """Return the error for an outage without attempts left."""
         if not self.retry.attempts:
             return self._cause
@@ -114,7 +114,7 @@ class Outage:
             f"{'' if is_same else f', the last attempt failed: {self.last}'}"
         )
 
-    def ended_by(self, cause: RabbitChxError) -> RabbitChxError:
+    def end_error(self, cause: RabbitChxError) -> RabbitChxError:
         """Return the error for an outage that `cause` ends; it also names the first cause."""
         if cause is self._cause:
             return cause

@@ -34,9 +34,9 @@ class RowBatch:
     losses: int = 0
     is_processed: bool = False
 
-    def pick(self, places: Sequence[int]) -> RowBatch:
+    def pick(self, indices: Sequence[int]) -> RowBatch:
         """Return the rows with these indices."""
-        return replace(self, rows=self.rows.pick(places), numbers=[self.numbers[place] for place in places])
+        return replace(self, rows=self.rows.pick(indices), numbers=[self.numbers[i] for i in indices])
 
 
 class Outcomes(Protocol):

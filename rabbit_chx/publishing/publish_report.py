@@ -8,7 +8,7 @@ from typing import Any
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.errors import BrokerRefusedError, PublishError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 
@@ -105,6 +105,15 @@ class PublishReport:
         return ", ".join(parts)
 
 
+def refusal_error(report: PublishReport) -> BrokerRefusedError:
+    """Return the error for rows that the broker refused too often."""
+    key = next((sample.key for sample in report.samples if sample.code == NACK), "")
+    return BrokerRefusedError(
+        "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+        f"majority of its nodes; one of them has the key {key!r}"
+    )
+
+
 class Tally:
     """Counts from one flush to the next.
 
@@ -171,18 +180,27 @@ class Tally:
 
     # -- counts
 
+    def count(self, rows: Rows) -> None:
+        """Count rows that are about to be sent."""
+        keys = rows.keys
+        if len(keys) and (self.key is not None or not self.rows):
+            key = keys[0] if self.key is None else self.key
+            is_one = keys[-1] == key and keys.count(key) == len(keys)
+            self.key = key if is_one else None
+        self.rows += len(rows)
+
     def accepts(self, rows: Rows) -> bool:
         """Return whether no row is for an exchange that refuses every message."""
         return not (self.refused_exchanges and rows.exchanges) or self.refused_exchanges.isdisjoint(
             rows.exchanges
         )
 
-    def accepted(self, rows: Rows) -> Sequence[int]:
+    def find_accepted(self, rows: Rows) -> Sequence[int]:
         """Return the indices of the rows for other exchanges."""
         if self.accepts(rows):
             return range(len(rows))
         assert rows.exchanges is not None  # `accepts` is True without
-        return [place for place, name in enumerate(rows.exchanges) if name not in self.refused_exchanges]
+        return [index for index, name in enumerate(rows.exchanges) if name not in self.refused_exchanges]
 
     def attach(self, connection: OpenConnection) -> None:
         """Count the events of this connection from now on."""

@@ -13,15 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.owner import FINALIZER_S, one_thread
+from rabbit_chx.connection.usage_guard import FINALIZER_S, one_thread
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
 from rabbit_chx.options import documented, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
-from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Step, Steps, drive, refusal_error
+from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.options import PublishOptions
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.retry import chance
+from rabbit_chx.publishing.steps import Close, Open, Poll, Step, Steps, drive
+from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
 
 _log = logging.getLogger(__name__)
@@ -71,14 +72,14 @@ class Publisher(PublisherBase):
             options.limits,
             options.retries,
             clock=time.monotonic,
-            chance=chance,
+            jitter=jitter,
             progress=options.progress,
             exchange=self.exchange,
         )
         self._connection: Connection | None = None  # current or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
         if self._read_ring is not None:
-            self._take(self._read_ring())
+            self._route_by(self._read_ring())
         self._run(self._delivery.connect())
 
     def __enter__(self) -> Self:
@@ -154,7 +155,7 @@ class Publisher(PublisherBase):
 
     def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
-        if self._owner.is_this_process:
+        if self._guard.is_this_process:
             self._close()
 
     @one_thread
@@ -168,7 +169,7 @@ class Publisher(PublisherBase):
             delivery is None
             or not delivery.is_connected
             or delivery.failure
-            or not self._owner.is_this_process
+            or not self._guard.is_this_process
         ):
             return
         rows = f": {delivery.report} since the last flush" if delivery.tally.rows else ""
@@ -197,8 +198,8 @@ class Publisher(PublisherBase):
         trace: Mapping[str, str],
     ) -> None:
         try:
-            columns = named_columns(keys, bodies, properties, exchanges)
-            for rows in self._defaults.traced(trace).batches_of(columns, self._delivery.tally.rows):
+            columns = name_columns(keys, bodies, properties, exchanges)
+            for rows in self._builder.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
@@ -217,8 +218,8 @@ class Publisher(PublisherBase):
         return self._finish(self._delivery.finish())
 
     def _compare(self, ring: object) -> None:
-        assert self._defaults.routing is not None  # read before the first row
-        problem = self._defaults.routing.compare(ring)
+        assert self._builder.routing is not None  # read before the first row
+        problem = self._builder.routing.compare(ring)
         if problem is not None:
             changed = MismatchError(problem, exchange=self.exchange)
             self._delivery.failure = self._delivery.failure or changed
@@ -230,7 +231,7 @@ class Publisher(PublisherBase):
         if tally.nacked:
             raise self._publish_error(tally, report, refusal_error(report))
         if tally.closes:
-            raise self._publish_error(tally, report, _closing(tally)) from tally.closes[0]
+            raise self._publish_error(tally, report, _close_text(tally)) from tally.closes[0]
         if report.returned and self._on_unroutable == "raise":
             raise self._publish_error(tally, report, _unroutable(report))
         if report.unknown:
@@ -291,7 +292,7 @@ class Publisher(PublisherBase):
             self._connection.close()
 
 
-def _closing(tally: Tally) -> str:
+def _close_text(tally: Tally) -> str:
     further = tally.closed - 1
     return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
 

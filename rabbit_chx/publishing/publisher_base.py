@@ -8,11 +8,11 @@ from functools import partial
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
-from rabbit_chx.connection.owner import Owned, Owner
 from rabbit_chx.connection.tokens import with_credentials
+from rabbit_chx.connection.usage_guard import Guarded, UsageGuard
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import check_options
-from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
+from rabbit_chx.publishing.batches import BATCH_ROWS, RowBuilder
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
 from rabbit_chx.publishing.options import CommonOptions, Target
@@ -21,7 +21,7 @@ _PERSISTENT = 2
 _TRANSIENT = 1
 
 
-class PublisherBase(Owned):
+class PublisherBase(Guarded):
     """A publisher without its connection. The constructor validates the options, and does no I/O."""
 
     def __init__(self, options: CommonOptions) -> None:
@@ -32,7 +32,7 @@ class PublisherBase(Owned):
             raise InputError(
                 "a ring is given, and routing is 'exchange': pass routing='client', or leave the ring out"
             )
-        self._owner = Owner(f"the {type(self).__name__} of exchange {exchange!r:.80}")
+        self._guard = UsageGuard(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
         self._targets = targets
@@ -50,14 +50,14 @@ class PublisherBase(Owned):
             check_for_copies([properties.get("headers")])
         # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
         batch_rows = max(1, min(BATCH_ROWS, options.limits.max_in_flight // 2))
-        self._defaults = RowDefaults(exchange, shared, batch_rows)
+        self._builder = RowBuilder(exchange, shared, batch_rows)
         self._encoder_for = partial(make_encoder, name, shared.constant, options.mandatory)
         self._read_ring = options.ring if callable(options.ring) else None
         if options.routing == "client" and self._read_ring is None:
-            self._take(options.ring)
+            self._route_by(options.ring)
 
-    def _take(self, ring: object) -> None:
-        self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
+    def _route_by(self, ring: object) -> None:
+        self._builder = replace(self._builder, routing=ClientRouting(self.exchange, ring))
 
 
 def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rabbit_chx.checks import is_whole, json_object
 from rabbit_chx.errors import InputError
@@ -429,16 +429,3 @@ def check_slot_table(table: object) -> None:
     """Raise an InputError unless the argument is a SlotTable."""
     if not isinstance(table, SlotTable):
         raise InputError(f"{table!r:.60} is not a slot table: pass a SlotTable, as Broker.slots returns it")
-
-
-@overload
-def ring_beneath(key_map: HashRing | SlotTable) -> HashRing: ...
-
-
-@overload
-def ring_beneath(key_map: KeyMap) -> KeyMap: ...
-
-
-def ring_beneath(key_map: KeyMap) -> KeyMap:
-    """Return the ring of a slot table; any other key map is returned unchanged."""
-    return key_map.ring if isinstance(key_map, SlotTable) else key_map

@@ -120,12 +120,12 @@ class Piece(NamedTuple):
         """The offset after the last record."""
         return self.offset + self.records
 
-    def unpacked(self) -> tuple[memoryview | bytes, Places]:
+    def unpack(self) -> tuple[memoryview | bytes, Places]:
         """Return the records and the end of each; a DamagedChunkError if a sub-entry cannot be unpacked."""
         data = self.data if self.codec is None else _unpack(self.offset, self.codec, self.data, self.size)
         ends = ends_of(data, self.records) if self.ends is None else self.ends
         if ends is None:
-            raise damaged_lengths(self.offset)
+            raise lengths_error(self.offset)
         return data, ends
 
 
@@ -201,7 +201,7 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
 
     for _ in range(chunk.entries):
         if at + _LENGTH.size > len(data):
-            raise damaged_lengths(chunk.offset)
+            raise lengths_error(chunk.offset)
         (length,) = _length_at(data, at)
         if length < _IS_SUB_ENTRY:
             at, offset, single = at + _LENGTH.size + length, offset + 1, single + 1
@@ -212,7 +212,7 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
         at = begin = at + _SUB_ENTRY.size + len(sub_entry.data)
         offset, single = sub_entry.end, 0
     if at != len(data) or offset != chunk.end:
-        raise damaged_lengths(chunk.offset)
+        raise lengths_error(chunk.offset)
     add_single()
     return found
 
@@ -220,11 +220,11 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
 def _sub_entry(chunk: Chunk, at: int, offset: int, most_bytes: int) -> Piece:
     begin = at + _SUB_ENTRY.size
     if begin > len(chunk.data):
-        raise damaged_lengths(chunk.offset)
+        raise lengths_error(chunk.offset)
     head, records, size, packed = _SUB_ENTRY.unpack_from(chunk.data, at)
     data = chunk.data[begin : begin + packed]
     if len(data) < packed or (size and not records):
-        raise damaged_lengths(chunk.offset)
+        raise lengths_error(chunk.offset)
     number = head >> 4 & 7
     if number >= len(CODECS):
         raise _damage_error(chunk.offset, f"a sub-entry is compressed by method {number}, which is not known")
@@ -299,7 +299,7 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
     return np.array(ends, np.int64) if at == len(data) else None
 
 
-def damaged_lengths(offset: int) -> DamagedChunkError:
+def lengths_error(offset: int) -> DamagedChunkError:
     """Return the error for lengths or numbers of records that do not match."""
     return _damage_error(offset, "the lengths of its records do not add up to its own")
 
@@ -355,13 +355,13 @@ def pack(codec: Codec, data: memoryview) -> tuple[int, memoryview | bytes]:
     if codec == "none":
         return 0, data
     if codec == "snappy":
-        packed = _framed_snappy(data)
+        packed = _frame_snappy(data)
     else:
         packed = pa.Codec(codec).compress(pa.py_buffer(data), asbytes=True)
     return (CODECS.index(codec), packed) if len(packed) < len(data) else (0, data)
 
 
-def _framed_snappy(data: memoryview) -> bytes:
+def _frame_snappy(data: memoryview) -> bytes:
     parts = [_SNAPPY_STREAM]
     for at in range(0, len(data), _SNAPPY_BLOCK):
         block = data[at : at + _SNAPPY_BLOCK]
@@ -392,12 +392,12 @@ def crc32c(data: memoryview | bytes) -> int:
     for _ in range(width):
         shift = table[shift & 0xFF] ^ shift >> 8
     while len(crcs) > 1:
-        crcs = _shifted(shift, crcs[::2]) ^ crcs[1::2]
-        shift = _shifted(shift, shift)
+        crcs = _shift_crcs(shift, crcs[::2]) ^ crcs[1::2]
+        shift = _shift_crcs(shift, shift)
     return int(crcs[0]) ^ 0xFFFFFFFF ^ 0xFFFFFFFF >> 8 * len(data)
 
 
-def _shifted(shift: NDArray[np.uint32], crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _shift_crcs(shift: NDArray[np.uint32], crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     found: NDArray[np.uint32] = (
         shift[0][crcs & 0xFF]
         ^ shift[1][crcs >> 8 & 0xFF]

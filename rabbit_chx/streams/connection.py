@@ -169,13 +169,13 @@ class StreamConnection:
                 raise failures.no_mechanism(settings, offered)
             code = self._call(Key.SASL_AUTHENTICATE, self._login(mechanism), deadline).code
             if code != Code.OK:
-                raise failures.refused_login(settings, code_in_words(code))
+                raise failures.login_error(settings, code_in_words(code))
             while self._proposed is None:
                 self._poll(_remaining_s(deadline, lambda: failures.handshake_timeout(settings)))
             self._accept_tune(self._proposed)
             reply = self._call(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
             if reply.code != Code.OK:
-                raise failures.refused_vhost(settings, code_in_words(reply.code))
+                raise failures.vhost_error(settings, code_in_words(reply.code))
             self.node = self._read(reply, frames.read_opened)
             self._splitter.largest = self._max_frame_bytes
             self._release = tuple(
@@ -190,7 +190,7 @@ class StreamConnection:
             raise failures.handshake_timeout(settings) from None
         except ConnectionLostError as cause:
             if login_bytes > _MAX_LOGIN_BYTES:
-                raise failures.refused_login(settings, _LOGIN_TOO_LARGE.format(login_bytes)) from None
+                raise failures.login_error(settings, _LOGIN_TOO_LARGE.format(login_bytes)) from None
             raise failures.handshake_failure(settings, cause) from None
 
     def _login(self, mechanism: str) -> bytes:
@@ -484,7 +484,7 @@ class StreamConnection:
                 _log.debug("%s: closing: %s", self.where, cause)
             finally:
                 self._transport.close()
-                self._failure = self._failure or failures.closed_connection(self.where)
+                self._failure = self._failure or failures.use_after_close_error(self.where)
         # A finalizer may run in the thread itself.
         if self._heartbeat_thread.is_alive() and self._heartbeat_thread is not threading.current_thread():
             self._heartbeat_thread.join(within_s)
@@ -535,7 +535,8 @@ class StreamConnection:
         while correlation_id not in self._replies:
             self._poll(
                 _remaining_s(
-                    deadline, lambda: failures.missing_reply(self.where, key.text, time.monotonic() - started)
+                    deadline,
+                    lambda: failures.reply_timeout_error(self.where, key.text, time.monotonic() - started),
                 )
             )
         return self._replies.pop(correlation_id)
@@ -573,7 +574,7 @@ class StreamConnection:
                 self._transfer(min(wait_s, (self.heartbeat_s or 60) / 4, _MAX_WAIT_S), until_sent=until_sent)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > (2 * self.heartbeat_s or math.inf):
-                    self._failure = self._failure or failures.missed_heartbeats(self.where, silence_s)
+                    self._failure = self._failure or failures.heartbeat_error(self.where, silence_s)
             except RabbitChxError as cause:
                 self._failure = self._failure or cause
             except ValueError as cause:
@@ -615,11 +616,10 @@ class StreamConnection:
         match message:
             case frames.Reply(correlation_id=id_) if id_ == _RENEWAL_ID:
                 if message.code != Code.OK:
-                    self._failure = failures.refused_renewal(self.where, code_in_words(message.code))
+                    self._failure = failures.renewal_error(self.where, code_in_words(message.code))
             case frames.Reply():
-                if (
-                    message.correlation_id == self._correlation_id
-                ):  # a reply to a request that has timed out is ignored
+                # A reply to a request that has timed out is ignored.
+                if message.correlation_id == self._correlation_id:
                     self._replies[message.correlation_id] = message
             case frames.Tune():
                 self._proposed = message

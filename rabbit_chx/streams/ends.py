@@ -112,9 +112,8 @@ class ChunkFinder:
         if last is not None:
             return LogEnd(last.end, last.fingerprint)
         lowest = self.chunk_at(stream, "first", chunk_selector="all")
-        if lowest is None and self._has_chunks(
-            stream
-        ):  # it does not give them: an error, and not an empty stream
+        # If it does not give chunks that it has, that is an error, and not an empty stream.
+        if lowest is None and self._has_chunks(stream):
             lowest = self.chunk_at(stream, "first", self._timeout_s, chunk_selector="all")
         return LogEnd(lowest.offset if lowest else 0, None)
 
@@ -243,12 +242,6 @@ class ChunkFinder:
         )
 
 
-class _CachedEnd(NamedTuple):
-    statistics: dict[str, int]
-    end: LogEnd
-    found_at: float  # by time.monotonic()
-
-
 class LogEnds:
     """Lookups in the streams of a cluster, over one connection to each node that has leaders. Lost connections are replaced.
 
@@ -263,7 +256,8 @@ class LogEnds:
         self._timeout_s = timeout_s
         self._finders: dict[Node | None, ChunkFinder] = {}
         self._leaders: dict[str, Node] = {}  # of each stream
-        self._cached_ends: dict[str, _CachedEnd] = {}
+        # Of each stream: its statistics, its end, and when it was found, by time.monotonic().
+        self._cached_ends: dict[str, tuple[dict[str, int], LogEnd, float]] = {}
         self._deadline = math.inf  # of the present call
 
     def close(self) -> None:
@@ -328,11 +322,13 @@ class LogEnds:
         finder = self._leader_finder(stream)
         if Key.STREAM_STATS not in finder.connection.commands:  # before 3.11
             return finder.end(stream)
-        statistics, cached = finder.connection.stats(stream), self._cached_ends.get(stream)
-        if cached and cached.statistics == statistics and time.monotonic() - cached.found_at < _CACHE_S:
-            return cached.end
+        statistics = finder.connection.stats(stream)
+        if stream in self._cached_ends:
+            statistics_before, end, found_at = self._cached_ends[stream]
+            if statistics_before == statistics and time.monotonic() - found_at < _CACHE_S:
+                return end
         end = finder.end(stream)
-        self._cached_ends[stream] = _CachedEnd(statistics, end, time.monotonic())
+        self._cached_ends[stream] = statistics, end, time.monotonic()
         return end
 
     def _any_connection(self) -> StreamConnection:

@@ -414,10 +414,8 @@ def parse_frame(frame: memoryview) -> Message:
         raise ValueError(f"version {version} of the command {key:#06x} of the stream protocol")
     if key in _COMMANDS:
         return _COMMANDS[key](fields)
-    if not key & _REPLY_BIT and key not in (
-        Key.ROUTE,
-        Key.PARTITIONS,
-    ):  # 3.10 replies to them without the bit
+    # 3.10 replies to two commands without the bit.
+    if not key & _REPLY_BIT and key not in (Key.ROUTE, Key.PARTITIONS):
         raise ValueError(f"{key:#06x} is not a command that a broker sends in the stream protocol")
     correlation_id = fields.integer(4)
     # Metadata has a code for each stream instead of a common one.

@@ -250,7 +250,7 @@ def replay(
     placing: KeyMap | None = ring
     if super_stream is not None:
         with closing(open_any(settings)) as connection:
-            placing = placing_of(connection, super_stream, routing, wanted.to_pylist())
+            placing = find_super_stream(connection, super_stream, routing, wanted.to_pylist())
     keys_of = keys_by_stream(placing, wanted)
     value_of = _filter_function(filter_value)
     seen = Counter[str]() if counts is None else counts
@@ -279,13 +279,13 @@ def replay(
                         seen["other_exchange"] += with_key - rows.num_rows
                     seen["delivered"] += rows.num_rows
                     if rows.num_rows:
-                        yield _shown(stream, rows, include, key_column)
+                        yield _select_columns(stream, rows, include, key_column)
                 seen["read"] = before + reader.rows_read
 
     return batches()
 
 
-def placing_of(
+def find_super_stream(
     connection: StreamConnection, super_stream: str, routing: StreamRouting | None, keys: Sequence[bytes]
 ) -> SuperStream:
     """Return the placing of keys; by binding key it has the keys that are asked for."""
@@ -301,6 +301,15 @@ def placing_of(
     if routing is None and are_names(connection.binding_keys(super_stream, streams)):
         raise InputError(named_keys_text(super_stream))
     return SuperStream(streams)
+
+
+def check_streams(ring: KeyMap) -> None:
+    """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
+    for place, count in Counter(ring.destinations).items():
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
+        if count > 1:
+            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
 
 
 def check_super_stream(super_stream: str | None, routing: StreamRouting | None) -> None:
@@ -326,11 +335,7 @@ def check_stream_ring(ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    for place, count in Counter(ring.destinations).items():
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
-        if count > 1:
-            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
+    check_streams(ring)
     return ring
 
 
@@ -374,7 +379,7 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
     return {stream: pa.array(some, pa.binary()) for stream, some in of_stream.items()}
 
 
-def _shown(
+def _select_columns(
     stream: str, batch: pa.RecordBatch, include: Collection[str], key_column: KeyColumn
 ) -> pa.RecordBatch:
     schema = schema_of([*include])

@@ -150,9 +150,8 @@ def _content(data: bytes, constructor: int, at: int, depth: int = 0) -> tuple[An
         begin, end = _bounds(data, constructor, at)
         text = data[begin:end]
         return text if constructor in (0xA0, 0xB0) else text.decode(errors="surrogateescape"), end
-    if (
-        depth > _MOST_NESTED and constructor != _EMPTY_LIST
-    ):  # the rest is not parsed, so that the row keeps its key
+    if depth > _MOST_NESTED and constructor != _EMPTY_LIST:
+        # The rest is not parsed, so that the row keeps its key.
         begin, end = _bounds(data, constructor, at)
         return data[begin:end], end
     if constructor == _DESCRIBED:  # its description is left out

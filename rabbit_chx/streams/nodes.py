@@ -17,7 +17,7 @@ from rabbit_chx.amqp.settings import parse_stream_uri
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError, UriError
-from rabbit_chx.retry import Retry, chance
+from rabbit_chx.retry import Retry, jitter
 from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamMetadata
 
@@ -177,7 +177,7 @@ def _nodes(
     """Yield the nodes to try, the best first: a replica on this node, then the other replicas in random order."""
     found: list[Node] = []
     if not leader:
-        found += sorted(metadata.replicas, key=lambda node: (node != here, chance()))
+        found += sorted(metadata.replicas, key=lambda node: (node != here, jitter()))
     if metadata.leader is not None:
         found.append(metadata.leader)
     yield from sorted(found, key=lambda node: (node in avoid, not (stay and node == here)))

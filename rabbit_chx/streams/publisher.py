@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
-from rabbit_chx.connection.owner import FINALIZER_S, Owned, Owner, one_thread
+from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
@@ -35,16 +35,22 @@ from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import SUB_ENTRY, Column, as_column, as_single_array, encode_rows
-from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, Counts, RowColumns, StreamWriter
+from rabbit_chx.streams.rows import (
+    SUB_ENTRY,
+    Column,
+    EncodedRows,
+    SubEntries,
+    as_column,
+    as_single_array,
+    encode_rows,
+)
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from collections import deque
 
     from numpy.typing import NDArray
-
-#: Maps keys to streams.
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
@@ -100,7 +106,7 @@ class StreamReport:
 
 
 @documented(WriterOptions)
-class StreamPublisher(Owned):
+class StreamPublisher(Guarded):
     """Publishes rows into a stream, the streams of a ring or slot table, or a super stream.
 
     Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
@@ -139,10 +145,11 @@ class StreamPublisher(Owned):
     @takes(WriterOptions)
     def __init__(self, options: WriterOptions) -> None:
         stream, super_stream, name = options.stream, options.super_stream, options.name
-        self._owner = Owner(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
+        self._guard = UsageGuard(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
         self._name, self._filter_value = name, options.filter_value
+        self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
         check_options(options)
         limits = options.limits
@@ -169,18 +176,10 @@ class StreamPublisher(Owned):
             connection.request_timeout_s = limits.confirm_timeout_s
             if options.create:
                 _create_missing(connection, stream, super_stream, options.create)
-            self.streams = self._found_streams(connection, stream, super_stream, options.routing)
+            self.streams = self._find_streams(connection, stream, super_stream, options.routing)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
-        self._sub_entries = None
-        if options.sub_entry_rows is not None:
-            bounds = {"most_bytes": self._frame_max, "overhead": self._overhead}
-            self._sub_entries = {
-                "most_rows": options.sub_entry_rows,
-                "codec": options.compression,
-                **bounds,
-            }
         self._writers = [
             StreamWriter(
                 destination,
@@ -188,12 +187,12 @@ class StreamPublisher(Owned):
                 name,
                 limits,
                 reading=reading,
-                sub_entries=self._sub_entries,
+                rows_per_id=options.sub_entry_rows or 1,
             )
             for destination in self.streams
         ]
 
-    def _found_streams(
+    def _find_streams(
         self,
         connection: StreamConnection,
         stream: str | None,
@@ -231,7 +230,7 @@ class StreamPublisher(Owned):
 
     def __del__(self) -> None:
         writers = getattr(self, "_writers", ())
-        if any(writer.connected for writer in writers) and self._owner.is_this_process:
+        if any(writer.connected for writer in writers) and self._guard.is_this_process:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
             self._closed = True
             for writer in self._writers:
@@ -245,7 +244,7 @@ class StreamPublisher(Owned):
 
         A publisher that is garbage-collected without it emits a ResourceWarning, and closes them.
         """
-        if self._owner.is_this_process:
+        if self._guard.is_this_process:
             self._close()
 
     @one_thread
@@ -283,13 +282,13 @@ class StreamPublisher(Owned):
         """
         if self._closed:
             raise InputError(f"{self!r} is closed: open a new one")
-        rows = self._validated_rows(keys, bodies, ids, filter_values)
+        rows = self._validate_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
-            writer.counts = Counts()
-            writer.compares_known = self.compares_known
-            if self._name:
-                writer.call_ids = rows.ids if rows.streams is None else rows.ids[rows.streams == number]
+            has_all = rows.streams is None or not self._name  # without a name there are no ids
+            writer.start_call(
+                rows.ids if has_all else rows.ids[rows.streams == number], compares_known=self.compares_known
+            )
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[
@@ -331,7 +330,7 @@ class StreamPublisher(Owned):
             seconds=time.monotonic() - began,
         )
 
-    def _validated_rows(
+    def _validate_rows(
         self, keys: Column, bodies: Column, ids: Iterable[int] | None, filter_values: Column
     ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
@@ -346,7 +345,7 @@ class StreamPublisher(Owned):
             )
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)
-        numbers = np.empty(0, np.int64) if ids is None else _increasing_ids(ids, len(key_column))
+        numbers = np.empty(0, np.int64) if ids is None else _check_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
                 raise InputError(
@@ -380,12 +379,12 @@ class StreamPublisher(Owned):
         if given is None and self._filter_value is None:
             return None
         if given is None:
-            return _mapped(self._filter_value, keys) if callable(self._filter_value) else keys
+            return _map_keys(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
             raise InputError(
                 "the publisher has a filter_value, and filter_values are given: pass one of them"
             )
-        if self._sub_entries is not None:
+        if self._sub_entry_rows is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
         column = as_column(given, "filter_values")
@@ -418,13 +417,37 @@ class StreamPublisher(Owned):
     def _publish(self, batch: RowColumns) -> None:
         busy = []
         for number, stream_rows in batch.by_stream():
-            self._writers[number].start_batch(stream_rows, self._exchange)
+            self._writers[number].start_batch(stream_rows, self._encode(stream_rows))
             busy.append(self._writers[number])
         wait_s = 0.0
         while busy:
             has_progress = [writer.poll(wait_s) for writer in busy]
             wait_s = 0.0 if any(has_progress) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
+
+    def _encode(self, rows: RowColumns) -> EncodedRows | SubEntries:
+        """Return rows of a stream as they are sent: single ones, with a name with their message ids, or in sub-entries."""
+        if self._sub_entry_rows is not None:
+            return SubEntries(
+                rows.keys,
+                rows.bodies,
+                exchange=self._exchange,
+                most_rows=self._sub_entry_rows,
+                codec=self._compression,
+                most_bytes=self._frame_max,
+                overhead=self._overhead,
+            )
+        message_ids = None
+        if self._name is not None:
+            texts = pa.array(rows.ids).cast(pa.string())
+            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+        return encode_rows(
+            rows.keys,
+            rows.bodies,
+            exchange=self._exchange,
+            message_ids=message_ids,
+            filter_values=rows.filter_values,
+        )
 
 
 def _batches(rows: RowColumns) -> Iterator[RowColumns]:
@@ -444,7 +467,7 @@ def _overhead(name: str | None, exchange: str) -> int:
     return len(frame) - 2 * len(text)
 
 
-def _mapped(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
+def _map_keys(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
     """Return the values of a function of each key, which is called once for each distinct key."""
     distinct = as_single_array(keys).dictionary_encode()
     values = [function(key) for key in distinct.dictionary.to_pylist() if key is not None]
@@ -565,7 +588,7 @@ def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]
     return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
-def _increasing_ids(values: Any, rows: int) -> NDArray[np.int64]:
+def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
     """Return the ids as an array after checking their number and order."""
     try:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once

@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.failures import interruption
-from rabbit_chx.connection.owner import Owner
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
 )
 from rabbit_chx.options import check_options, documented, takes
-from rabbit_chx.streams.batches import Batches
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
 from rabbit_chx.streams.options import RangeOptions, ReaderOptions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @documented(ReaderOptions)
-class StreamReader(Batches):
+class StreamReader:
     """An iterator over the rows of a stream, as `pyarrow.RecordBatch`. The columns are offset, timestamp, key and value.
 
     ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
@@ -67,6 +68,8 @@ class StreamReader(Batches):
             print(sum(batch.num_rows for batch in reader))
     """
 
+    _pending: Future[pa.RecordBatch | None] | None = None  # the batch that a cancelled task has waited for
+
     @takes(ReaderOptions)
     def __init__(self, options: ReaderOptions) -> None:
         self._begin(options)
@@ -82,7 +85,7 @@ class StreamReader(Batches):
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: pass its name")
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
-        self._owner = Owner(f"the StreamReader of {stream!r:.80}")
+        self._guard = UsageGuard(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
         self._include = tuple(include)
         self._batch_rows, self._timeout_s = options.limits.batch_rows, options.limits.timeout_s
@@ -133,7 +136,7 @@ class StreamReader(Batches):
             InputError: this is a forked process.
             RabbitChxError: reading failed. Each later call raises it again.
         """
-        self._owner.check()
+        self._guard.check()
         if self._failure is not None:
             raise self._failure
         try:
@@ -163,7 +166,7 @@ class StreamReader(Batches):
         Raises:
             InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
-        self._owner.check()
+        self._guard.check()
         stored, connection = self._reading.stored, self._reading.connection
         if stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: pass name=")
@@ -181,7 +184,7 @@ class StreamReader(Batches):
 
     def close(self) -> None:
         """Store the offset, and close the connection; may be called again. In a forked process it does nothing."""
-        if not self._owner.is_this_process:
+        if not self._guard.is_this_process:
             return
         self.stop()
         self._reading.disconnect()
@@ -192,6 +195,63 @@ class StreamReader(Batches):
         self._failure = self._failure or InputError(
             f"the reader of stream {self.stream!r} is closed: open a new one"
         )
+
+    # -- in an asyncio loop, and as an Arrow C stream
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it in a thread, once no other thread takes a batch."""
+        from asyncio import to_thread
+
+        self.stop()
+        pending = self._pending
+
+        def close() -> None:
+            if pending is not None:
+                wait([pending])
+            self.close()
+
+        await to_thread(close)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        """Return the next batch, which a thread takes; after a cancelled wait the one that was waited for."""
+        from asyncio import CancelledError, shield, wrap_future
+
+        if self._pending is None:
+            self._pending = Future()
+            # A daemon: a program that ends does not wait for a batch, as it does for a thread of an executor.
+            threading.Thread(
+                target=self._take, args=(self._pending,), name="rabbit_chx next batch", daemon=True
+            ).start()
+        try:
+            batch = await shield(wrap_future(self._pending))
+        except CancelledError:
+            raise
+        except BaseException:
+            self._pending = None
+            raise
+        self._pending = None
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def _take(self, batch: Future[pa.RecordBatch | None]) -> None:
+        try:
+            batch.set_result(next(self, None))
+        except BaseException as cause:  # noqa: BLE001  # the waiting task raises it
+            batch.set_exception(cause)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the remaining batches as an Arrow C stream: the Arrow PyCapsule interface."""
+        import pyarrow as pa
+
+        stream = pa.RecordBatchReader.from_batches(self.schema, self)
+        return stream.__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
     # -- reading
 

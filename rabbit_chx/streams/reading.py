@@ -163,7 +163,7 @@ class Reading(ABC):
     def take_chunk(self, deadline: float) -> float:
         """Take the next chunk of the range, wait for it if necessary, and return the deadline for the following one."""
         progress = self.progress
-        found = self.retry(deadline, lambda: self._received_chunk(deadline))
+        found = self.retry(deadline, lambda: self._next_chunk(deadline))
         if found is None:
             return time.monotonic() + self.limits.timeout_s if self.may_be_idle else deadline
         chunk, chunk_pieces = found
@@ -184,7 +184,7 @@ class Reading(ABC):
             self.subscription.pieces.extend(chunk_pieces)
         return time.monotonic() + self.limits.timeout_s
 
-    def _received_chunk(self, deadline: float) -> tuple[Chunk, list[Piece]] | None:
+    def _next_chunk(self, deadline: float) -> tuple[Chunk, list[Piece]] | None:
         """Return the next chunk with its pieces, received before or now; None if the range was verified, or none exists or matches."""
         subscription = self.subscription
         if not subscription.waiting:

@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.checks import bytes_of, short_string
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.streams.chunks import Codec, Piece, Places, damaged_lengths, ends_of, pack
+from rabbit_chx.streams.chunks import Codec, Piece, Places, ends_of, lengths_error, pack
 from rabbit_chx.streams.messages import (
     ANNOTATIONS,
     APPLICATION,
@@ -160,7 +160,7 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
         raise InputError(f"the chunks have {size} bytes together: read fewer than 2 GiB at a time")
     parts, ends, before = [], [], 0
     for is_joined, group in groupby(pieces, lambda piece: piece.codec is None and piece.ends is None):
-        for part, inside in [_join([*group])] if is_joined else map(Piece.unpacked, group):
+        for part, inside in [_join([*group])] if is_joined else map(Piece.unpack, group):
             parts.append(part)
             ends.append(inside + before)
             before += len(part)
@@ -173,8 +173,8 @@ def _join(pieces: Sequence[Piece]) -> tuple[memoryview | bytes, Places]:
     ends = ends_of(data, sum(piece.records for piece in pieces))
     if ends is None:
         for piece in pieces:
-            piece.unpacked()  # raises for the damaged one
-        raise damaged_lengths(pieces[0].offset)
+            piece.unpack()  # raises for the damaged one
+        raise lengths_error(pieces[0].offset)
     return data, ends
 
 

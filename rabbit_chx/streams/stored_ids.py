@@ -1,9 +1,13 @@
-"""The stored rows of a named publisher, found by their message ids ``name:id``."""
+"""The rows of a named publisher that a stream has, by their message ids ``name:id``: proof that they are stored, and a comparison of all.
+
+`StoredIds` is what a `StreamWriter` asks. `count_stored` reads back the rows of a whole write.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.streams.frames import OffsetSpec
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Key, OffsetSpec
 from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: Seconds between two notes of the end of the stream.
+_NOTE_INTERVAL_S = 60.0
 #: Rows of the second part that is read backwards, after the last chunk; each further part has four times as many.
 _FIRST_PIECE = 50_000
 #: The most differences of each kind that are listed.
@@ -30,39 +38,6 @@ _SHOWN = 5
 #: Flags of a row: a copy is equal; a copy has another key; a copy has another body.
 _EQUAL, _OTHER_KEY, _OTHER_BODY = 1, 2, 4
 _MOST_COPIES = 255
-
-
-class Stored(NamedTuple):
-    """The result of a comparison of published rows with a stream.
-
-    Attributes:
-        once: the rows that are stored once and equal.
-        doubled: the rows that are stored more than once, equal or not.
-        changed: the rows that are stored only with another key or body.
-        unverified: the rows in a part of the stream that retention has removed.
-        differences: the first rows of each kind, as text.
-    """
-
-    once: int
-    lost: int
-    doubled: int
-    changed: int
-    unverified: int
-    differences: tuple[str, ...]
-
-
-class StoredPiece(NamedTuple):
-    """Rows of a stream between two offsets.
-
-    Attributes:
-        last: our first row with the highest id among them.
-        end: the offset after them.
-        is_cut: whether retention has removed the beginning of the piece.
-    """
-
-    last: StoredRow | None
-    end: int
-    is_cut: bool
 
 
 class StoredRow(NamedTuple):
@@ -76,6 +51,263 @@ class StoredRow(NamedTuple):
     def differs(self, other: StoredRow) -> str | None:
         """Return the first difference: "key", "body", or None."""
         return "key" if self.key != other.key else "body" if self.body != other.body else None
+
+
+class StoredIds:
+    """The ids of a publisher that one stream has: what is stored, what was known before, and which error if that cannot be proved.
+
+    The broker keeps the last id of each name, and drops rows up to it. Its word (the *claimed* id) is not proof, since it may have
+    written the id and not the row (docs/contributing/osiris-roll-over.md). Of the rows of a call, in the order of their ids::
+
+                  known_id              found id               claimed_id
+          known      |    stored            |    lost              |    new
+        -------------+----------------------+----------------------+---------------
+          by earlier |    by this publisher |    confirmed, and    |    not sent
+          runs       |                      |    not stored        |    before
+
+    This is the core of exactly once, for each connection of a `StreamWriter`::
+
+        claim: are rows up to the claimed id given?
+          |    no ------------------------------------------------------------+
+          | yes                                                               |
+          v                                                                   |
+        send them, and wait for their confirms: the stored ones are committed |
+          |                                                                   |
+          v                                                                   |
+        find_last: read the stream backward, to our highest id                |
+          |         |                                                         |
+          |         +-- a part that may have lost rows was removed: error     |
+          |         |                                                         |
+          |         +-- the found id is lower than the last given one:        |
+          |             send the rows after it as ``name~1``, from the top    |
+          v                                                                   |
+        compare_last, compare_known: a stored row differs: error              |
+          |                                                                   |
+          v                                                                   |
+        send the new rows  <--------------------------------------------------+
+
+    The highest id is found by reading the stream backward from its end. Other clients may have copied our rows with their message ids, so a
+    low id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are stored in
+    increasing order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the search stops at
+    the first id that is at least as high as those in question, which is nearly always at the end of the stream. An id is known to be absent
+    only after the whole part of the stream that may contain it was read: back to an offset that was noted (`note_end`), or else all of it.
+    If retention has removed a part of that, the question is undecided, and publishing is refused.
+
+    Args:
+        stream: the stream.
+        name: the publisher reference; without one nothing is claimed.
+        reading: the arguments of the readers that look rows up: url, addresses, limits.
+        proof: whether claimed ids are verified; else the broker is believed.
+
+    Attributes:
+        is_verified: whether claimed ids are verified.
+        claimed_id: the last id of the name that the broker reports on the connection; 0 again when it is verified.
+        known_id: the claimed id of the first connection: that of earlier runs.
+        confirmed_id: all of our rows up to this id are confirmed.
+    """
+
+    def __init__(self, stream: str, name: str | None, reading: Mapping[str, Any], *, proof: bool) -> None:
+        self.is_verified = name is not None and proof
+        self.claimed_id = self.known_id = self.confirmed_id = 0
+        self._stream, self._name, self._reading = stream, name or "", reading
+        self._is_first_claim = True
+        self._call_ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self._compares_known = True
+        self._ids = self._call_ids
+        self._keys: Column = pa.array([], pa.binary())
+        self._bodies: Column = self._keys
+        # A bound for lookups: all of our rows with a higher id are at this offset or after it.
+        self._noted_id = self._noted_offset = 0
+        self._next_note_at = 0.0
+        # Our stored row with the highest id, until it is compared with the given row of that id, perhaps in a later call.
+        self._uncompared: StoredRow | None = None
+        self._stored_id = 0  # our rows up to this id are stored
+        self._stored_end = 0  # the offset after the row with this id
+        self._compared = StoredRow(0, None, b"", -1)  # the highest one that is equal to the given row
+
+    def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
+        """Begin with a call that has rows with these ids; `compares_known` is whether its highest known one is compared."""
+        self._call_ids, self._compares_known = ids, compares_known
+
+    def start_batch(self, ids: NDArray[np.int64], keys: pa.Array[Any], bodies: pa.Array[Any]) -> None:
+        """Begin with the next rows of the call; all earlier ones are confirmed."""
+        self._ids, self._keys, self._bodies = ids, keys, bodies
+
+    def claim(self, claimed_id: int, where: str) -> None:
+        """Note the claimed id of a new connection; a MismatchError if the stream has forgotten confirmed ids."""
+        self._next_note_at = 0.0
+        if claimed_id < self.confirmed_id:
+            raise MismatchError(
+                f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and now its last id of "
+                f"{self._name!r} is {claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
+                f"{self.confirmed_id} may be lost: publish them again",
+                queue=self._stream,
+            )
+        self.claimed_id = claimed_id
+        if self._is_first_claim:
+            self.known_id, self._is_first_claim = claimed_id, False
+
+    def find_last(self, claimed_id: int, first_id: int, last_id: int) -> int:
+        """Return our highest id in the stream, or any id of ours that is at least `last_id`.
+
+        The rows that may be missing have ids from `first_id` to `last_id`. If retention has removed all of our rows, the claimed id of
+        earlier runs is accepted.
+
+        Raises:
+            MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream that
+                could have these rows.
+        """
+        bound, noted_id = (self._noted_offset, self._noted_id) if first_id > self._noted_id else (0, 0)
+        found: StoredRow | None = None
+        log_end: int | None = None
+        for row, reader in self._last_rows(bound=bound):
+            log_end = reader.end_offset if log_end is None else log_end
+            found = max(filter(None, (row, found)), key=lambda row: row.id, default=None)
+            if found is not None and found.id >= last_id:
+                break
+            if reader.missing:
+                if found is not None:
+                    raise self._undecidable_error(found.id, max(found.id + 1, first_id), last_id)
+                if self._highest_known > self._compared.id:
+                    raise self._unproven_error(self._highest_known)
+                return min(self.known_id, claimed_id)
+        highest = found.id if found is not None else noted_id if bound else 0
+        if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
+            self._noted_offset, self._noted_id = log_end or 0, highest
+            self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
+        if found is not None:
+            self._stored_id, self._stored_end = found.id, found.offset + 1
+            self._uncompared = found
+            self.compare_last()
+        return highest
+
+    def compare_last(self) -> None:
+        """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
+        stored = self._uncompared
+        if stored is not None and (index := self._index_of(stored.id)) is not None:
+            self._compare(stored, index)
+            self._uncompared = None
+
+    def compare_known(self) -> None:
+        """Compare the highest known row of the call with the stored one, where our highest stored row is not among the given ones."""
+        row_id = self._highest_known if self._compares_known else 0
+        index = self._index_of(row_id)
+        if index is None or not self._compared.id < row_id <= self._stored_id:
+            return
+        stored, is_cut = self._find(row_id)
+        if stored is not None:
+            self._compare(stored, index)
+        elif is_cut:
+            raise self._unproven_error(row_id)
+        else:
+            raise MismatchError(
+                f"stream {self._stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the "
+                "rows are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name",
+                queue=self._stream,
+            )
+
+    def note_end(self, connection: StreamConnection) -> None:
+        """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
+        now = time.monotonic()
+        if not self.is_verified or self._ids[0] <= self.claimed_id or now < self._next_note_at:
+            return
+        self._next_note_at = now + _NOTE_INTERVAL_S
+        if Key.STREAM_STATS not in connection.commands:
+            return
+        offset = connection.stats(self._stream)["committed_chunk_id"]
+        if offset >= 0:  # otherwise the stream is empty, or its leader is new
+            self._noted_offset = offset
+            self._noted_id = max(self._noted_id, self.claimed_id, self.confirmed_id)
+
+    @property
+    def _highest_known(self) -> int:
+        """The highest id of the current call that the stream has from earlier runs; 0 without one."""
+        index = index_after(self._call_ids, self.known_id)
+        return int(self._call_ids[index - 1]) if index else 0
+
+    def _index_of(self, row_id: int) -> int | None:
+        """Return the index of the given row with this id; None without one."""
+        index = index_after(self._ids, row_id) - 1
+        return index if index >= 0 and self._ids[index] == row_id else None
+
+    def _compare(self, stored: StoredRow, index: int) -> None:
+        """Compare a stored row, or the original of a copy by another client, with a given row of its id."""
+        given = StoredRow(stored.id, self._keys[index].as_py(), self._bodies[index].as_py(), 0)
+        is_cut = False
+        if stored.differs(given) and stored.offset:
+            _log.info(
+                "stream %s: reading back to the first row with id %d",
+                self._stream,
+                stored.id,
+                extra={"queue": self._stream},
+            )
+            for row, reader in self._last_rows(end=stored.offset, row_id=stored.id):
+                stored, is_cut = row or stored, reader.missing > 0
+        if (what := stored.differs(given)) is not None:
+            perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
+            raise MismatchError(
+                f"stream {self._stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} "
+                f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass "
+                f"the same rows, or a new name{perhaps if is_cut else ''}",
+                queue=self._stream,
+            )
+        self._compared = max(self._compared, stored, key=lambda row: row.id)
+
+    def _last_rows(
+        self, *, end: int | None = None, bound: int = 0, row_id: int | None = None
+    ) -> Iterator[tuple[StoredRow | None, StreamReader]]:
+        """Yield our row with the highest id, or with `row_id`, in each piece of `read_back`, and the reader of the piece."""
+        for reader in read_back(self._stream, self._reading, end=end, bound=bound):
+            rows = [_last_of(batch, self._name, row_id) for batch in reader]
+            # The first of equal ids, so that it is the original if that is in the piece.
+            yield max(filter(None, rows), key=lambda row: row.id, default=None), reader
+
+    def _find(self, row_id: int) -> tuple[StoredRow | None, bool]:
+        """Return our row with this id, or None, and whether retention may have removed it.
+
+        It is before our row with the highest id. From a compared row with a lower id on the stream is read forward, else backward.
+        """
+        if self._compared.offset >= 0:
+            with StreamReader(
+                stream=self._stream, start=self._compared.offset, end=self._stored_end,
+                include=("message_id",), on_missing="count", **self._reading,
+            ) as reader:  # fmt: skip
+                for batch in reader:
+                    if (rows_of(batch, self._name)[1] >= row_id).any():
+                        return _last_of(batch, self._name, row_id), False
+            return None, reader.missing > 0
+        is_cut = False
+        for reader in read_back(self._stream, self._reading, end=self._stored_end):
+            found, highest = None, 0
+            for batch in reader:
+                found = found or _last_of(batch, self._name, row_id)
+                highest = max(highest, rows_of(batch, self._name)[1].max(initial=0))
+            is_cut = reader.missing > 0
+            if found is not None or 0 < highest < row_id:
+                return found, False
+        return None, is_cut
+
+    def _unproven_error(self, row_id: int) -> MismatchError:
+        """Return the error for a known row that retention has removed."""
+        return MismatchError(
+            f"the ids up to {self.known_id} of {self._name!r} are used in stream {self._stream!r}, and retention has removed the row with "
+            f"id {row_id}: publish the rows of the earlier run with proof=False (in Spark verify=off), others with higher ids",
+            queue=self._stream,
+        )
+
+    def _undecidable_error(self, highest_id: int, first_id: int, last_id: int) -> MismatchError:
+        """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
+        return MismatchError(
+            f"stream {self._stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, but has none of these rows (its "
+            f"highest id is {highest_id}). If retention has removed them, publish with proof=False (in Spark verify=off); else publish them "
+            "under another name",
+            queue=self._stream,
+        )
+
+
+def index_after(ids: NDArray[np.int64], row_id: int) -> int:
+    """Return the index after the last of the increasing ids that is not above `row_id`."""
+    return int(np.searchsorted(ids, row_id, side="right"))
 
 
 def rows_of(batch: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, NDArray[np.uint64]]:
@@ -112,97 +344,6 @@ def read_back(
         start, end, piece = max(bound, begin - piece), begin, piece * 4
 
 
-def read_pieces_back(
-    stream: str,
-    name: str,
-    reading: Mapping[str, Any],
-    *,
-    end: int | None = None,
-    bound: int = 0,
-    row_id: int | None = None,
-) -> Iterator[StoredPiece]:
-    """Yield the row of a name with the highest id, or with `row_id`, in each piece of `read_back`."""
-    for reader in read_back(stream, reading, end=end, bound=bound):
-        rows = [_last_of(batch, name, row_id) for batch in reader]
-        # The first of equal ids, so that it is the original if that is in the piece.
-        last = max(filter(None, rows), key=lambda row: row.id, default=None)
-        yield StoredPiece(last, reader.end_offset, reader.missing > 0)
-
-
-def find_row(
-    stream: str,
-    name: str,
-    row_id: int,
-    reading: Mapping[str, Any],
-    *,
-    end: int,
-    after: int | None = None,
-) -> tuple[StoredRow | None, bool]:
-    """Return a row of a name by its id, or None, and whether retention may have removed it. Higher ids are at `end` or after it.
-
-    `after` is the offset of a row with a lower id, from which on the stream is read forward; by default it is read backward.
-    """
-    if after is not None:
-        start, include = max(0, after), ("message_id",)
-        with StreamReader(
-            stream=stream, start=start, end=end, include=include, on_missing="count", **reading
-        ) as reader:
-            for batch in reader:
-                if (rows_of(batch, name)[1] >= row_id).any():
-                    return _last_of(batch, name, row_id), False
-        return None, reader.missing > 0
-    is_cut = False
-    for reader in read_back(stream, reading, end=end):
-        found, highest = None, 0
-        for batch in reader:
-            found = found or _last_of(batch, name, row_id)
-            highest = max(highest, rows_of(batch, name)[1].max(initial=0))
-        is_cut = reader.missing > 0
-        if found is not None or 0 < highest < row_id:
-            return found, False
-    return None, is_cut
-
-
-def compare(
-    stream: str, name: str, stored: StoredRow, given: StoredRow, reading: Mapping[str, Any]
-) -> StoredRow:
-    """Return the stored row, or the original of a copy by another client; a MismatchError if it differs from the given row."""
-    is_cut = False
-    if stored.differs(given) and stored.offset:
-        _log.info(
-            "stream %s: reading back to the first row with id %d", stream, stored.id, extra={"queue": stream}
-        )
-        for piece in read_pieces_back(stream, name, reading, end=stored.offset, row_id=stored.id):
-            stored, is_cut = piece.last or stored, piece.is_cut
-    if (what := stored.differs(given)) is None:
-        return stored
-    perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
-    raise MismatchError(
-        f"stream {stream!r} has id {stored.id} of {name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} given now is "
-        f"{getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass the same rows, or a "
-        f"new name{perhaps if is_cut else ''}",
-        queue=stream,
-    )
-
-
-def unproven(stream: str, name: str | None, known_id: int, row_id: int) -> MismatchError:
-    """Return the error for a known row that retention has removed."""
-    return MismatchError(
-        f"the ids up to {known_id} of {name!r} are used in stream {stream!r}, and retention has removed the row with id {row_id}: publish "
-        "the rows of the earlier run with proof=False (in Spark verify=off), others with higher ids",
-        queue=stream,
-    )
-
-
-def undecided(stream: str, name: str | None, highest_id: int, first_id: int, last_id: int) -> MismatchError:
-    """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
-    return MismatchError(
-        f"stream {stream!r} has confirmed the ids {first_id} to {last_id} of {name!r}, but has none of these rows (its highest id is "
-        f"{highest_id}). If retention has removed them, publish with proof=False (in Spark verify=off); else publish them under another name",
-        queue=stream,
-    )
-
-
 def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:
     ours, ids = rows_of(batch, name)
     places = np.arange(len(ids)) if row_id is None else np.flatnonzero(ids == row_id)
@@ -211,6 +352,28 @@ def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> Sto
     place = int(places[ids[places].argmax()])
     row = ours.slice(place, 1).to_pylist()[0]
     return StoredRow(int(ids[place]), row["key"], row["value"], row["offset"])
+
+
+# -- all rows of a write
+
+
+class Stored(NamedTuple):
+    """The result of a comparison of published rows with a stream.
+
+    Attributes:
+        once: the rows that are stored once and equal.
+        doubled: the rows that are stored more than once, equal or not.
+        changed: the rows that are stored only with another key or body.
+        unverified: the rows in a part of the stream that retention has removed.
+        differences: the first rows of each kind, as text.
+    """
+
+    once: int
+    lost: int
+    doubled: int
+    changed: int
+    unverified: int
+    differences: tuple[str, ...]
 
 
 def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # Arrow has no types

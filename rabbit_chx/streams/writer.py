@@ -17,14 +17,7 @@ higher, and does not store it. So a row that is sent again is stored once, under
 4. A row that earlier runs have stored is *known*: the broker drops it. The highest known row of each call is compared with the stored one.
    A difference is an error, and so is a row that retention has removed.
 
-The highest id is found by reading the stream backward from its end. Other clients may have copied our rows with their message ids, so a low
-id near the end may be a copy. Two facts hold nevertheless: a row, or a copy of it, proves that it was stored; and ids are stored in
-increasing order, so the first row with an id is the original, and all rows with lower ids were stored before it. So the search stops at the
-first id that is at least as high as those in question, which is nearly always at the end of the stream. An id is known to be absent only
-after the whole part of the stream that may contain it was read: back to an offset that this writer has noted (`_note_end`), or else all of
-it. If retention has removed a part of that, the question is undecided, and publishing is refused.
-
-Without a name no ids are claimed, and a row may be stored more than once.
+`StoredIds` answers what is stored, and draws the method. Without a name no ids are claimed, and a row may be stored more than once.
 """
 
 from __future__ import annotations
@@ -32,14 +25,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import (
@@ -51,13 +43,13 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.retry import Backoff, chance
+from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code, Confirms, Key, PublishErrors, StreamChanged, code_in_words
+from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.options import WriteLimits
-from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array, encode_rows
-from rabbit_chx.streams.stored_ids import StoredRow, compare, find_row, read_pieces_back, undecided, unproven
+from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
+from rabbit_chx.streams.stored_ids import StoredIds, index_after
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -74,7 +66,6 @@ _SEND_ROWS = 4_096
 DEFAULT_FRAME_MAX = 1 << 20  # bytes, if the broker has no limit
 _WAIT_S = 0.05
 _BACKOFF = Backoff(0.2, 5.0)
-_NOTE_INTERVAL_S = 60.0
 _MAX_REPAIRS = 9
 
 
@@ -194,10 +185,9 @@ class StreamWriter:
         name: the publisher reference; None for at-least-once.
         limits: the window and the time limits, and whether claimed ids are verified.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
-        sub_entries: the arguments of `SubEntries`, only without a name; None for rows that are not in sub-entries.
+        rows_per_id: the most rows that are sent under one id: those of a sub-entry, only without a name.
 
-    `counts` are those of the current call, `call_ids` the ids of its rows for this stream, and `compares_known` whether the highest known
-    one is compared.
+    `counts` are those of the current call.
     """
 
     def __init__(
@@ -207,37 +197,21 @@ class StreamWriter:
         name: str | None,
         limits: WriteLimits,
         *,
-        reading: dict[str, Any],
-        sub_entries: dict[str, Any] | None = None,
+        reading: Mapping[str, Any],
+        rows_per_id: int = 1,
     ) -> None:
         self.stream = stream
         self.counts = Counts()
-        self.compares_known = True
-        self.call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._settings = settings
         self._name = name
-        self._sub_entries = sub_entries
         # Both count ids: rows, or sub-entries.
-        self._window_size, self._send_size = limits.window, _SEND_ROWS
-        if sub_entries is not None:
-            self._window_size = max(1, limits.window // sub_entries["most_rows"])
-            self._send_size = max(1, _SEND_ROWS // sub_entries["most_rows"])
+        self._window_size = max(1, limits.window // rows_per_id)
+        self._send_size = max(1, _SEND_ROWS // rows_per_id)
         self._limits = limits
         self._reading = reading
         self._connection: StreamConnection | None = None
         self._connection_count = 0
-        self._claimed_id = 0  # 0 again when it is verified
-        self._known_id = 0  # the claimed id of the first connection: that of earlier runs
-        self._confirmed_id = 0  # all of our rows up to this id are confirmed
-        self._search_bound = _SearchBound(0, 0)
-        self._next_note_at = 0.0
-        # Our stored row with the highest id, until it is compared with the given row of that id, perhaps in a later call.
-        self._unchecked_row: StoredRow | None = None
-        self._stored_id = 0  # our rows up to this id are stored
-        self._stored_end = 0  # the offset after the row with this id
-        self._compared = StoredRow(
-            0, None, b"", -1
-        )  # the highest one that is equal to the given row of its id
+        self._stored = StoredIds(stream, name, reading, proof=limits.proof)
         self._last_number = 0  # without a name, rows are numbered to match their confirms
         self._rows = RowColumns(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
         self._encoded: EncodedRows | SubEntries | None = None
@@ -259,27 +233,20 @@ class StreamWriter:
         """True if all rows are confirmed."""
         return self._window.done
 
-    def start_batch(self, rows: RowColumns, exchange: str) -> None:
-        """Begin with the next rows; all earlier ones are confirmed. `exchange` is their annotation ``x-exchange``."""
-        message_ids = None
-        if self._name is not None:
-            texts = pa.array(rows.ids).cast(pa.string())
-            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
-        if self._sub_entries is not None:
-            self._encoded = SubEntries(rows.keys, rows.bodies, exchange=exchange, **self._sub_entries)
-        else:
-            self._encoded = encode_rows(
-                rows.keys,
-                rows.bodies,
-                exchange=exchange,
-                message_ids=message_ids,
-                filter_values=rows.filter_values,
-            )
+    def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
+        """Begin with a call; `ids` are those of its rows for this stream, and `compares_known` whether the highest known one is compared."""
+        self.counts = Counts()
+        self._stored.start_call(ids, compares_known=compares_known)
+
+    def start_batch(self, rows: RowColumns, encoded: EncodedRows | SubEntries) -> None:
+        """Begin with the next rows, which are `encoded`; all earlier ones are confirmed."""
+        self._encoded = encoded
         if self._name is None:
-            count = len(self._encoded.rows)
+            count = len(encoded.rows)
             rows = rows._replace(ids=np.arange(self._last_number + 1, self._last_number + count + 1))
             self._last_number += count
         self._rows = rows
+        self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
         self._window = Window(rows.ids, self._window_size)
         self._is_repaired = np.zeros(len(rows.ids), bool)
         # If a connection was lost with the last earlier rows, that outage is over: all of them are confirmed.
@@ -297,9 +264,10 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
-            self._compare_unchecked_row()
+            self._stored.compare_last()
             self._verify_claim()
-            self._note_end()
+            if self._connection and self._window.next == self._window.lowest < self._window.stop:
+                self._stored.note_end(self._connection)
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
         except RabbitChxError as cause:
@@ -339,21 +307,11 @@ class StreamWriter:
         connection.request_timeout_s = min(self._limits.confirm_timeout_s, remaining_s)
         self._declare(connection, 0, self._name)
         if self._name is not None:
-            self._claimed_id = connection.publisher_sequence(self._name, self.stream)
-            if self._claimed_id < self._confirmed_id:
-                raise MismatchError(
-                    f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
-                    f"{self._name!r} is {self._claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
-                    f"{self._confirmed_id} may be lost: publish them again",
-                    queue=self.stream,
-                )
-            if not self._connection_count:
-                self._known_id = self._claimed_id
+            self._stored.claim(connection.publisher_sequence(self._name, self.stream), connection.where)
         self.counts.reconnects += self._connection_count > 0
         self.counts.resent += self._in_flight
         self._window.rewind()
         self._connection_count += 1
-        self._next_note_at = 0.0
         connection.request_timeout_s = self._limits.confirm_timeout_s
 
     def _declare(self, connection: StreamConnection, publisher_id: int, reference: str | None) -> None:
@@ -390,7 +348,7 @@ class StreamWriter:
                 queue=self.stream,
             ) from cause
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
-        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, chance())
+        self._next_attempt = now + _BACKOFF.delay_s(self._attempts, jitter())
         self._attempts += 1
 
     @property
@@ -433,9 +391,8 @@ class StreamWriter:
                 confirmed += len(new)
                 if len(new):
                     self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
-                if (
-                    window is self._window
-                ):  # claimed rows have a window of their own, and count when they are verified
+                # Claimed rows have a window of their own, and count when they are verified.
+                if window is self._window:
                     self._count_confirmed(new)
             elif isinstance(event, PublishErrors):
                 raise self._refusal_error(int(event.codes[0]))
@@ -460,10 +417,10 @@ class StreamWriter:
         self.counts.confirmed += int(self._encoded.rows[indices].sum())
         self.counts.repaired += int(np.count_nonzero(is_repaired))
         self.counts.known += int(
-            np.count_nonzero(~is_repaired & (indices < self._index_after(self._known_id)))
+            np.count_nonzero(~is_repaired & (indices < self._index_after(self._stored.known_id)))
         )
         if self._window.lowest:
-            self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
+            self._stored.confirmed_id = int(self._rows.ids[self._window.lowest - 1])
 
     def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
@@ -477,12 +434,13 @@ class StreamWriter:
 
     def _verify_claim(self) -> None:
         """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
-        if self._name is None or not self._limits.proof:
+        stored = self._stored
+        if not stored.is_verified:
             return
-        start, stop = self._window.lowest, self._index_after(self._claimed_id)
-        if start < stop and self._store(0, start, stop, self._claimed_id):
-            self._claimed_id = 0  # else later rows up to it are verified, too
-        self._compare_known_row()
+        start, stop = self._window.lowest, self._index_after(stored.claimed_id)
+        if start < stop and self._store(0, start, stop, stored.claimed_id):
+            stored.claimed_id = 0  # else later rows up to it are verified, too
+        stored.compare_known()
         if start < stop:
             self._count_confirmed(self._window.confirm_before(stop))
 
@@ -499,18 +457,18 @@ class StreamWriter:
             claimed_id: the last id of the reference that the broker reports.
         """
         claimed = min(stop, max(start, self._index_after(claimed_id)))
-        is_true = True
+        is_claim_true = True
         if start < claimed:
             self._send_and_wait(level, start, claimed)
-            last_id = self._last_stored(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
-            is_true = last_id >= claimed_id
+            last_id = self._stored.find_last(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
+            is_claim_true = last_id >= claimed_id
             lost = max(start, self._index_after(last_id))
             if lost < claimed:
                 self._store_lost(level + 1, lost, claimed)
         if claimed < stop:
             self._is_repaired[claimed:stop] |= level > 0
             self._send_and_wait(level, claimed, stop)
-        return is_true
+        return is_claim_true
 
     def _store_lost(self, level: int, start: int, stop: int) -> None:
         """Store rows that the broker has confirmed but not stored, under the reference of this level."""
@@ -540,116 +498,4 @@ class StreamWriter:
 
     def _index_after(self, row_id: int) -> int:
         """Return the index after the last row with an id up to this one."""
-        return int(np.searchsorted(self._rows.ids, row_id, side="right"))
-
-    def _last_stored(self, claimed_id: int, first_id: int, last_id: int) -> int:
-        """Return our highest id in the stream, or any id of ours that is at least `last_id`.
-
-        The rows that may be missing have ids from `first_id` to `last_id`. If retention has removed all of our rows, the claimed id of
-        earlier runs is accepted.
-
-        Raises:
-            MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream that
-                could have these rows.
-        """
-        bound = self._search_bound.offset if first_id > self._search_bound.id else 0
-        found: StoredRow | None = None
-        log_end: int | None = None
-        for piece in read_pieces_back(self.stream, self._name or "", self._reading, bound=bound):
-            log_end = piece.end if log_end is None else log_end
-            found = max(filter(None, (piece.last, found)), key=lambda row: row.id, default=None)
-            if found is not None and found.id >= last_id:
-                break
-            if piece.is_cut:
-                if found is not None:
-                    raise undecided(self.stream, self._name, found.id, max(found.id + 1, first_id), last_id)
-                if self._known_given > self._compared.id:
-                    raise unproven(self.stream, self._name, self._known_id, self._known_given)
-                return min(self._known_id, claimed_id)
-        highest = found.id if found is not None else self._search_bound.id if bound else 0
-        if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
-            self._search_bound = _SearchBound(log_end or 0, highest)
-            self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
-        if found is not None:
-            self._stored_id, self._stored_end = found.id, found.offset + 1
-            self._unchecked_row = found
-            self._compare_unchecked_row()
-        return highest
-
-    @property
-    def _known_given(self) -> int:
-        """The highest id of the current call that the stream has from earlier runs; 0 without one."""
-        index = int(np.searchsorted(self.call_ids, self._known_id, side="right"))
-        return int(self.call_ids[index - 1]) if index else 0
-
-    def _compare_known_row(self) -> None:
-        """Compare the highest known row of the call with the stored one, where our highest stored row is not among the given ones."""
-        row_id = self._known_given if self.compares_known else 0
-        index = self._index_after(row_id) - 1
-        if (
-            row_id <= self._compared.id
-            or row_id > self._stored_id
-            or index < 0
-            or self._rows.ids[index] != row_id
-        ):
-            return
-        after = self._compared.offset if self._compared.offset >= 0 else None
-        stored, is_cut = find_row(
-            self.stream, self._name or "", row_id, self._reading, end=self._stored_end, after=after
-        )
-        if stored is not None:
-            self._compare(stored, index)
-        elif is_cut:
-            raise unproven(self.stream, self._name, self._known_id, row_id)
-        else:
-            raise MismatchError(
-                f"stream {self.stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the rows "
-                "are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name",
-                queue=self.stream,
-            )
-
-    def _note_end(self) -> None:
-        """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
-        connection, window, ids = self._connection, self._window, self._rows.ids
-        if (
-            connection is None
-            or self._name is None
-            or not self._limits.proof
-            or window.done
-            or window.next > window.lowest
-            or ids[0] <= self._claimed_id
-            or time.monotonic() < self._next_note_at
-        ):
-            return
-        self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
-        if Key.STREAM_STATS not in connection.commands:
-            return
-        offset = connection.stats(self.stream)["committed_chunk_id"]
-        if offset >= 0:  # otherwise the stream is empty, or its leader is new
-            self._search_bound = _SearchBound(
-                offset, max(self._search_bound.id, self._claimed_id, self._confirmed_id)
-            )
-
-    def _compare_unchecked_row(self) -> None:
-        """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
-        stored = self._unchecked_row
-        if stored is None:
-            return
-        index = self._index_after(stored.id) - 1
-        if index < 0 or self._rows.ids[index] != stored.id:
-            return
-        self._compare(stored, index)
-        self._unchecked_row = None
-
-    def _compare(self, stored: StoredRow, index: int) -> None:
-        """Compare a stored row with the given row of its id."""
-        given = StoredRow(stored.id, self._rows.keys[index].as_py(), self._rows.bodies[index].as_py(), 0)
-        original = compare(self.stream, self._name or "", stored, given, self._reading)
-        self._compared = max(self._compared, original, key=lambda row: row.id)
-
-
-class _SearchBound(NamedTuple):
-    """A bound for lookups: all of our rows with an id above `id` are at `offset` or after it."""
-
-    offset: int
-    id: int
+        return index_after(self._rows.ids, row_id)

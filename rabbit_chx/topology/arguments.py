@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
-from rabbit_chx.amqp.delivery_limit import losing_limit_fault
+from rabbit_chx.amqp.delivery_limit import delivery_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
@@ -32,7 +32,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import compiled
+from rabbit_chx.topology.policies import compile_pattern
 from rabbit_chx.words import FEW, listed
 
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
@@ -382,7 +382,7 @@ def _mirroring_faults(definition: Mapping[str, Any]) -> Iterator[Found]:
 def pattern_fault(pattern: str) -> Fault | None:
     """Return the fault of a policy's pattern; None also where only Python, and not PCRE, may refuse it."""
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except re.error as error:
         before = pattern[: error.pos]
         is_nothing = (
@@ -396,7 +396,7 @@ def pattern_fault(pattern: str) -> Fault | None:
 
 def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
     """Yield the delivery limit with which a queue loses messages, although the broker accepts it."""
-    fault = losing_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
+    fault = delivery_limit_fault(queue.arguments, release.numbers) if queue.type == "quorum" else None
     if fault is not None:
         yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
 
@@ -414,7 +414,7 @@ class IgnoredArgument(NamedTuple):
     meant: str | None
 
 
-def ignored_arguments(
+def find_ignored_arguments(
     declared: ExchangeDefinition | QueueDefinition, release: Release | None
 ) -> list[IgnoredArgument]:
     """Return the arguments that a broker of this release accepts, and that change nothing; if `release` is None, those of every release.
@@ -422,7 +422,7 @@ def ignored_arguments(
     Exchanges and queues of plugins' types are left out if their arguments are not in the tables.
     """
     if release is None:
-        of_each = [ignored_arguments(declared, each) for each in MEASURED]
+        of_each = [find_ignored_arguments(declared, each) for each in MEASURED]
         in_all = set.intersection(*({found.name for found in each} for each in of_each))
         return [found for found in of_each[-1] if found.name in in_all]
     known = (
@@ -439,7 +439,7 @@ def ignored_arguments(
     ]
 
 
-def ignored_by(
+def find_ignored(
     objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
 ) -> Iterator[tuple[list[str], str, str]]:
     """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
@@ -447,7 +447,7 @@ def ignored_by(
     for declared in objects:
         if declared.arguments is NO_ARGUMENTS:
             continue
-        for found in ignored_arguments(declared, release):
+        for found in find_ignored_arguments(declared, release):
             alike.setdefault((declared.kind, found), []).append(declared.name)
     broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
     for (kind, found), names in alike.items():

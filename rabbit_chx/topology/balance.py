@@ -25,7 +25,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology.objects import RingMember, order_of_name
-from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.topology.slot_owners import SlotNames, pin_members
 from rabbit_chx.words import percent, percent_or_blank
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
@@ -186,12 +186,7 @@ class SlotBalance:
         slots = SlotNames(exchange, len(self.after.slots)).refs
         if self.after.ring.buckets != slots or len(self.after.owners) < len(slots):
             return None
-        numbers: dict[str, list[int]] = {}
-        for number, slot in enumerate(slots):
-            numbers.setdefault(self.after.owners[slot], []).append(number)
-        return tuple(
-            RingMember(queue, slots=tuple(numbers[queue])) for queue in sorted(numbers, key=order_of_name)
-        )
+        return pin_members(self.after.owners[slot] for slot in slots)
 
 
 def balance(
@@ -217,8 +212,8 @@ def balance(
     """
     check_slot_table(slots)
     queues = [queue for queue in slots.destinations if isinstance(queue, str)]
-    weights = _checked_weights(dict.fromkeys(queues, 1) if weights is None else weights)
-    sample = load if isinstance(load, SlotLoad) else _checked_load(load)
+    weights = _check_weights(dict.fromkeys(queues, 1) if weights is None else weights)
+    sample = load if isinstance(load, SlotLoad) else _check_load(load)
     target = target if isinstance(target, LoadTarget) else LoadTarget(target)
     loads = {slot: sample.messages.get(slot, 0) for slot in slots.slots}
     own = {queue: sample.messages.get(queue, 0) for queue in queues if queue in slots.ring.destinations}
@@ -233,7 +228,7 @@ def balance(
         return MoveProblem(loads, {slot: slots.owners.get(slot) for slot in loads}, limits, own)
 
     problem = problem_of(target)
-    moves = None if problem.hopeless else found_moves(problem)
+    moves = None if problem.hopeless else find_moves(problem)
     reachable = _reachable(problem_of, target, weights) if moves is None else None
     return SlotBalance(
         state=("impossible" if problem.hopeless else "not-found")
@@ -256,14 +251,14 @@ def balance(
     )
 
 
-def _checked_load(load: Mapping[Destination, float]) -> SlotLoad:
+def _check_load(load: Mapping[Destination, float]) -> SlotLoad:
     for place, amount in load.items():
         if not is_finite(amount) or amount < 0:
             raise InputError(f"the load of {place} is {amount!r:.40}: pass a number from 0")
     return SlotLoad(load)
 
 
-def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
+def _check_weights(weights: Mapping[str, int]) -> dict[str, int]:
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
             raise InputError(
@@ -280,18 +275,18 @@ def _reachable(
     """Return the lowest higher target that is reached: a factor in hundredths, or a share in hundredths of a percent."""
     parts = _HUNDREDTHS if target.kind == "factor" else _HUNDREDTHS * _HUNDREDTHS
 
-    def reached(count: int) -> bool:
+    def is_reached(count: int) -> bool:
         problem = problem_of(LoadTarget(count / parts, target.kind))
-        return not problem.hopeless and found_moves(problem) is not None
+        return not problem.hopeless and find_moves(problem) is not None
 
     low = ceil(target.value * parts)
     # With this target the heaviest queue may have the whole load.
     high = parts if target.kind == "share" else ceil(parts * sum(weights.values()) / max(weights.values()))
-    if high <= low or not reached(high):
+    if high <= low or not is_reached(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+        low, high = (low, middle) if is_reached(middle) else (middle, high)
     return LoadTarget(high / parts, target.kind)
 
 
@@ -432,7 +427,7 @@ class MoveProblem:
         return loads
 
 
-def found_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
+def find_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
     """Return the new queue of each slot that moves; None if no solution was found."""
     return _GreedyPass(problem).moves()
 
@@ -454,7 +449,7 @@ class _GreedyPass:
             queue = max(self._slots_of, key=self._excess)
             if self._excess(queue) <= 0:
                 self._undo_needless_moves()
-                return self._moved()
+                return self._list_moves()
             if not (self._give_away(queue) or self._swap(queue)):
                 return None
         return None
@@ -513,7 +508,7 @@ class _GreedyPass:
         self._slots_of[old].remove(slot)
         self._slots_of[new].append(slot)
 
-    def _moved(self) -> dict[ExchangeRef, str]:
+    def _list_moves(self) -> dict[ExchangeRef, str]:
         owners = self._problem.owners
         return {
             slot: queue
@@ -524,7 +519,7 @@ class _GreedyPass:
 
     def _undo_needless_moves(self) -> None:
         loads, owners = self._problem.loads, self._problem.owners
-        for slot, queue in sorted(self._moved().items(), key=lambda move: -loads[move[0]]):
+        for slot, queue in sorted(self._list_moves().items(), key=lambda move: -loads[move[0]]):
             old = owners[slot]
             if old in self._room and loads[slot] <= self._room[old]:
                 self._move(slot, queue, old)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,13 +12,14 @@ from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.ring_records import RingRecord, fit_state, records_of
+from rabbit_chx.topology.vhost_objects import assume_ring
 
 
 class LiveRing(NamedTuple):
@@ -66,7 +66,7 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
-def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
+def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
     """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
 
     Return None without a record that fits the bindings.
@@ -84,14 +84,11 @@ def recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] 
 
 
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
-    bindings = [member.binding for member in bound]
     try:
-        return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
+        return assume_ring(bound, release)
     except InputError:  # this release refuses the weight of a binding that is older than the rule
-        buckets = tuple(
-            destination for destination, key in bindings for _ in range(weight_of(destination, key))
-        )
-        return HashRing(buckets, release, UNORDERED, tuple(bindings))
+        buckets = tuple(member.destination for member in bound for _ in range(member.weight))
+        return HashRing(buckets, release, UNORDERED, tuple(member.binding for member in bound))
 
 
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
-from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
-from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects import (
@@ -34,6 +34,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.vhost_objects import assume_ring
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class AnyTopology(ObjectSet, ABC):
         """The exchanges whose bindings to server-named queues are left out."""
 
     @abstractmethod
-    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:
+    def _find_ring(self, exchange: str, release: Release | None) -> HashRing | None:
         """Return the ring of an exchange; None if its members make it, in their order. `release`: whose rules the caller asks for."""
 
     def to_toml(self) -> str:
@@ -108,7 +109,9 @@ class AnyTopology(ObjectSet, ABC):
             release: the release of the broker. None: that of the topology; of a file, the arguments that every release ignores.
         """
         objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*self.exchanges, *self.queues)
-        return tuple(f"{message}: {fix}" for _, message, fix in ignored_by(objects, release or self.release))
+        return tuple(
+            f"{message}: {fix}" for _, message, fix in find_ignored(objects, release or self.release)
+        )
 
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.
@@ -124,7 +127,7 @@ class AnyTopology(ObjectSet, ABC):
             InputError: the exchange does not exist or is of another type, or that release refuses a weight.
         """
         definition = self._hash_exchange(exchange)
-        ring = self._known_ring(exchange, release)
+        ring = self._find_ring(exchange, release)
         if ring is not None:
             return ring if release is None else ring.with_release(release)
         members = definition.ring or ()
@@ -287,16 +290,16 @@ class Topology(AnyTopology):
         """Return the topology as that of a broker with these `rings`, as `LiveTopology.with_rings` does."""
         return LiveTopology.of_file(self).with_rings(rings)
 
-    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:
+    def _find_ring(self, exchange: str, release: Release | None) -> HashRing | None:
         definition = self.exchange(exchange)
         if definition is None or definition.ring is None or not self.is_assumed(exchange):
             return None
         try:
-            return _assumed_ring(definition, self.release)
+            return assume_ring(definition.ring, self.release)
         except InputError:  # the file's own release refuses a weight, which a broker that was upgraded keeps
             if release is None:
                 raise
-            return _assumed_ring(definition, release)
+            return assume_ring(definition.ring, release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +410,7 @@ class LiveTopology(AnyTopology):
             definition = topology.exchange(name)
             if definition is not None and definition.ring is not None:
                 with suppress(InputError):  # that release refuses a weight
-                    rings[name] = _assumed_ring(definition, release or topology.release)
+                    rings[name] = assume_ring(definition.ring, release or topology.release)
         facts = BrokerFacts(
             operator_policies=topology.file.operator_policies, sources_left_out=topology.sources_left_out
         )
@@ -436,14 +439,8 @@ class LiveTopology(AnyTopology):
             rings={**self.rings, **rings},
         )
 
-    def _known_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # its rings do not depend on it
+    def _find_ring(self, exchange: str, release: Release | None) -> HashRing | None:  # noqa: ARG002  # its rings do not depend on it
         return self.rings.get(exchange)
-
-
-def _assumed_ring(definition: ExchangeDefinition, release: Release | None) -> HashRing:
-    """Return the ring of an exchange whose members are in no known order."""
-    bindings = [member.binding for member in definition.ring or ()]
-    return replace(HashRing.from_bindings(bindings, release), ground=UNORDERED)
 
 
 def _lists_of(topology: AnyTopology) -> dict[str, Any]:

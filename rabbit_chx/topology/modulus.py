@@ -1,21 +1,30 @@
-"""An ``x-modulus-hash`` exchange from a list of its bindings, and the share of keys that another list moves."""
+"""The exchanges that hash modulo the number of their bindings, from a list of these, and the share of keys that another list moves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
-from rabbit_chx.routing import Destination, ModulusHashExchange, Release
+from rabbit_chx.checks import is_number
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.modulo import modulo_share_moved
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.routing.super_stream import super_stream_of
+from rabbit_chx.topology.objects import (
+    MODULUS_EXCHANGE,
+    PARTITION_ORDER,
+    SUPER_STREAM,
+    BindingDefinition,
+    ExchangeDefinition,
+)
 
 _HASHES = 1 << 27
 
 
-def numbered(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
+def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
     """Return the destination of each binding, in the order of the broker's numbers.
 
     If the order of `release` cannot be computed, that of 4.3 is used.
@@ -36,7 +45,7 @@ def modulus_of(
     bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
     pairs = [(binding.destination, binding.routing_key) for binding in bindings]
     if len(set(pairs)) < len(pairs):
-        pairs = list(ascending_bindings(numbered(bindings, release)))
+        pairs = list(ascending_bindings(number_bindings(bindings, release)))
     return ModulusHashExchange(name, pairs, release, provenance)
 
 
@@ -51,3 +60,36 @@ def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -
     If the two numbers of bindings have no common divisor, each order moves the same share.
     """
     return share_moved(before, after) if math.gcd(len(before), len(after)) == 1 else 1.0
+
+
+def modulo_map_of(
+    exchange: ExchangeDefinition,
+    bindings: Iterable[BindingDefinition],
+    release: Release | None,
+    provenance: Provenance = "replayed",
+) -> ModulusHashExchange | SuperStream | None:
+    """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
+
+    A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
+    which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
+    """
+    bound = [binding for binding in bindings if binding.source == exchange.name]
+    if exchange.type == MODULUS_EXCHANGE:
+        return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
+    if not is_super_stream(exchange):
+        return None
+    bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
+    bound.sort(key=_partition_order)
+    pairs = [(binding.destination, binding.routing_key) for binding in bound]
+    return super_stream_of(exchange.name, pairs, provenance=provenance)
+
+
+def is_super_stream(exchange: ExchangeDefinition) -> bool:
+    """Return True if an exchange is that of a super stream."""
+    return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
+
+
+def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
+    order = binding.arguments.get(PARTITION_ORDER)
+    # The broker sorts terms, in which a number precedes any other.
+    return (0, order) if is_number(order) else (1, 0)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import binding_key, check_destination
+from rabbit_chx.routing.bindings import binding_key, check_destination, weight_of
 from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentTable, as_table
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
@@ -26,7 +26,7 @@ HASH_EXCHANGE = "x-consistent-hash"
 MODULUS_EXCHANGE = "x-modulus-hash"
 ALTERNATE_EXCHANGE = "alternate-exchange"
 #: The arguments and settings of policies that name an exchange to which messages go on.
-ONWARD_ARGUMENTS = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
+_ONWARD = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 #: The arguments of a super stream's exchange, and of the bindings of its partitions.
@@ -95,6 +95,11 @@ class RingMember:
     def binding(self) -> Binding:
         """The destination and the binding key, for `HashRing.from_bindings`."""
         return self.destination, self.key
+
+    @property
+    def weight(self) -> int:
+        """The number of buckets by its key. A key that no broker takes is an InputError."""
+        return weight_of(self.destination, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +306,12 @@ def natural_order(
 _KINDS_OF_OBJECTS: Mapping[str, type] = dict(
     zip(OBJECT_LISTS, (ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition), strict=True)
 )
+
+
+def list_onward(table: Mapping[str, Any]) -> list[ExchangeRef]:
+    """Return the exchanges that arguments, or the settings of a policy, name: messages go on to them."""
+    names = (table.get(argument) for argument in _ONWARD)
+    return [ExchangeRef(name) for name in names if isinstance(name, str) and name]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,7 +2,7 @@
 
 `_TABLE` has one row for each kind of object. Not in it:
 
-- the shards of rabbitmq_sharding, which depend on its policies: `shards`;
+- the shards of rabbitmq_sharding, which depend on its policies: `find_kept_shards`;
 - queues with names of the broker (``amq.gen-...``), which no file contains. Such is the queue of STOMP's ``/temp-queue/``;
 - exchanges with names that begin with ``amq.``, which no plan deletes, such as ``amq.rabbitmq.event`` of rabbitmq_event_exchange;
 - what belongs to the user although a plugin may declare it: super streams, and the queues and exchanges that a shovel's definition or a STOMP
@@ -26,9 +26,13 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.words import FEW, listed
+from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
+from rabbit_chx.words import FEW, listed, plural
 
 _FEDERATION = "rabbitmq_federation"
+#: The names mirror rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
+#: ``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
+_SHARD = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
 
 
@@ -128,7 +132,7 @@ def _row_of(made: ExchangeDefinition | QueueDefinition) -> _MadeByPlugin | None:
     return next((row for row in _TABLE if row.includes(made)), None)
 
 
-def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
+def _find_made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
     """Return the objects of plugins, with the rows of the table.
 
     A definitions file of 4.3 has the bindings of a link without its exchange, which counts by its name.
@@ -150,17 +154,17 @@ def _made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
 
 def plugin_objects(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues that plugins make and own, except shards."""
-    return frozenset(_made(topology))
+    return frozenset(_find_made(topology))
 
 
 def federation_links(topology: AnyTopology) -> frozenset[Destination]:
     """Return the exchanges and queues of federation links."""
-    return frozenset(place for place, row in _made(topology).items() if row.plugin == _FEDERATION)
+    return frozenset(place for place, row in _find_made(topology).items() if row.plugin == _FEDERATION)
 
 
 def without_plugin_objects(topology: LiveTopology) -> LiveTopology:
     """Return a topology without the objects that plugins make, and without their bindings. `left_out` of its facts lists them."""
-    made = _made(topology)
+    made = _find_made(topology)
     if not made:
         return topology
     names: dict[tuple[str, str], list[str]] = {}
@@ -218,13 +222,13 @@ def with_links(wanted: Topology, live: LiveTopology) -> Topology:
         exchanges=tuple(
             exchange
             if exchange.ring is None or exchange.name not in rings
-            else replace(exchange, ring=_merged(exchange.ring, rings[exchange.name], made))
+            else replace(exchange, ring=_merge(exchange.ring, rings[exchange.name], made))
             for exchange in wanted.exchanges
         ),
     )
 
 
-def _merged(
+def _merge(
     wanted: Sequence[RingMember], live: Sequence[RingMember], made: frozenset[Destination]
 ) -> tuple[RingMember, ...]:
     merged = list(wanted)
@@ -237,3 +241,101 @@ def _merged(
         elif member in merged:
             end = max(end, merged.index(member) + 1)
     return tuple(merged)
+
+
+# -- shards
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """The parts of a shard's name; `number` counts from 0 on each node."""
+
+    exchange: str
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"sharding: {self.exchange} - {self.node} - {self.number}"
+
+    @classmethod
+    def parse(cls, queue: str) -> ShardName | None:
+        """Parse the name of a queue; return None if it is not the name of a shard."""
+        match = _SHARD.fullmatch(queue)
+        return None if match is None else cls(match[1], match[2], int(match[3]))
+
+
+def is_sharded(exchange: ExchangeDefinition, topology: AnyTopology) -> bool:
+    """Return True if a policy of the topology shards an exchange, also with 0 shards."""
+    return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
+
+
+def find_kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset[str]:
+    """Return the names of the shards that belong to an exchange which is sharded.
+
+    A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
+    """
+    named = {
+        queue.name: name.exchange
+        for queue in live.queues
+        if (name := ShardName.parse(queue.name)) is not None
+    }
+    if not named:
+        return frozenset()
+    after: AnyTopology = live if wanted is None else _after(live, wanted)
+    exchanges = set(named.values())
+    sharded = {
+        exchange.name
+        for exchange in after.exchanges
+        if exchange.name in exchanges and is_sharded(exchange, after)
+    }
+    return frozenset(queue for queue, exchange in named.items() if exchange in sharded)
+
+
+def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
+    """Return True if a binding is the one that the plugin made between a shard and its exchange."""
+    if not isinstance(binding.destination, str) or binding.destination not in shards:
+        return False
+    name = ShardName.parse(binding.destination)
+    return name is not None and name.exchange == binding.source
+
+
+def without_shards(topology: LiveTopology) -> LiveTopology:
+    """Return a topology without shards and their bindings, which the policy creates again. `left_out` of its facts lists them.
+
+    An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
+    """
+    shards = find_kept_shards(topology)
+    if not shards:
+        return topology
+    counts: dict[str, int] = {}
+    for name in map(ShardName.parse, sorted(shards)):
+        assert name is not None  # it is a shard
+        counts[name.exchange] = counts.get(name.exchange, 0) + 1
+
+    def has_shards(ring: tuple[RingMember, ...] | None) -> bool:
+        return any(member.destination in shards for member in ring or ())
+
+    return replace(
+        topology,
+        exchanges=tuple(
+            replace(exchange, ring=None) if has_shards(exchange.ring) else exchange
+            for exchange in topology.exchanges
+        ),
+        queues=tuple(queue for queue in topology.queues if queue.name not in shards),
+        bindings=tuple(binding for binding in topology.bindings if not shard_binding(binding, shards)),
+        facts=topology.facts.leaving_out(
+            f"{plural(count, 'shard')} of {exchange}: the plugin rabbitmq_sharding makes them"
+            for exchange, count in counts.items()
+        ),
+    )
+
+
+def _after(live: LiveTopology, wanted: Topology) -> Topology:
+    """Return the exchanges and policies after the wanted topology is applied."""
+    exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
+    policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}
+    return replace(
+        wanted,
+        exchanges=(*{**exchanges, **{exchange.name: exchange for exchange in wanted.exchanges}}.values(),),
+        policies=(*{**policies, **{policy.name: policy for policy in wanted.policies}}.values(),),
+    )

@@ -45,13 +45,13 @@ def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool 
     if policy.apply_to not in kinds:
         return False
     try:
-        return compiled(policy.pattern).search(name) is not None
+        return compile_pattern(policy.pattern).search(name) is not None
     except re.error:  # a pattern of PCRE
         return None
 
 
 @cache
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return the compiled pattern of a policy.
 
     Raises:
@@ -73,11 +73,11 @@ def setting_of(
     """
     if argument in definition.arguments:
         return definition.arguments[argument]
-    policy = applying_policy(definition, policies)
+    policy = find_applying_policy(definition, policies)
     return None if policy is None else policy.definition.get(argument.removeprefix("x-"))
 
 
-def applying_policy(
+def find_applying_policy(
     definition: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
 ) -> PolicyDefinition | None:
     """Return the policy that applies; None if no policy does. A policy whose pattern Python cannot compile does not count."""
@@ -129,7 +129,7 @@ def policy_in_the_way(
     """Return the sharding policy under which the broker cannot declare an exchange; None if it can."""
     if exchange.type != HASH_EXCHANGE or release.store != "khepri":
         return None
-    policy = applying_policy(exchange, policies)
+    policy = find_applying_policy(exchange, policies)
     if policy is None or not policy.definition.get(SHARDS_PER_NODE):
         return None
     try:

@@ -26,10 +26,10 @@ from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
-    ONWARD_ARGUMENTS,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
+    list_onward,
 )
 from rabbit_chx.topology.policies import policy_matches, setting_of
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
 _MADE_BY_BROKER = "amq.gen-"
-#: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Reach:
         """Return for each of the 2^21 seeds whether it reaches no queue; False if all do, which most rings show at once."""
         import numpy as np
 
-        hashed, visited = _hashed_on(exchange), seen | {exchange.name}
+        hashed, visited = _find_hashed(exchange), seen | {exchange.name}
         ends = [self._nowhere(place, hashed, visited) for place in ring.destinations]
         if ring.bucket_count and None not in ring.buckets and all(end is False for end in ends):
             return False
@@ -186,7 +185,7 @@ class Reach:
 
         ring = self._live.rings.get(exchange.name)
         if exchange.type == HASH_EXCHANGE and ring is not None:
-            if hashed is not None and _hashed_on(exchange) == hashed:
+            if hashed is not None and _find_hashed(exchange) == hashed:
                 return self._nowhere_of_ring(exchange, ring, seen)
             # An exchange that hashes something else has other seeds: only a result for all of them is certain.
             return bool(np.all(self._nowhere_of_ring(exchange, ring, seen)))
@@ -218,7 +217,7 @@ def _passes_all(type_: str, binding: BindingDefinition) -> bool:
     return type_ != "direct"
 
 
-def _hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
+def _find_hashed(exchange: ExchangeDefinition) -> HashedOn | None:
     named = {name: value for name, value in exchange.arguments.items() if name.startswith("hash-")}
     try:
         return HashedOn.from_arguments(
@@ -260,7 +259,7 @@ def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
     return reasons
 
 
-def reached_from(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
+def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
     """Return these exchanges, the objects that their messages reach, and the policies that match one of those.
 
     Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
@@ -310,25 +309,19 @@ def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
     for exchange in topology.exchanges:
         places = links.setdefault(ExchangeRef(exchange.name), [])
         places += [member.destination for member in exchange.ring or exchange.members or ()]
-        places += _named(exchange.arguments.get(name) for name in ONWARD_ARGUMENTS)
+        places += list_onward(exchange.arguments)
     for queue in topology.queues:
-        links.setdefault(queue.name, []).extend(
-            _named(queue.arguments.get(name) for name in ONWARD_ARGUMENTS)
-        )
+        links.setdefault(queue.name, []).extend(list_onward(queue.arguments))
     for binding in topology.bindings:
         links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
     for policy in topology.policies:
-        if targets := list(_named(policy.definition.get(name) for name in ONWARD_ARGUMENTS)):
+        if targets := list_onward(policy.definition):
             listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
             listed += [queue.name for queue in topology.queues]
             for place in listed:
                 if _may_match(policy, place):
                     links[place] += targets
     return links
-
-
-def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
-    yield from (ExchangeRef(value) for value in values if isinstance(value, str) and value)
 
 
 def _may_match(policy: PolicyDefinition, place: Destination) -> bool:

@@ -340,15 +340,15 @@ def fit_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """
     before = {*(record.state.bindings or ())}
     if repeated := [binding for binding, count in Counter(bound).items() if count > 1]:
-        raise NotDeterminedError(f"{_shown(repeated)} is bound several times, with different arguments")
+        raise NotDeterminedError(f"{_show(repeated)} is bound several times, with different arguments")
     if record.steps:
         return _state_during(record, before ^ {*bound})
     missing, added = before - {*bound}, {*bound} - before
     if len(added) > 1:
-        raise NotDeterminedError(f"{_shown(added)} were bound since, and their order is not known")
+        raise NotDeterminedError(f"{_show(added)} were bound since, and their order is not known")
     if len(missing) > 1 and not _is_plain(record.state):
         raise NotDeterminedError(
-            f"{_shown(missing)} were unbound since, from a ring that its bindings do not make"
+            f"{_show(missing)} were unbound since, from a ring that its bindings do not make"
         )
     state = record.state
     for binding in missing:
@@ -395,7 +395,7 @@ def _is_plain(state: RingState) -> bool:
     return ring_changes.replay(bindings, state.release, Ground("replayed")).buckets == state.buckets
 
 
-def _shown(bindings: Iterable[Binding]) -> str:
+def _show(bindings: Iterable[Binding]) -> str:
     return listed([f"{place!s}={key}" for place, key in sorted(bindings, key=order_of_binding)])
 
 

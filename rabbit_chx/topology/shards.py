@@ -1,16 +1,9 @@
-"""The objects of the plugin rabbitmq_sharding: its exchanges, their shards, and the queues of a topology that it keeps.
-
-A topology file need not list the shards, and a plan does not delete them.
-
-The names mirror rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
-``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
-"""
+"""An exchange of the plugin rabbitmq_sharding with its shards, at the time of reading; `plugin_objects` has what a plan does with shards."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import check_whole, short_string
@@ -19,31 +12,10 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
-from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
-from rabbit_chx.words import FEW, listed, plural
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.words import FEW, listed
 
 _MODULUS = "x-modulus-hash"
-_NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardName:
-    """The parts of a shard's name; `number` counts from 0 on each node."""
-
-    exchange: str
-    node: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"sharding: {self.exchange} - {self.node} - {self.number}"
-
-    @classmethod
-    def parsed(cls, queue: str) -> ShardName | None:
-        """Parse the name of a queue; return None if it is not the name of a shard."""
-        match = _NAME.fullmatch(queue)
-        return None if match is None else cls(match[1], match[2], int(match[3]))
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
@@ -65,88 +37,11 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
     return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))
 
 
-def is_sharded(exchange: ExchangeDefinition, topology: AnyTopology) -> bool:
-    """Return True if a policy of the topology shards an exchange, also with 0 shards."""
-    return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
-
-
-def kept_shards(live: LiveTopology, wanted: Topology | None = None) -> frozenset[str]:
-    """Return the names of the shards that belong to an exchange which is sharded.
-
-    A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
-    """
-    named = {
-        queue.name: name.exchange
-        for queue in live.queues
-        if (name := ShardName.parsed(queue.name)) is not None
-    }
-    if not named:
-        return frozenset()
-    after: AnyTopology = live if wanted is None else _after(live, wanted)
-    exchanges = set(named.values())
-    sharded = {
-        exchange.name
-        for exchange in after.exchanges
-        if exchange.name in exchanges and is_sharded(exchange, after)
-    }
-    return frozenset(queue for queue, exchange in named.items() if exchange in sharded)
-
-
-def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
-    """Return True if a binding is the one that the plugin made between a shard and its exchange."""
-    if not isinstance(binding.destination, str) or binding.destination not in shards:
-        return False
-    name = ShardName.parsed(binding.destination)
-    return name is not None and name.exchange == binding.source
-
-
-def without_shards(topology: LiveTopology) -> LiveTopology:
-    """Return a topology without shards and their bindings, which the policy creates again. `left_out` of its facts lists them.
-
-    An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
-    """
-    shards = kept_shards(topology)
-    if not shards:
-        return topology
-    counts: dict[str, int] = {}
-    for name in map(ShardName.parsed, sorted(shards)):
-        assert name is not None  # it is a shard
-        counts[name.exchange] = counts.get(name.exchange, 0) + 1
-
-    def has_shards(ring: tuple[RingMember, ...] | None) -> bool:
-        return any(member.destination in shards for member in ring or ())
-
-    return replace(
-        topology,
-        exchanges=tuple(
-            replace(exchange, ring=None) if has_shards(exchange.ring) else exchange
-            for exchange in topology.exchanges
-        ),
-        queues=tuple(queue for queue in topology.queues if queue.name not in shards),
-        bindings=tuple(binding for binding in topology.bindings if not shard_binding(binding, shards)),
-        facts=topology.facts.leaving_out(
-            f"{plural(count, 'shard')} of {exchange}: the plugin rabbitmq_sharding makes them"
-            for exchange, count in counts.items()
-        ),
-    )
-
-
-def _after(live: LiveTopology, wanted: Topology) -> Topology:
-    """Return the exchanges and policies after the wanted topology is applied."""
-    exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
-    policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}
-    return replace(
-        wanted,
-        exchanges=(*{**exchanges, **{exchange.name: exchange for exchange in wanted.exchanges}}.values(),),
-        policies=(*{**policies, **{policy.name: policy for policy in wanted.policies}}.values(),),
-    )
-
-
 def _or_unknown(value: object) -> object:
     return "not known" if value is None else value
 
 
-def _bound(keys: tuple[str, ...]) -> str:
+def _show_keys(keys: tuple[str, ...]) -> str:
     if keys == ("",):
         return "yes"
     return f"with {', '.join(map(repr, keys))}" if keys else "no"
@@ -169,7 +64,7 @@ class Shard:
     node: str
     number: int
     type: str | None = field(default="classic", metadata=shown("type", _or_unknown))
-    keys: tuple[str, ...] = field(default=(), metadata=shown("bound", _bound))
+    keys: tuple[str, ...] = field(default=(), metadata=shown("bound", _show_keys))
     messages: int | None = field(default=None, metadata=shown("messages", _or_unknown, number=True))
     consumers: int | None = field(default=None, metadata=shown("consumers", _or_unknown, number=True))
 

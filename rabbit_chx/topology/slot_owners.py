@@ -6,12 +6,11 @@ The file lists the slots of each queue, or its weights determine them, with as f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects import ObjectSet, RingMember, order_of_name
 
@@ -57,13 +56,23 @@ class SlotNames:
         return frozenset((*self.slots, self.park))
 
 
-def numbered_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember, ...] | None:
+def number_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember, ...] | None:
     """Return the members of a ring of slots in the order of their numbers; None if they are not the slots of an exchange."""
     members = tuple(map(RingMember, SlotNames(exchange, len(bound)).refs))
     return members if bound and set(members) == set(bound) else None
 
 
-def repaired_members(
+def pin_members(owners: Iterable[str]) -> tuple[RingMember, ...]:
+    """Return the queues, sorted by name, with the numbers of their slots. `owners` are the queues of the slots, in the order of the slots."""
+    slots_of: dict[str, list[int]] = {}
+    for number, queue in enumerate(owners):
+        slots_of.setdefault(queue, []).append(number)
+    return tuple(
+        RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
+    )
+
+
+def repair_members(
     exchange: str, bound: Sequence[RingMember], ring: HashRing | None
 ) -> tuple[RingMember, ...]:
     """Return the members that the ring of an exchange has after a repair without a file: a check and a repair compare the ring with them.
@@ -81,15 +90,15 @@ def repaired_members(
         by_destination.setdefault(member.destination, []).append(member)
     order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
     silent = [place for place in by_destination if place not in set(order)]
-    members = tuple(_kept_member(by_destination[place], ring) for place in (*order, *silent))
-    return numbered_slots(exchange, members) or members
+    members = tuple(_choose_member(by_destination[place], ring) for place in (*order, *silent))
+    return number_slots(exchange, members) or members
 
 
-def _kept_member(members: Sequence[RingMember], ring: HashRing | None) -> RingMember:
+def _choose_member(members: Sequence[RingMember], ring: HashRing | None) -> RingMember:
     if ring is None or len(members) == 1:
         return members[0]
     count = ring.buckets.count(members[0].destination)
-    return next((member for member in members if weight_of(*member.binding) == count), members[0])
+    return next((member for member in members if member.weight == count), members[0])
 
 
 #: The number of seeds of each slot whose keys each queue has now.
@@ -122,8 +131,8 @@ def owners_of_slots(
         InputError: there are no members, a queue would get no slot, or lists of slots do not contain each slot once.
     """
     if any(member.slots is not None for member in members):
-        return _as_listed(names, members)
-    weights = {str(member.destination): weight_of(*member.binding) for member in members}
+        return _read_lists(names, members)
+    weights = {str(member.destination): member.weight for member in members}
     live_owners = {
         slot: next((queue for queue in queues if queue in weights), queues[0])
         for slot in names.slots
@@ -133,12 +142,12 @@ def owners_of_slots(
     owners, remaining = kept_slots(names.slots, live_owners, counts)
     free = [slot for slot in names.slots if slot not in owners]
     if free:
-        seeds = _kept_seeds(names, ring, bound) if any(slot not in live_owners for slot in free) else {}
-        owners |= _shared(free, remaining, seeds)
+        seeds = _count_kept_seeds(names, ring, bound) if any(slot not in live_owners for slot in free) else {}
+        owners |= _share_out(free, remaining, seeds)
     return {slot: owners[slot] for slot in names.slots}
 
 
-def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str]:
+def _read_lists(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str]:
     owners: dict[str, str] = {}
     slots, exchange = names.slots, names.exchange
     for member in members:
@@ -156,7 +165,7 @@ def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str
     return {slot: owners[slot] for slot in slots}
 
 
-def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dict[str, str]:
+def _share_out(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dict[str, str]:
     """Assign the free slots: those that keep the most keys first, then in the order of slots and of names."""
     takers = sorted((queue for queue, count in remaining.items() if count), key=order_of_name)
     wishes = sorted(
@@ -173,7 +182,7 @@ def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dic
     return owners
 
 
-def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
+def _count_kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
     """Return the number of seeds of each slot that each queue has now; empty without buckets."""
     from rabbit_chx.routing.arrays.seeds import pairs_of_seeds
 

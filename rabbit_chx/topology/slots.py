@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -26,10 +26,9 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
     RingMember,
-    order_of_name,
 )
 from rabbit_chx.topology.policies import setting_of
-from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots, queues_of_slots
+from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots, pin_members, queues_of_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -55,14 +54,9 @@ class SlotLayout:
         """True if the file lists the slots of each queue."""
         return any(member.slots is not None for member in self.exchange.members or ())
 
-    def pinned_members(self) -> tuple[RingMember, ...]:
+    def pin_members(self) -> tuple[RingMember, ...]:
         """Return the queues, sorted by name, with their slots."""
-        slots_of: dict[str, list[int]] = {}
-        for number, queue in enumerate(self.owners.values()):
-            slots_of.setdefault(queue, []).append(number)
-        return tuple(
-            RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
-        )
+        return pin_members(self.owners.values())
 
     @property
     def is_ours(self) -> bool:
@@ -93,7 +87,7 @@ class SlotLayout:
         return tuple(BindingDefinition(slot, queue, owner=self.exchange.owner) for slot, queue in pairs)
 
 
-def expanded(wanted: _Side, live: LiveTopology) -> _Side:
+def expand(wanted: _Side, live: LiveTopology) -> _Side:
     """Return a topology with plain objects instead of exchanges with slots.
 
     A slot keeps its live queue as far as the weights permit.
@@ -101,28 +95,25 @@ def expanded(wanted: _Side, live: LiveTopology) -> _Side:
     Raises:
         InputError: a member would get no slot, or lists of slots do not contain each slot once.
     """
-    return expanded_by(wanted, slot_layouts(wanted, live))
+    return expand_by(wanted, slot_layouts(wanted, live))
 
 
-class ExpandedTopologies(NamedTuple):
-    """Both sides of a plan with plain objects instead of exchanges with slots; `layouts` has the wanted exchanges by their names."""
+def expand_slots(
+    wanted: Topology, live: LiveTopology
+) -> tuple[Topology, LiveTopology, dict[str, SlotLayout]]:
+    """Return both sides of a plan with plain objects instead of exchanges with slots, and the wanted exchanges with slots, by their names.
 
-    wanted: Topology
-    live: LiveTopology
-    layouts: Mapping[str, SlotLayout]
-
-
-def expand_slots(wanted: Topology, live: LiveTopology) -> ExpandedTopologies:
-    """Return both sides of a plan with plain objects instead of exchanges with slots. Errors are those of `expanded`."""
+    Errors are those of `expand`.
+    """
     if all(exchange.slots is None for side in (wanted, live) for exchange in side.exchanges):
-        return ExpandedTopologies(wanted, live, {})
-    live = expanded(live, live)
+        return wanted, live, {}
+    live = expand(live, live)
     layouts = slot_layouts(wanted, live)
-    return ExpandedTopologies(expanded_by(wanted, layouts), live, layouts)
+    return expand_by(wanted, layouts), live, layouts
 
 
 def slot_layouts(wanted: AnyTopology, live: LiveTopology) -> dict[str, SlotLayout]:
-    """Return the layout of each exchange with slots, by its name. Errors are those of `expanded`."""
+    """Return the layout of each exchange with slots, by its name. Errors are those of `expand`."""
     slotted = [exchange for exchange in wanted.exchanges if exchange.slots is not None]
     bound = queues_of_slots(live) if slotted else {}
     layouts = {}
@@ -135,7 +126,7 @@ def slot_layouts(wanted: AnyTopology, live: LiveTopology) -> dict[str, SlotLayou
     return layouts
 
 
-def expanded_by(wanted: _Side, layouts: Mapping[str, SlotLayout]) -> _Side:
+def expand_by(wanted: _Side, layouts: Mapping[str, SlotLayout]) -> _Side:
     """Return a topology with plain objects instead of exchanges with slots, by its `slot_layouts`."""
     if not layouts:
         return wanted
@@ -155,21 +146,21 @@ def expanded_by(wanted: _Side, layouts: Mapping[str, SlotLayout]) -> _Side:
     )
 
 
-def collapsed(live: LiveTopology) -> LiveTopology:
+def collapse(live: LiveTopology) -> LiveTopology:
     """Return a topology with `slots` and `members` instead of the plain objects of exchanges with slots.
 
-    Each member lists the slots of its queue. An exchange is collapsed only if `expanded` restores exactly the same objects. So it stays
+    Each member lists the slots of its queue. An exchange is collapsed only if `expand` restores exactly the same objects. So it stays
     plain if a slot has two queues or none, an alternate exchange is missing, or the ring has another order.
     """
-    return _collapsed(live)[0]
+    return _collapse(live)[0]
 
 
-def not_collapsed(live: LiveTopology) -> dict[str, str]:
+def explain_not_collapsed(live: LiveTopology) -> dict[str, str]:
     """Return the exchanges whose slots stay plain objects, each with the reason."""
-    return _collapsed(live)[1]
+    return _collapse(live)[1]
 
 
-def _collapsed(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
+def _collapse(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
     of_source: dict[str, list[BindingDefinition]] = {}
     for binding in live.bindings:
         of_source.setdefault(binding.source, []).append(binding)
@@ -178,11 +169,11 @@ def _collapsed(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
     for exchange in live.exchanges:
         if _has_a_slot(exchange):
             try:
-                layouts.append(_layout_of(exchange, live, of_source))
+                layouts.append(_find_layout(exchange, live, of_source))
             except _NotCollapsibleError as error:
                 plain[exchange.name] = str(error)
-    result = _without(live, layouts) if layouts else live
-    if expanded(result, live) == live:
+    result = _remove_parts(live, layouts) if layouts else live
+    if expand(result, live) == live:
         return result, plain
     return live, plain | {
         layout.exchange.name: "no topology file describes exactly these objects" for layout in layouts
@@ -204,7 +195,7 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
     )
 
 
-def _layout_of(
+def _find_layout(
     exchange: ExchangeDefinition, live: LiveTopology, of_source: dict[str, list[BindingDefinition]]
 ) -> SlotLayout:
     """Return the slots of an exchange; raise _NotCollapsibleError if its objects differ from an exchange with slots."""
@@ -216,7 +207,7 @@ def _layout_of(
     _check_order("member", [member.destination for member in members], names.refs)
     if unlike := [member for member in members if member != RingMember(member.destination)]:
         raise _NotCollapsibleError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
-    owners = _owners(names, of_source)
+    owners = _find_owners(names, of_source)
     if live.queue(names.park) is None:
         raise _NotCollapsibleError(f"queue {names.park} does not exist")
     plain = SlotLayout(exchange, names, owners)
@@ -232,7 +223,7 @@ def _layout_of(
             raise _NotCollapsibleError(f"there is the binding {unexpected[0].name}")
         if binding.source not in of_source:
             raise _NotCollapsibleError(f"there is no binding {binding.name}")
-    shared = replace(exchange, ring=None, slots=names.count, members=plain.pinned_members())
+    shared = replace(exchange, ring=None, slots=names.count, members=plain.pin_members())
     return SlotLayout(shared, names, owners)
 
 
@@ -253,7 +244,7 @@ def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> 
     return f"exchange {wanted.name} is not as a slot has it: {fields} differs"
 
 
-def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str]:
+def _find_owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str]:
     owners: dict[str, str] = {}
     for slot in names.slots:
         places = [binding.destination for binding in of_source.get(slot, ())]
@@ -264,7 +255,7 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
     return owners
 
 
-def _without(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology:
+def _remove_parts(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology:
     slotted = {layout.exchange.name: layout.exchange for layout in layouts}
     parts = {name for layout in layouts for name in layout.names.exchanges}
     parks = {layout.parking_queue() for layout in layouts}
@@ -276,18 +267,6 @@ def _without(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology:
         queues=tuple(queue for queue in live.queues if queue not in parks),
         bindings=tuple(binding for binding in live.bindings if binding.source not in parts),
     )
-
-
-def parking_queues(*sides: AnyTopology) -> dict[str, str]:
-    """Return the parking queues of `sides`, topologies of plain objects, by the name of their hash exchanges, sorted."""
-    parks = {}
-    for side in sides:
-        parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
-        for exchange in side.exchanges if parking else ():
-            park = SlotNames(exchange.name, 1).park
-            if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in parking:
-                parks[exchange.name] = park
-    return dict(sorted(parks.items()))
 
 
 def queues_behind_slots(live: LiveTopology) -> list[str]:

@@ -12,7 +12,7 @@ _MOST_BITS = 200
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def shown_value(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a value as TOML for a message, shortened."""
     text = toml_value(value).encode(errors="replace").decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

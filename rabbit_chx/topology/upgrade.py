@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
@@ -17,13 +17,12 @@ from rabbit_chx.routing import (
     HashRing,
     ModulusHashExchange,
     Release,
-    SlotTable,
     rules,
 )
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
-from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
@@ -135,15 +134,24 @@ def _modulus_upgrade(
 
 @dataclass(frozen=True, slots=True)
 class _ChxUpgrade:
-    """An ``x-consistent-hash`` exchange on two releases."""
+    """An ``x-consistent-hash`` exchange on two releases.
+
+    Attributes:
+        old: its map of keys before the upgrade: the ring, or the table of its slots.
+        new: the same afterwards.
+        old_ring: its ring before the upgrade, also with slots.
+        new_ring: the same afterwards.
+    """
 
     exchange: ExchangeDefinition
     hashed_on: HashedOn
     bindings: tuple[Binding, ...]
     before: Release
     after: Release
-    old: HashRing | SlotTable
-    new: HashRing | SlotTable
+    old: KeyMap
+    new: KeyMap
+    old_ring: HashRing
+    new_ring: HashRing
 
     @classmethod
     def of(
@@ -151,16 +159,17 @@ class _ChxUpgrade:
     ) -> _ChxUpgrade:
         arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
         bindings = tuple(member.binding for member in exchange.ring or ())
-        old = cast("HashRing | SlotTable", topology.key_map(exchange.name, before))
+        name, hashed_on = exchange.name, HashedOn.from_arguments(arguments)
+        old, old_ring = topology.key_map(name, before), topology.ring(name, before)
         try:
-            new = cast("HashRing | SlotTable", topology.key_map(exchange.name, after))
+            new, new_ring = topology.key_map(name, after), topology.ring(name, after)
         except InputError:  # a broker keeps a binding that is older than the rule that refuses its weight
-            new = old.with_release(after)
-        return cls(exchange, HashedOn.from_arguments(arguments), bindings, before, after, old, new)
+            new, new_ring = old.with_release(after), old_ring.with_release(after)
+        return cls(exchange, hashed_on, bindings, before, after, old, new, old_ring, new_ring)
 
     def result(self, transient: Mapping[Destination, str], file: str | None) -> ExchangeUpgrade:
         exact = movement(self.old, self.new) if self._hashed_alike else None
-        moved = self._expected_movement() if exact is None else exact.moved
+        moved = self._estimate_movement() if exact is None else exact.moved
         findings = tuple(self._findings(transient, file))
         return ExchangeUpgrade(self.exchange.name, str(self.hashed_on), moved, exact, self._order, findings)
 
@@ -170,7 +179,7 @@ class _ChxUpgrade:
             self.before.follows(rule) == self.after.follows(rule) for rule in _OF_HEADERS
         )
 
-    def _expected_movement(self) -> float:
+    def _estimate_movement(self) -> float:
         before, after = self.old.shares(), self.new.shares()
         if before.keys() == after.keys() and len(before) < 2:
             return 0.0
@@ -183,7 +192,7 @@ class _ChxUpgrade:
 
     @property
     def _order(self) -> RingOrder:
-        places = {*ring_beneath(self.old).destinations, *ring_beneath(self.new).destinations}
+        places = {*self.old_ring.destinations, *self.new_ring.destinations}
         if len(places) < 2:
             return "none"
         return "kept" if self._decisive.follows(rules.RESTART_KEEPS) else "lost"
@@ -238,7 +247,7 @@ class _ChxUpgrade:
             return
         before, after, name = self.before, self.after, self.exchange.name
         if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
-            old, new = ring_beneath(self.old), ring_beneath(self.new)
+            old, new = self.old_ring, self.new_ring
             merged = [place for place in old.destinations for _ in range(old.buckets.count(place))]
             moved = percent(old.share_moved(HashRing.from_buckets(merged, old.release)))
             yield Finding(
@@ -265,9 +274,8 @@ class _ChxUpgrade:
         return False
 
     def _of_transients(self, transient: Mapping[Destination, str]) -> Iterator[Finding]:
-        ring = ring_beneath(self.new)
-        shares = ring.shares()
-        for destination in ring.destinations:
+        shares = self.new_ring.shares()
+        for destination in self.new_ring.destinations:
             if destination not in transient:
                 continue
             share = percent(shares[destination])

@@ -5,7 +5,7 @@ Both have the same fields in JSON, in `FIELDS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -119,8 +119,7 @@ def vhost_objects(
     rings = {}
     for name, ring in members.items():
         try:
-            replayed = HashRing.from_bindings([member.binding for member in ring], release)
-            rings[name] = replace(replayed, ground=UNORDERED)
+            rings[name] = assume_ring(ring, release)
         except InputError as error:
             left_out.append(f"the ring of {name}: {error}")
     lists = {
@@ -133,6 +132,15 @@ def vhost_objects(
         "policies": tuple(policies),
     }
     return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
+
+
+def assume_ring(members: Sequence[RingMember], release: Release | None) -> HashRing:
+    """Return the ring that members make in the order in which they are listed, which is not known to be that of their binds.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    return replace(HashRing.from_bindings([member.binding for member in members], release), ground=UNORDERED)
 
 
 def _find_missing_exchanges(

@@ -33,7 +33,7 @@ from spark_connector.options.common import (
     option_fields,
     read_options,
 )
-from spark_connector.spark_errors import raising_without_traceback
+from spark_connector.spark_errors import without_traceback
 
 #: The start or end of a read: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
 Bound: TypeAlias = str | datetime | Mapping[str, int]
@@ -125,7 +125,7 @@ _INCLUDE = "further columns: `exchange`, `message_id`, `properties`, `headers`"
 _INCLUDE_HEADERS = "same as `include=headers`"
 
 
-def _included(columns: tuple[str, ...], *, headers: bool) -> tuple[str, ...]:
+def _sort_columns(columns: tuple[str, ...], *, headers: bool) -> tuple[str, ...]:
     return tuple(name for name in FURTHER_COLUMNS if name in columns or (headers and name == "headers"))
 
 
@@ -230,8 +230,12 @@ class ReadOptions:
     # fmt: on
 
     @classmethod
+    @without_traceback
     def parse(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
-        """Return the options of a read, with names in any case; `streaming` is None where Spark does not report it."""
+        """Return the options of a read, with names in any case; errors have no traceback, which might be shown with the password.
+
+        `streaming` is None where Spark does not report it.
+        """
         if any(name.lower() == "queue" for name in texts):
             raise InputError(
                 "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: pass the option 'stream', or "
@@ -247,12 +251,6 @@ class ReadOptions:
         _check(options, streaming=streaming)
         return options
 
-    @classmethod
-    @raising_without_traceback
-    def checked(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
-        """Return the options as `parse` does; its errors have no traceback, which Spark might show with the password."""
-        return cls.parse(texts, streaming=streaming)
-
     @property
     def start(self) -> Bound | None:
         """The start; None for the default."""
@@ -266,7 +264,7 @@ class ReadOptions:
     @property
     def include(self) -> tuple[str, ...]:
         """The further columns, in their order."""
-        return _included(self.include_columns, headers=self.include_headers)
+        return _sort_columns(self.include_columns, headers=self.include_headers)
 
     @property
     def source(self) -> str:
@@ -405,7 +403,7 @@ class QueueOptions:
     # fmt: on
 
     @classmethod
-    @raising_without_traceback
+    @without_traceback
     def parse(cls, texts: Mapping[str, str]) -> QueueOptions:
         """Return the options, with names in any case; errors have no traceback, which might be shown with the password."""
         values = read_options(QUEUE_OPTIONS, texts)
@@ -419,7 +417,7 @@ class QueueOptions:
     @property
     def include(self) -> tuple[str, ...]:
         """The further columns, in their order."""
-        return _included(self.include_columns, headers=self.include_headers)
+        return _sort_columns(self.include_columns, headers=self.include_headers)
 
 
 #: Every option of queues, in the order of the documents.

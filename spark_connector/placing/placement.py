@@ -74,7 +74,7 @@ def place(
     columns: Any = (
         [order_by] if isinstance(order_by, str) or not isinstance(order_by, (list, tuple)) else order_by
     )
-    return _moved(df, column, ring, placement, () if order_by is None else columns)
+    return _repartition(df, column, ring, placement, () if order_by is None else columns)
 
 
 def place_for_streams(
@@ -121,7 +121,7 @@ def place_for_streams(
         check_order_type(first)
         by = functions.col(f"`{first.name}`")
         order.insert(0, by.cast("binary") if isinstance(first.dataType, StringType) else by)
-    return _moved(df, column, placing, placement, () if df.isStreaming else order)
+    return _repartition(df, column, placing, placement, () if df.isStreaming else order)
 
 
 def _has_holes(placing: KeyMap) -> bool:
@@ -129,7 +129,7 @@ def _has_holes(placing: KeyMap) -> bool:
     return placing.hashing == "super-stream/key" or None in placing.shares()
 
 
-def _moved(
+def _repartition(
     df: DataFrame,
     key: str,
     placing: KeyMap,

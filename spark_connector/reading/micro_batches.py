@@ -155,9 +155,9 @@ class MicroBatches:
         known = {stream: place for stream, place in starts.items() if place is not None}
         counts = {stream: self.ends[stream].offset - place.next for stream, place in known.items()}
         if most_bytes is not None:
-            counts = bounded_by_bytes(counts, self._row_bytes(known, counts), most_bytes)
+            counts = bound_bytes(counts, self._row_bytes(known, counts), most_bytes)
         if most_rows is not None:
-            counts = bounded(counts, most_rows)
+            counts = bound_rows(counts, most_rows)
         found = {
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
@@ -226,7 +226,7 @@ class MicroBatches:
         return sizes
 
 
-def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
+def bound_rows(available: Mapping[str, int], most: int) -> dict[str, int]:
     """Return the number of offsets to read of each stream: all, or `most` together, in proportion to the available ones."""
     total = sum(available.values())
     if total <= most:
@@ -239,11 +239,9 @@ def bounded(available: Mapping[str, int], most: int) -> dict[str, int]:
     return shares
 
 
-def bounded_by_bytes(
-    available: Mapping[str, int], row_bytes: Mapping[str, float], most: int
-) -> dict[str, int]:
+def bound_bytes(available: Mapping[str, int], row_bytes: Mapping[str, float], most: int) -> dict[str, int]:
     """Return the number of offsets to read of each stream, at least one, for approximately `most` bytes together."""
     total = sum(count * row_bytes[stream] for stream, count in available.items())
     if total <= most:
         return dict(available)
-    return bounded(available, max(1, int(sum(available.values()) * most / total)))
+    return bound_rows(available, max(1, int(sum(available.values()) * most / total)))

@@ -88,10 +88,10 @@ class Selection:
                 continue
             start, end = max(first, self.start), min(last, self.end)
             if start < end and self.since is not None:
-                since = _shifted(self.since, -CLOCK_MARGIN)
+                since = _shift(self.since, -CLOCK_MARGIN)
                 start = start if since is None else max(start, offset_at(stream, since))
             if start < end and self.until is not None:
-                until = _shifted(self.until, CLOCK_MARGIN)
+                until = _shift(self.until, CLOCK_MARGIN)
                 end = start if until is None else min(end, offset_at(stream, until))
             if start < end:
                 found[stream] = start, end
@@ -105,13 +105,13 @@ def select(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
     """Return the rows that pass all filters, and the filters that Spark must evaluate because the selection has more rows than they."""
     selection, left = Selection(), []
     for each in filters:
-        selection, is_exact = _narrowed(selection, each)
+        selection, is_exact = _narrow(selection, each)
         if not is_exact:
             left.append(each)
     return selection, left
 
 
-def _narrowed(selection: Selection, given: Any) -> tuple[Selection, bool]:  # a Filter of any class
+def _narrow(selection: Selection, given: Any) -> tuple[Selection, bool]:  # a Filter of any class
     """Return the selection with a further filter, and whether it has exactly the rows that pass."""
     is_negated = type(given).__name__ == "Not"
     child = given.child if is_negated else given
@@ -175,7 +175,7 @@ def _all_are(values: tuple[Any, ...], *types: type) -> bool:
     return all(type(value) in types for value in values)
 
 
-def _shifted(moment: datetime, by: timedelta) -> datetime | None:
+def _shift(moment: datetime, by: timedelta) -> datetime | None:
     """Return a time, shifted; None before 1970, where no stream has rows. Python's last time stays as it is."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     try:

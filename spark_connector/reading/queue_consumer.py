@@ -165,16 +165,16 @@ class QueueConsumer:
             self._channel.basic_qos(prefetch_count=1)
 
     @contextmanager
-    def kept_alive(self) -> Iterator[None]:
+    def keep_alive(self) -> Iterator[None]:
         """Answer heartbeats while the block runs, which must not use the consumer: pika answers them within its own calls only."""
         done = threading.Event()
 
-        def keep_alive() -> None:
+        def answer_heartbeats() -> None:
             with suppress(Exception):  # the next use of the connection raises the error
                 while not done.wait(_KEEP_ALIVE_S):
                     self._connection.process(0)
 
-        keeper = threading.Thread(target=keep_alive, name="rabbit_chx heartbeat", daemon=True)
+        keeper = threading.Thread(target=answer_heartbeats, name="rabbit_chx heartbeat", daemon=True)
         keeper.start()
         try:
             yield

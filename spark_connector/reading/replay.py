@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from rabbit_chx.checks import bytes_of
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.keys import check_super_stream, placing_of
+from rabbit_chx.streams.keys import check_super_stream, find_super_stream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.options.write_options import to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing, read_exchange
-from spark_connector.spark_errors import raising_without_traceback
+from spark_connector.spark_errors import without_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@raising_without_traceback
+@without_traceback
 def replay(
     spark: SparkSession,
     options: Mapping[str, object],
@@ -75,7 +75,9 @@ def replay(
             raise InputError("a super stream has no ring: leave it out")
         check_super_stream(super_stream, cast("StreamRouting | None", routing))
         with closing(open_any(settings_of(parsed.brokers.resolve()))) as connection:
-            placing = placing_of(connection, str(super_stream), cast("StreamRouting | None", routing), keys)
+            placing = find_super_stream(
+                connection, str(super_stream), cast("StreamRouting | None", routing), keys
+            )
         streams = [placing.partition_for(each) for each in keys]
     for each, stream in zip(keys, streams, strict=True):
         if not isinstance(stream, str):

@@ -12,7 +12,7 @@ from datetime import datetime
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams.ends import LogEnd, LogEnds
-from rabbit_chx.streams.keys import placing_of
+from rabbit_chx.streams.keys import find_super_stream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from spark_connector.options.read_options import Bound, ReadOptions
 
@@ -71,7 +71,7 @@ class Sources:
         options, name = self._options, str(self._options.super_stream)
         with closing(open_any(settings_of(options.brokers.resolve()))) as connection:
             if options.routing != "key":
-                placing = placing_of(connection, name, options.routing, ())
+                placing = find_super_stream(connection, name, options.routing, ())
                 return {key: placing.partition_for(key) for key in keys}
             bound = {key: connection.routes(name, key.decode(errors="replace")) for key in keys}
         return {key: streams[0] if len(streams) == 1 else None for key, streams in bound.items()}

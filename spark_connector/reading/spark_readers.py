@@ -27,7 +27,7 @@ from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches, Place, anchor, is_anchor, offset_of, places_in
 from spark_connector.reading.pushdown import Selection, select
 from spark_connector.reading.sources import Sources, in_sparks_words
-from spark_connector.spark_errors import raising_without_traceback, strip_traceback
+from spark_connector.spark_errors import strip_traceback, without_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -72,7 +72,7 @@ _ALWAYS = 5
 _ARROW = {**COLUMN_TYPES, "stream": pa.string()}
 
 
-@raising_without_traceback
+@without_traceback
 def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
     """Return the reader of a batch, from the texts of its options and the schema of `columns` or of the user."""
     options = ReadOptions.parse(texts)
@@ -84,7 +84,7 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
     return FilteredReader(options)
 
 
-@raising_without_traceback
+@without_traceback
 def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchReader:
     """Return the reader of a streaming query, as `batch_reader` does."""
     if not _HAS_LIMITS:
@@ -242,7 +242,7 @@ class BatchReader(_Reader, DataSourceReader):
 
     _selection = Selection()
 
-    @raising_without_traceback
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         """Return the ranges up to the current ends."""
         options = self._options
@@ -307,7 +307,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
             return ReadMaxRows(options.max_offsets)
         return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
-    @raising_without_traceback
+    @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch."""
         if is_anchor(start):
@@ -317,7 +317,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         places = self._batches.after(places_in(start), rows, None if unlimited else self._options.max_bytes)
         return offset_of(places)
 
-    @raising_without_traceback
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end at the current ends of the streams."""
         self._batches.hold()
@@ -327,7 +327,7 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         ends = self._batches.ends
         return offset_of({stream: Place(*end) for stream, end in ends.items()}) if ends else None
 
-    @raising_without_traceback
+    @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges of a micro-batch; the first one of a query has none."""
         if is_anchor(start):

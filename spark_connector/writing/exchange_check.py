@@ -1,4 +1,4 @@
-"""The look at an exchange or a queue before publishing: it exists, and an exchange has a type."""
+"""Inspect an exchange or a queue before publishing: it exists, and an exchange has a type."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ class ExchangeFacts:
     """Properties of an exchange that AMQP reports.
 
     Attributes:
-        version: the broker's version, such as ``"4.3.6"``.
         type: the type; None if the user may not configure the exchange, since only a refused declaration reports it.
         alternate_exchange: whether an argument of the exchange names an alternate exchange, which gets unroutable messages instead of the
             publisher. One that a policy sets is not visible here.
     """
 
-    version: str
     type: str | None
     alternate_exchange: bool
 
@@ -39,7 +37,7 @@ class ExchangeFacts:
         return self.type is None or self.type in _HASHING
 
 
-def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _HASHING[0]) -> ExchangeFacts:
+def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _HASHING[0]) -> ExchangeFacts:
     """Return the properties of an exchange, over short connections; a NotFoundError if it does not exist.
 
     A passive declare checks only the name. A second declare reports the type; it changes nothing on an existing exchange, and of the
@@ -55,15 +53,14 @@ def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
     where = f"{settings.masked_url}: exchange {exchange!r}"
     found, alternate_exchange = type_, False
     with contextlib.closing(Connection(settings)) as connection:
-        version = str(connection.session.server.get("version", "unknown"))
         try:
-            connection.request(_DeclareAnyName(exchange=exchange, passive=True))
+            connection.request(_DeclareAnyExchange(exchange=exchange, passive=True))
         except NotFoundError as cause:
             raise _absent(where, cause, exchange=exchange) from None
         try:
-            connection.request(_DeclareAnyName(exchange=exchange, exchange_type=type_, durable=True))
+            connection.request(_DeclareAnyExchange(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
-            return ExchangeFacts(version, None, alternate_exchange=False)
+            return ExchangeFacts(None, alternate_exchange=False)
         except MismatchError as cause:
             if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 found = match[1]
@@ -75,15 +72,15 @@ def look_at_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
                 cause.exchange = exchange
                 raise
     if found == type_:
-        return ExchangeFacts(version, type_, alternate_exchange)
-    return look_at_exchange(settings, exchange, found)
+        return ExchangeFacts(type_, alternate_exchange)
+    return inspect_exchange(settings, exchange, found)
 
 
-def look_at_queue(settings: ConnectionSettings, queue: str) -> None:
+def check_queue(settings: ConnectionSettings, queue: str) -> None:
     """Raise a NotFoundError if a queue does not exist. A user who may not ask may publish nevertheless."""
     with contextlib.closing(Connection(settings)) as connection:
         try:
-            connection.request(_LookAtQueue(queue=queue, passive=True))
+            connection.request(_DeclareAnyQueue(queue=queue, passive=True))
         except NotFoundError as cause:
             raise _absent(f"{settings.masked_url}: queue {queue!r}", cause, queue=queue) from None
         except AccessRefusedError:
@@ -101,14 +98,14 @@ def _absent(
     )
 
 
-class _LookAtQueue(commands.Queue.Declare):
+class _DeclareAnyQueue(commands.Queue.Declare):
     """queue.declare without pamqp's restriction of names, which RabbitMQ does not have."""
 
     def validate(self) -> None:
         """Accept any name; the broker checks it."""
 
 
-class _DeclareAnyName(commands.Exchange.Declare):
+class _DeclareAnyExchange(commands.Exchange.Declare):
     """exchange.declare without pamqp's restriction of exchange names, which RabbitMQ does not have."""
 
     def validate(self) -> None:

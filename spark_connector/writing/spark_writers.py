@@ -5,6 +5,7 @@ Spark pickles them for the executors, as code: the error of an executor without 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import reduce_as_code
-from spark_connector.spark_errors import raising_without_traceback
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.spark_errors import without_traceback
+from spark_connector.writing.commit import abort_write, commit_write
+from spark_connector.writing.preflight import plan_write
+from spark_connector.writing.task_writer import run_task
+from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    from pyspark.sql.types import StructType
 
     from spark_connector.reports import TaskReport
-    from spark_connector.writing.write_plan import WritePlan
 else:  # since PySpark 4.1
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
@@ -47,9 +50,7 @@ class _SparkWriter:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = Task.current(self._plan.write_id)
-        writer = TaskWriter if self._plan.layout is None else StreamTaskWriter
-        return _TaskDone(writer(self._plan, task).write(iterator), self._plan)
+        return _TaskDone(run_task(self._plan, iterator), self._plan)
 
     def commit(
         self,
@@ -61,10 +62,10 @@ class _SparkWriter:
         Raises:
             PublishError: a task has no report, as with ``trigger(continuous=...)``.
         """
-        plan, done = self._planned(messages)
+        plan, done = self._plan_of(messages)
         if not done or len(done) < len(messages):
             raise _incomplete(plan, done, len(messages), batchId)
-        plan.commit(done, batchId)
+        commit_write(plan, done, batchId)
 
     def abort(
         self,
@@ -72,12 +73,12 @@ class _SparkWriter:
         batchId: int | None = None,  # noqa: N803
     ) -> None:
         """Write the report when a task failed permanently (its message is None). Messages in the queues stay there."""
-        plan, done = self._planned(messages)
+        plan, done = self._plan_of(messages)
         if (plan.options.client_routing or plan.options.exactly_once) and len(done) == len(messages):
             return  # the commit has failed, and has saved the report with the cause
-        plan.abort(done, len(messages), batchId)
+        abort_write(plan, done, len(messages), batch_id=batchId)
 
-    def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
+    def _plan_of(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
         done = [message for message in messages if isinstance(message, _TaskDone)]
         plan = self._plan
         if done:
@@ -116,11 +117,35 @@ class MicroBatchWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: igno
     """Writes the partitions of a micro-batch. Needs PySpark 4.1."""
 
 
-@raising_without_traceback
-def check_stream_writer() -> None:
-    """Raise an InputError if this PySpark does not pass the rows of a micro-batch as Arrow batches."""
+#: In this module Spark creates the writer of a stream once more, to commit or abort a batch. The same arguments arrive as in the planner,
+#: and nothing else in PySpark's interface tells the two apart.
+_COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
+
+
+@without_traceback
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool, speculation: bool | None
+) -> BatchWriter:
+    """Check a write, and return its writer."""
+    return BatchWriter(plan_write(options, schema, overwrite=overwrite, speculation=speculation))
+
+
+@without_traceback
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool, speculation: bool | None
+) -> MicroBatchWriter:
+    """Check the write of a micro-batch, and return its writer. Where a batch is committed, nothing is checked: its rows are published.
+
+    Raises:
+        InputError: this PySpark does not pass the rows of a micro-batch as Arrow batches.
+    """
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise InputError(
             "writeStream.format('rabbitmq') needs PySpark 4.1 or newer, which passes Arrow batches to a sink: upgrade, or use "
             "writeStream.foreachBatch(spark_connector.batch_publisher(options))"
         )
+    if _COMMITTING in sys.modules:
+        return MicroBatchWriter(WritePlan.parse(options, schema, streaming=True))
+    return MicroBatchWriter(
+        plan_write(options, schema, overwrite=overwrite, streaming=True, speculation=speculation)
+    )

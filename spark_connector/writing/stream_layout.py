@@ -90,7 +90,7 @@ def _rule(placing: KeyMap) -> Any:  # JSON
 
 
 def plan_layout(
-    options: WriteOptions, schema: StructType, *, patient: bool = False, look: bool = True
+    options: WriteOptions, schema: StructType, *, patient: bool = False, checks_streams: bool = True
 ) -> StreamLayout:
     """Request the streams of a write from the broker, and check that they can store it.
 
@@ -98,7 +98,7 @@ def plan_layout(
         options: the options of the write, with the ring that was read.
         schema: the columns of the rows.
         patient: whether the broker may be unreachable for ``reconnectTimeout``.
-        look: whether the streams are checked, and their publisher names counted.
+        checks_streams: whether the streams are checked, and their publisher names counted.
     """
     try:
         addresses = options.brokers.resolve()
@@ -114,12 +114,12 @@ def plan_layout(
             else:
                 placing = check_stream_ring(options.ring)
             layout = StreamLayout.of(placing, schema, options.order_by)
-            if look:
-                _look_at(connection, layout, options)
+            if checks_streams:
+                _check_streams(connection, layout, options)
             return layout
 
     layout = call_with_retry(ask, options.reconnect_timeout_s if patient else 0.0)
-    if look and options.management_url is not None:
+    if checks_streams and options.management_url is not None:
         name = layout.name(options.app_id or "the query")
         for stream in layout.streams:
             check_references(options.management_url, addresses[0], stream, name)
@@ -141,7 +141,7 @@ def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperS
     return SuperStream(partitions, [str(key) for key in keys], routing="key")
 
 
-def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
+def _check_streams(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
     if options.filter_value_column is not None and connection.no_filters:
         raise InputError(connection.no_filters)
     try:

@@ -23,7 +23,7 @@ from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
 from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
-from spark_connector.writing.task_writer import Task, TaskCounter
+from spark_connector.writing.tasks import Task, TaskCounter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class StreamTaskWriter:
         self._counts = StreamCounts()
         self._last_row: tuple[Any, ...] | None = None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def publish_partition(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish every row and wait for its confirm. A partition without rows opens no connection for publishing.
 
         Raises:
@@ -77,9 +77,9 @@ class StreamTaskWriter:
             report = self._total
             if isinstance(cause.report, StreamReport):
                 report = add_fields(report, cause.report)
-            published = _as_published(report)
+            published = _publish_report_of(report)
             raise PublishError(f"{cause.__cause__}; {published}", published, queue=cause.queue) from None
-        done = _as_published(self._total)
+        done = _publish_report_of(self._total)
         self._counter.log("done", done)
         counts = replace(
             self._counts, rows=self._total.streams, known=self._total.known, repaired=self._total.repaired
@@ -128,12 +128,12 @@ class StreamTaskWriter:
         rows = 0
         hashes = array("q")  # grows without a copy
         is_full = self._options.verify == "full"
-        pieces = self._sorted(batches) if self._sorts else _pieces(self._counter.messages(batches))
+        pieces = self._sort(batches) if self._sorts else _pieces(self._counter.messages(batches))
         piece = next(pieces, None)
         if piece is not None:
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
-                for some, publisher.compares_known in _with_last(chain((piece,), pieces)):
+                for some, publisher.compares_known in _mark_last(chain((piece,), pieces)):
                     keys, bodies = some.keys, some.bodies
                     self._check_rows(some, rows)
                     if rows + len(keys) >= 1 << ROW_BITS:
@@ -194,7 +194,7 @@ class StreamTaskWriter:
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
             raise InputError(
                 f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
-                f"{streams[partition]!r}: {_PLACE}{_stored(before)}"
+                f"{streams[partition]!r}: {_PLACE}{_new_version_remedy(before)}"
             )
         columns = piece.sort_columns
         unsorted = _first_unsorted(columns)
@@ -207,11 +207,11 @@ class StreamTaskWriter:
                 place += f", with order_by={self._options.order_by!r}"
             raise InputError(
                 f"row {before + unsorted} is before the row in front of it by {by}, and each attempt must have the rows in the same order: "
-                f"{place}{_stored(before)}"
+                f"{place}{_new_version_remedy(before)}"
             )
         self._last_row = tuple(column[-1].as_py() for column in columns)
 
-    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
+    def _sort(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
         """Yield all rows of a task of a micro-batch at once, sorted."""
         held: list[Messages] = []
         size = 0
@@ -257,10 +257,10 @@ class StreamTaskWriter:
 
     def _add(self, report: StreamReport) -> None:
         self._total = add_fields(self._total, report)
-        self._counter.on_progress(_as_published(self._total))
+        self._counter.on_progress(_publish_report_of(self._total))
 
 
-def _with_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
+def _mark_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
     """Yield items, each with whether it is the last one."""
     coming = iter(items)
     held = next(coming)
@@ -270,7 +270,7 @@ def _with_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
     yield held, True
 
 
-def _stored(rows: int) -> str:
+def _new_version_remedy(rows: int) -> str:
     return (
         f"; {rows:,} rows of this version are stored already, so use another version for the placed rows"
         if rows
@@ -327,7 +327,7 @@ def _first_unsorted(columns: Sequence[Any]) -> int | None:  # Arrow has no types
     return int(flags.argmax()) + 1 if flags.any() else None
 
 
-def _as_published(report: StreamReport) -> PublishReport:
+def _publish_report_of(report: StreamReport) -> PublishReport:
     return PublishReport(
         rows=report.rows,
         confirmed=report.confirmed,

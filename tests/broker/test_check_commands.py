@@ -139,7 +139,7 @@ def test_a_user_without_permissions_has_checked_nothing(
     of = ["--url", url, "--management-url", management_url]
     for command in (["ring", "check", "--all-vhosts"], ["ring", "list", "--all-vhosts"]):
         assert main([*command, *of]) == 2
-        assert f"the user {user!r} may access no vhost: pass it permissions" in capsys.readouterr().err
+        assert f"the user {user!r} may access no vhost: grant it permissions" in capsys.readouterr().err
     assert main(["ring", "check", "--all", *of]) == 77
     assert "grant the user permissions on the vhost" in capsys.readouterr().err
 

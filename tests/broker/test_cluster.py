@@ -14,7 +14,8 @@ from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published,
 from rabbit_chx import Broker, Topology
 from rabbit_chx.consuming import ShardConsumer
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.shards import ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import shard_names
 
 pytestmark = [
     pytest.mark.broker,
@@ -75,7 +76,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await until(lambda: len(consumer.queues) == 9)
             await published(joining.url, 300, 300)
             await until(lambda: handled.count == 600)
-            assert {ShardName.parsed(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
+            assert {ShardName.parse(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
 
             await asyncio.to_thread(control, joining, "stop_app")
             await until(lambda: len(consumer.queues) == 6)

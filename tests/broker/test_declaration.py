@@ -88,7 +88,7 @@ def test_bad_input_is_refused_here_and_the_connection_goes_on(live: Broker) -> N
         ({"bindings": [("a\nb", 1)]}, "line break"),
         ({"bindings": [("q", 0)]}, "at least 1"),
         ({"bindings": [("q", "heavy")]}, "whole number"),
-        ({"arguments": {"x": object()}}, "pass a string, a number"),
+        ({"arguments": {"x": object()}}, "use a string, a number"),
         ({"arguments": {"hash_header": "tenant"}}, "did you mean 'hash-header'"),
         ({"arguments": {"n" * 256: 1}}, "cannot be sent"),
     )

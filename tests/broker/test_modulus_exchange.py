@@ -23,7 +23,7 @@ from rabbit_chx.errors import PlanRefusedError, PublishError
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import PolicyDefinition, check, plan
-from spark_connector.writing.exchange_check import look_at_exchange
+from spark_connector.writing.exchange_check import inspect_exchange
 
 pytestmark = pytest.mark.broker
 
@@ -83,7 +83,7 @@ def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
     with Publisher(vhost.url, "bills", routing="client", ring=lambda: broker.exchange("bills")) as publisher:
         assert publisher.publish_many(KEYS, KEYS).complete
     assert counted(channel, mirror.destinations) == predicted
-    assert look_at_exchange(ConnectionSettings.from_uri(vhost.url), "bills").version
+    assert inspect_exchange(ConnectionSettings.from_uri(vhost.url), "bills").is_hashing
     assert check(broker.topology(), bills(10)).sound
     assert broker.topology().modulus("bills") == mirror
 

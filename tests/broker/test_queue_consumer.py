@@ -215,7 +215,7 @@ def test_heartbeats_go_on_while_the_caller_is_busy(settings: ConnectionSettings)
     fill(settings, "classic", 5)
     with closing(QueueConsumer(replace(settings, heartbeat_s=1))) as consumer:
         taken = consumer.take("classic", 5, EVERYTHING)
-        with consumer.kept_alive():
+        with consumer.keep_alive():
             time.sleep(6)  # the broker gives up a connection that is silent for two heartbeats
         consumer.acknowledge(taken[-1])
     until_ready(settings, "classic", 0)
@@ -227,7 +227,7 @@ def test_the_end_of_the_channel_is_met_by_the_acknowledgement(settings: Connecti
     with closing(QueueConsumer(settings)) as consumer:
         taken = consumer.take("classic", 5, EVERYTHING)
         consumer._channel.basic_ack(99)
-        with consumer.kept_alive():
+        with consumer.keep_alive():
             time.sleep(3)
         with pytest.raises(MismatchError, match="unknown delivery tag 99"):
             consumer.acknowledge(taken[-1])

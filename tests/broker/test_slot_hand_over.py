@@ -23,7 +23,7 @@ from placed_death import PlacedDeath
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.slots import collapsed
+from rabbit_chx.topology.slots import collapse
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: How often slots change hands to and fro, and how often movers die at each step: more by `make long WHAT=hand-over`.
@@ -119,7 +119,7 @@ def test_moving_in_and_out_under_load(site: ChangedSite) -> None:
         into = site.planned(_slots(3, 6))
         assert 0 < into.rings["events"].moved < 0.7
         site.apply(into)
-        live = collapsed(site.live()).exchange("events")  # with the slots of each member
+        live = collapse(site.live()).exchange("events")  # with the slots of each member
         assert live is not None
         assert live.members is not None
         members = tuple(replace(member, slots=None) for member in live.members)
@@ -172,7 +172,7 @@ def test_a_full_queue_leaves_its_messages_in_the_park(site: ChangedSite) -> None
     for number in range(100):
         site.channel.basic_publish("events", f"k{number}", b"")
     parked = _count(site, "events.park")
-    with pytest.raises((ApplyError, BrokerRefusedError), match="a queue refuses it, which is full"):
+    with pytest.raises((ApplyError, BrokerRefusedError), match="a queue rejects it"):
         site.apply(into_full)
     left = _count(site, "events.park")
     assert left + _count(site, "full") >= parked

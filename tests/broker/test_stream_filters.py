@@ -25,6 +25,7 @@ from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.streams.reader import RangeReader
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -111,7 +112,8 @@ def test_a_range_of_offsets_and_a_range_of_a_task(filtering: RunningBroker) -> N
     assert known is not None
     for keys in (["k7"], ["none"]):
         given: dict[str, Any] = {"start": 0, "end": end, "landmarks": [known]}
-        assert values(filtering, filters=keys, **given) == bodies_of(*keys)
+        with RangeReader(filtering.stream_url, "s", filters=keys, **given) as reader:
+            assert texts(reader) == bodies_of(*keys)
 
 
 def test_lost_connections_lose_and_repeat_no_row(filtering: RunningBroker) -> None:

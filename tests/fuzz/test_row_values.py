@@ -20,7 +20,7 @@ from fuzzing import told
 from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
-from rabbit_chx.publishing.batches import RowDefaults, named_columns
+from rabbit_chx.publishing.batches import RowBuilder, name_columns
 from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Properties, Rows, make_encoder
 
 METHODS = (
@@ -120,9 +120,9 @@ def values() -> list[Any]:
 def rows_of(**columns: Any) -> Rows:
     given = {"keys": ["k"] * 3, "bodies": ["b"] * 3, "exchanges": None, **columns}
     keys, bodies, exchanges = (given.pop(name) for name in ("keys", "bodies", "exchanges"))
-    defaults = RowDefaults("x", Properties({"app_id": "a"}))
-    (rows,) = defaults.traced({"traceparent": "00"}).batches_of(
-        named_columns(keys, bodies, given, exchanges), 10
+    defaults = RowBuilder("x", Properties({"app_id": "a"}))
+    (rows,) = defaults.with_trace({"traceparent": "00"}).batches_of(
+        name_columns(keys, bodies, given, exchanges), 10
     )
     encoder = make_encoder(b"x", b"\0\0", mandatory=True, frame_max=4096)
     assert type(encoder.encode(rows)) is bytes

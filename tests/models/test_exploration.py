@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +13,7 @@ from hand_over_mover import ReplayedBroker
 from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
-from rabbit_chx.consuming import journal
+from rabbit_chx.consuming import journal, ownership
 from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Subscription
 
 
@@ -25,6 +25,39 @@ def test_all_invariants_hold(members: int, messages: int, crashes: int, returns:
     found = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
     assert found.states > 300
     assert sum(found.ends.values()) > 5
+
+
+def test_the_table_of_events_and_commands_is_what_the_exploration_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [
+        line.strip("|").split("|") for line in str(ownership.__doc__).splitlines() if line.startswith("|")
+    ]
+    (_, *states), _, *rows = [[cell.strip() for cell in line] for line in lines]
+    table = {
+        (event, state): set(cell.split())
+        for event, *cells in rows
+        for state, cell in zip(states, cells, strict=True)
+        if cell
+    }
+    found: dict[tuple[str, str], set[str]] = {}
+
+    def recorded(event: str, method: Callable[..., list[Command]]) -> Callable[..., list[Command]]:
+        def call(self: QueueOwnership, *given: Any, **named: Any) -> list[Command]:
+            state = "none" if self.subscription is None else self.subscription.state
+            commands = method(self, *given, **named)
+            if commands:
+                found.setdefault((event, state), set()).update(type(each).__name__ for each in commands)
+            return commands
+
+        return call
+
+    for event, *_ in rows:
+        monkeypatch.setattr(QueueOwnership, event, recorded(event, getattr(QueueOwnership, event)))
+    explored(1, 3)
+    explored(1, 2, crashes=0, cuts=1)
+    explored(2, 1, crashes=0)
+    assert found == table
 
 
 def test_a_consumer_that_ends_politely_breaks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:

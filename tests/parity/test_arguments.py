@@ -22,7 +22,7 @@ from rabbit_chx.topology.arguments import (
     POLICY_KEYS,
     QUEUE_ARGUMENTS,
     declaration_faults,
-    ignored_arguments,
+    find_ignored_arguments,
 )
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.objects import QUEUE_TYPES
@@ -129,7 +129,7 @@ def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
             queue = queue_of(type_, name, value)
             accepted = is_declared(declarer, queue)
             # What has no effect is not checked either.
-            is_ignored = any(found.name == name for found in ignored_arguments(queue, rabbit.release))
+            is_ignored = any(found.name == name for found in find_ignored_arguments(queue, rabbit.release))
             faults = declaration_faults(queue, rabbit.release)
             if accepted is bool(faults) or (is_ignored and any(name in found.field for found in faults)):
                 wrong.append((name, value, accepted))

@@ -18,7 +18,7 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.connection.session import OpenConnection, Session
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.limits import Patience
+from rabbit_chx.publishing.limits import ProgressTimeout
 
 _SEEDS = 200  # of the rarest: a publisher that does not hear an alarm
 
@@ -86,7 +86,7 @@ def forget_an_incomplete_frame(receive: Any, session: Session, data: bytes) -> N
     session._rest = b""
 
 
-def never_lose_patience(_: Any, __: Patience, *___: Any) -> float:
+def never_lose_patience(_: Any, __: ProgressTimeout, *___: Any) -> float:
     """Wait for ever."""
     return 0.0
 
@@ -126,11 +126,11 @@ BUGS = [
     bug(resend_without_counting, Delivery, "_adopt", "uncounted"),
     # Beyond the publisher's classic bugs: each other invariant can fail, too.
     bug(resend_newest_first, Delivery, "_take_back", "out of order"),
-    bug(blame_nobody, Delivery, "_doubt", "blamed"),
+    bug(blame_nobody, Delivery, "_suspect", "blamed"),
     bug(blame_the_first_row, Delivery, "_is_refused", "blamed"),
     bug(ignore_the_window, Delivery, "_has_room", "memory"),
     bug(forget_an_incomplete_frame, Session, "receive", "gave up"),
-    bug(never_lose_patience, Patience, "check", "hang"),
+    bug(never_lose_patience, ProgressTimeout, "check", "hang"),
     bug(send_no_heartbeats, Connection, "_keep_heart_beating", "heartbeat"),
 ]
 

@@ -40,7 +40,7 @@ def confirm_what_is_refused(nack: Any, ledger: Any, tag: int, *, multiple: bool)
     """Take a refusal for a confirm."""
     nack(ledger, tag, multiple=multiple)
     ledger.confirmed += [
-        number for part in ledger.take_refused() for number in part.batch.pick(part.places).numbers
+        number for part in ledger.take_refused() for number in part.batch.pick(part.indices).numbers
     ]
 
 

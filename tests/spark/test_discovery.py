@@ -17,8 +17,8 @@ from pyspark.sql.types import StringType, StructType
 
 pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
 
+from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
-from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
     Consumed = Callable[[], list[Any]]
@@ -171,7 +171,7 @@ def test_workers_without_our_packages(other_python: Path, tmp_path: Path) -> Non
 def test_a_writer_on_an_executor_without_our_packages(other_python: Path) -> None:
     schema = StructType().add("key", StringType()).add("value", StringType())
     options = {"url": "amqp://user:c4nary@here", "exchange": "x", "preflight": "false"}
-    plan = WritePlan.checked(options, schema, overwrite=False)
+    plan = plan_write(options, schema)
     for writer in (BatchWriter(plan), MicroBatchWriter(plan)):
         done = subprocess.run(
             [other_python, "-I", "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"],

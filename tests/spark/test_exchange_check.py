@@ -11,30 +11,27 @@ from pyspark.sql import SparkSession
 import spark_connector
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.testing import RunningBroker
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.exchange_check import ExchangeFacts, look_at_exchange
-from spark_connector.writing.write_plan import check_broker
+from spark_connector.writing.exchange_check import ExchangeFacts, inspect_exchange
+from spark_connector.writing.preflight import check_broker
 
 pytestmark = pytest.mark.broker
 
 
-def test_looking_at_the_exchange(channel: BlockingChannel, broker: RunningBroker, vhost_url: str) -> None:
+def test_looking_at_the_exchange(channel: BlockingChannel, vhost_url: str) -> None:
     settings = ConnectionSettings.from_uri(vhost_url)
     channel.exchange_declare("hashing", CHX, arguments={"hash-header": "h"}, auto_delete=True)
     channel.exchange_declare("(ä)", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})
-    plain = ExchangeFacts(broker.version, "x-consistent-hash", alternate_exchange=False)
-    assert look_at_exchange(settings, "x") == look_at_exchange(settings, "hashing") == plain
-    assert look_at_exchange(settings, "(ä)").alternate_exchange
+    plain = ExchangeFacts("x-consistent-hash", alternate_exchange=False)
+    assert inspect_exchange(settings, "x") == inspect_exchange(settings, "hashing") == plain
+    assert inspect_exchange(settings, "(ä)").alternate_exchange
     with pytest.raises(NotFoundError, match="exchange 'nope' does not exist"):
-        look_at_exchange(settings, "nope")
+        inspect_exchange(settings, "nope")
     channel.exchange_declare("other", FANOUT, durable=True, arguments={"alternate-exchange": "amq.topic"})
-    assert look_at_exchange(settings, "other") == ExchangeFacts(
-        broker.version, "fanout", alternate_exchange=True
-    )
-    assert look_at_exchange(settings, "amq.topic").type == "topic"
+    assert inspect_exchange(settings, "other") == ExchangeFacts("fanout", alternate_exchange=True)
+    assert inspect_exchange(settings, "amq.topic").type == "topic"
     with pytest.raises(NotFoundError):
-        look_at_exchange(settings, "nope")  # the look above has not made it
+        inspect_exchange(settings, "nope")  # the look above has not made it
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.errors import NotFoundError, UnreachableError
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.write_plan import check_broker
+from spark_connector.writing.preflight import check_broker
 
 pytestmark = pytest.mark.broker
 

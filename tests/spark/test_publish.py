@@ -19,8 +19,8 @@ from rabbit_chx.routing import HashRing
 from spark_connector import batch_publisher, dry_run, place, publish
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import to_texts
-from spark_connector.publishing import FinishedTasks, publish_partition
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.publishing import FinishedTasks, publish_task
+from spark_connector.writing.preflight import plan_write
 
 if TYPE_CHECKING:
     Consumed = Callable[[], list[Any]]
@@ -104,9 +104,9 @@ def test_the_error_of_a_task_is_one_line(
         publish(nulls, options)
     assert str(caught.value).startswith("partition 1: row 200: column 'key' is null")
     assert "\n" not in str(caught.value)
-    plan = WritePlan.checked(to_texts(options, None), nulls.schema, overwrite=False)
+    plan = plan_write(to_texts(options, None), nulls.schema)
     with pytest.raises(PySparkException) as whole:  # what publish has made a line of
-        for_each_partition(nulls, publish_partition, plan, FinishedTasks.of(spark))
+        for_each_partition(nulls, publish_task, plan, FinishedTasks.of(spark))
     assert "task_writer.py" in str(whole.value)
     assert "guest:guest" not in str(whole.value)
     unusual: Any = "x-consistent-hash"

@@ -146,7 +146,7 @@ def test_a_repeat_with_other_rows_is_refused(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:
     publish(placed(spark), options)
-    with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
+    with pytest.raises(PublishError, match="the rows differ from the earlier run"):
         publish(placed(spark).withColumn("value", F.concat("value", F.lit("!"))), options)
     with pytest.raises(Exception, match=r"version 1 of .*, and this run gives \d,\d{3}:"):
         publish(placed(spark).where("value > '1'"), {**options, "verify": "off"})

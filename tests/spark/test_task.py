@@ -23,8 +23,9 @@ from rabbit_chx.testing import RunningBroker
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import RowSample, TaskReport, WriteReport, hash_key
-from spark_connector.writing import task_writer
-from spark_connector.writing.task_writer import Task, TaskWriter
+from spark_connector.writing import tasks
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
-    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).write([batch] * batches)
+    return TaskWriter(WritePlan(positions, parsed), Task.current("w", 7)).publish_partition([batch] * batches)
 
 
 def plan_of(options: WriteOptions) -> WritePlan:
@@ -118,7 +119,7 @@ def test_made_ids_go_on_over_batches(vhost_url: str, consumed: Consumed) -> None
 def test_made_ids_need_a_write(vhost_url: str) -> None:
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x", "messageId": "auto"})
     with pytest.raises(InputError, match="does not report the streaming query: add a column message_id"):
-        TaskWriter(plan_of(options), Task.current()).write([])
+        TaskWriter(plan_of(options), Task.current()).publish_partition([])
 
 
 def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
@@ -211,7 +212,7 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
             time.sleep(0.2)  # the page is a few seconds late
         yield batch
 
-    TaskWriter(plan_of(options), Task.current("w")).write(batches())
+    TaskWriter(plan_of(options), Task.current("w")).publish_partition(batches())
 
 
 @pytest.mark.usefixtures("channel")
@@ -239,7 +240,7 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
         management.request("DELETE", "connections", victims[0])
         yield pa.RecordBatch.from_pydict({"key": ["k"], "value": ["two"]})
 
-    report = TaskWriter(plan_of(options), Task.current("w")).write(batches())
+    report = TaskWriter(plan_of(options), Task.current("w")).publish_partition(batches())
     assert (report.rows, report.confirmed, report.reconnects) == (2, 2, 1)
     assert [message.body for message in consumed()][-1:] == [b"two"]
     assert "reconnects" in WriteReport("x", (report,), None).to_json()
@@ -251,12 +252,10 @@ def test_lines_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(vhost_url, rows(1_000), batches=3)
-    lines = [
-        record.message for record in caplog.records if record.name == "spark_connector.writing.task_writer"
-    ]
+    lines = [record.message for record in caplog.records if record.name == "spark_connector.writing.tasks"]
     assert lines[-1].startswith(
         "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
     )
@@ -272,7 +271,7 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     write(vhost_url, rows(10))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
     write(vhost_url, rows(1_000), batches=3)
     *during, last = capsys.readouterr().err.splitlines()
     assert last.startswith(

@@ -17,7 +17,7 @@ from slot_files import NEWEST
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
-from rabbit_chx.connection.owner import Owner
+from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.topology import LiveTopology, QueueDefinition
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 
@@ -78,7 +78,7 @@ class ModelledCommands:
             def open(self) -> Modelled:
                 commands.opened += 1
                 self._connected = connected
-                self._owner = Owner("the model")
+                self._guard = UsageGuard("the model")
                 return self
 
         return Modelled(*arguments)

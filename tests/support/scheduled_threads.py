@@ -161,7 +161,7 @@ class Threads:
             Lock=lambda: _Lock(self),
         )
         queues = SimpleNamespace(SimpleQueue=lambda: _Queue(self), Empty=queue.Empty)
-        return {"time": self, "threading": threads, "queues": queues, "chance": self.chance.random}
+        return {"time": self, "threading": threads, "queues": queues, "jitter": self.chance.random}
 
     @contextmanager
     def playing(self, *modules: Any) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
@@ -137,7 +137,7 @@ class ScriptedConnection:
         await self.journal.open.wait()
         if self.is_closed:
             raise ConnectionLostError("closed")
-        entry = JournalEntry.from_json(body)
+        (entry,) = entries_in(body)
         assert entry is not None
         self.journal.write(entry)
 

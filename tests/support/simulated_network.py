@@ -20,7 +20,7 @@ from simulated_world import World
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import blocking_connection
-from rabbit_chx.connection.failures import lost_connection, unreachable
+from rabbit_chx.connection.failures import disconnect_error, unreachable
 from rabbit_chx.publishing import Publisher, publisher
 
 if TYPE_CHECKING:  # which imports this module
@@ -405,7 +405,7 @@ class SimulatedTransport:
         if inbox:
             return self._read()
         if self._over:
-            raise lost_connection(self._where, self._error)
+            raise disconnect_error(self._where, self._error)
         return b""
 
     def _read(self) -> bytes:
@@ -421,7 +421,7 @@ class SimulatedTransport:
     def send(self, data: memoryview) -> int:
         """Send as the real one."""
         if self._over:
-            raise lost_connection(self._where, self._error or BrokenPipeError(32, "Broken pipe"))
+            raise disconnect_error(self._where, self._error or BrokenPipeError(32, "Broken pipe"))
         if data[7:11] == _CLOSE:
             self._counts = False
         size = min(len(data), self._line.up.room)
@@ -510,7 +510,7 @@ def simulated(network: Network) -> Iterator[None]:
         (blocking_connection, "threading", threads),
         (blocking_connection, "Transport", lambda *given: SimulatedTransport(network, *given)),
         (publisher, "time", SimpleNamespace(sleep=network.sleep, monotonic=world.monotonic)),
-        (publisher, "chance", world.chance.random),
+        (publisher, "jitter", world.chance.random),
     ]
     originals = [(module, name, getattr(module, name)) for module, name, _ in substitutes]
     logging.disable(logging.CRITICAL)

@@ -35,7 +35,7 @@ from rabbit_chx.errors import (
     UnroutableError,
 )
 from rabbit_chx.publishing import SharedPublisher, SharedStats
-from rabbit_chx.publishing.shared import shared_publisher
+from rabbit_chx.publishing.shared import shared_publisher, worker
 
 _NOT_SHARED = {"keep_order", "max_reconnects", "retry_first_connection", "on_unroutable"}
 _CLOSES_BY_CHANCE = {"connection.close", "channel.close"}
@@ -163,12 +163,13 @@ def _without_threads(network: Network, course: Course) -> Iterator[None]:
         exception=lambda *_: course.errors.append(logging.Formatter().formatException(_info())),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_publisher, "threading", threads)
-        patch.setattr(shared_publisher, "time", network.world)
-        patch.setattr(shared_publisher, "chance", network.world.chance.random)
-        patch.setattr(shared_publisher, "Waker", lambda: SimulatedWaker(network.world))
-        patch.setattr(shared_publisher, "_log", log)
-        patch.setattr(shared_publisher, "_WORKERS", set())
+        for module in (shared_publisher, worker):
+            patch.setattr(module, "threading", threads)
+            patch.setattr(module, "time", network.world)
+            patch.setattr(module, "jitter", network.world.chance.random)
+        patch.setattr(worker, "Waker", lambda: SimulatedWaker(network.world))
+        patch.setattr(worker, "_log", log)
+        patch.setattr(worker, "_WORKERS", set())
         yield
 
 

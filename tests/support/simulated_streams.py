@@ -29,7 +29,7 @@ _USER, _DELTA = 0, 1
 def _repeatable(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
     """Let pauses and the order of replicas depend on the seed."""
     for module in (nodes, retry, writer):
-        patch.setattr(module, "chance", chance.random)
+        patch.setattr(module, "jitter", chance.random)
 
 
 class _Trouble:

@@ -23,7 +23,7 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import connection, ends, nodes, reader, reading, writer
+from rabbit_chx.streams import connection, ends, nodes, reader, reading, stored_ids, writer
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
@@ -290,7 +290,7 @@ def _entry_at(content: bytes, place: int) -> tuple[list[bytes], int]:
     head, rows, size, packed = struct.unpack_from(">BHII", content, place)
     end = place + 11 + packed
     piece = Piece(0, rows, 0, memoryview(content[place + 11 : end]), size, CODECS[head >> 4 & 7])
-    data, ends = piece.unpacked()
+    data, ends = piece.unpack()
     begins = [0, *ends[:-1].tolist()]
     return [bytes(data[begin + 4 : end]) for begin, end in zip(begins, ends.tolist(), strict=True)], end
 
@@ -575,7 +575,7 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
         patch.setattr(connection, "_keep_alive", lambda *_: None)
         for module in (nodes, ends):
             patch.setattr(module, "StreamConnection", _Connection)
-        for module in (connection, nodes, ends, reader, reading, retry, writer):
+        for module in (connection, nodes, ends, reader, reading, retry, stored_ids, writer):
             patch.setattr(module, "time", clock)
         yield clock
 

@@ -18,7 +18,7 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, plan, repair_target
 from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.slots import collapsed
+from rabbit_chx.topology.slots import collapse
 
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")
@@ -121,7 +121,7 @@ class TopologyMachine(RuleBasedStateMachine):
         if bound_before:
             self.bind_by_hand(data, bound_before)
         live = self.stage.live()
-        by_file = by_file and self.wanted == collapsed(as_live(self.wanted)).objects
+        by_file = by_file and self.wanted == collapse(as_live(self.wanted)).objects
         rings = [
             name for name in sorted(live.rings) if not _lacks_queues(live, name)
         ]  # which only an application cures

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx import retry as module
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
-from rabbit_chx.retry import Backoff, Retry, chance
+from rabbit_chx.retry import Backoff, Retry, jitter
 
 
 class Clock:
@@ -81,18 +81,18 @@ def test_attempts_may_be_bounded_by_their_number() -> None:
     assert waits == [1.0, 2.0]
 
 
-@given(first_s=st.floats(0, 100), failures=st.integers(0, 10_000), chance=st.floats(0, 1))
-def test_chance_takes_off_half_of_a_pause_at_the_most(first_s: float, failures: int, chance: float) -> None:
+@given(first_s=st.floats(0, 100), failures=st.integers(0, 10_000), jitter=st.floats(0, 1))
+def test_jitter_takes_off_half_of_a_pause_at_the_most(first_s: float, failures: int, jitter: float) -> None:
     backoff = Backoff(first_s, 5.0)
     longest_s = backoff.delay_s(failures)
-    assert longest_s / 2 <= backoff.delay_s(failures, chance) <= longest_s <= 5
+    assert longest_s / 2 <= backoff.delay_s(failures, jitter) <= longest_s <= 5
 
 
 def test_programs_that_seed_their_random_numbers_alike_do_not_retry_at_the_same_time() -> None:
     random.seed(7)
     state = random.getstate()
-    pauses = [Backoff(1.0, 5.0).delay_s(0, chance()) for _ in range(8)]
+    pauses = [Backoff(1.0, 5.0).delay_s(0, jitter()) for _ in range(8)]
     assert random.getstate() == state
     assert len(set(pauses)) > 1
     random.seed(7)
-    assert [Backoff(1.0, 5.0).delay_s(0, chance()) for _ in range(8)] != pauses
+    assert [Backoff(1.0, 5.0).delay_s(0, jitter()) for _ in range(8)] != pauses

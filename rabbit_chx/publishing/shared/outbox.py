@@ -169,7 +169,7 @@ class Outbox:
         return False
 
     @property
-    def is_in_use_here(self) -> bool:
+    def is_held_by_current_thread(self) -> bool:
         """True in a signal handler or a finalizer that has interrupted a method of the outbox in its thread."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  # as of `threading.Condition`
 
@@ -235,7 +235,7 @@ class Outbox:
                     taken.append(message)
                     size += message.size
             self._sleeps = False
-        return ([message.number for message in taken], _joined(taken)) if taken else None
+        return ([message.number for message in taken], _join(taken)) if taken else None
 
     def is_open(self, number: int) -> bool:
         """Return whether the message with this number has no outcome."""
@@ -316,7 +316,7 @@ class Outbox:
         )
 
 
-def _joined(messages: Sequence[Message]) -> Rows:
+def _join(messages: Sequence[Message]) -> Rows:
     rows = [message.rows for message in messages]
     return Rows(
         [row.keys[0] for row in rows],
@@ -329,7 +329,7 @@ def _joined(messages: Sequence[Message]) -> Rows:
 _here = threading.local()
 
 
-def completes_here() -> bool:
+def is_in_callback() -> bool:
     """Return whether this thread completes futures: a callback of one must not wait for another, which may be the next one."""
     return getattr(_here, "completes", False)
 
@@ -350,7 +350,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
     left = deque(outcomes)
     interruption: BaseException | None = None
-    was_completing, _here.completes = completes_here(), True
+    was_completing, _here.completes = is_in_callback(), True
     try:
         while left:
             try:
@@ -405,14 +405,14 @@ class Latencies:
         total = sum(counts)
         if not total:
             return [None] * len(shares)
-        return [_FINEST_S * math.exp(_GROWTH * (_place(counts, share * total) + 0.5)) for share in shares]
+        return [_FINEST_S * math.exp(_GROWTH * (_bucket_of(counts, share * total) + 0.5)) for share in shares]
 
 
-def _place(counts: Sequence[int], rank: float) -> int:
+def _bucket_of(counts: Sequence[int], rank: float) -> int:
     """Return the bucket of this rank."""
     reached = 0
-    for place, count in enumerate(counts):
+    for bucket, count in enumerate(counts):
         reached += count
         if reached >= rank:
-            return place
+            return bucket
     return len(counts) - 1

@@ -16,7 +16,7 @@ from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
-from rabbit_chx.publishing.delivery import closing_error
+from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
@@ -90,8 +90,8 @@ class OutboxRows:
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
         """Return the messages that have not expired."""
-        places = [place for place, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
-        return batch.pick(places) if places else None
+        indices = [i for i, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
+        return batch.pick(indices) if indices else None
 
     def refusals(self, batch: RowBatch, _acked: int) -> int:
         """Return all refusals."""
@@ -99,12 +99,12 @@ class OutboxRows:
 
     def refuse(self, batch: RowBatch) -> None:
         """Give messages that the broker refused too often their error."""
-        self._outbox.settle(batch.numbers, "nacked", _nacked)
+        self._outbox.settle(batch.numbers, "nacked", _nack_error)
 
     def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, _error: RabbitChxError) -> None:
         """Give messages the error of a close, each with its own name."""
         for batch in closed:
-            self._outbox.settle(batch.numbers, "nacked", _closing(cause))
+            self._outbox.settle(batch.numbers, "nacked", _close_error(cause))
 
     def _on_returned(self, returned: Return, properties: bytes, body: bytes) -> None:
         """Find the message that was returned."""
@@ -150,7 +150,7 @@ def _exchange(rows: Rows) -> str:
     return rows.exchanges[0].decode(errors="backslashreplace") if rows.exchanges else ""
 
 
-def _nacked(message: Message) -> NackedError:
+def _nack_error(message: Message) -> NackedError:
     exchange = _exchange(message.rows)
     return NackedError(
         f"exchange {exchange!r}: the broker rejected the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
@@ -159,9 +159,9 @@ def _nacked(message: Message) -> NackedError:
     )
 
 
-def _closing(cause: RabbitChxError) -> ErrorFor:
+def _close_error(cause: RabbitChxError) -> ErrorFor:
     def error(message: Message) -> RabbitChxError:
-        return closing_error(
+        return close_error(
             cause, f"the message with the routing key {_key(message.rows)!r:.80}", _exchange(message.rows)
         )
 

@@ -1,28 +1,19 @@
 """The publisher that threads and event loops share: a connection for single messages, and one for bulk, each with a thread of its own.
 
-*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `_Worker` in a daemon thread executes the steps of a `Delivery` over a
+*Roles.* A `SharedPublisher` submits messages to its `Outbox`; a `Worker` in a daemon thread executes the steps of a `Delivery` over a
 blocking connection. The worker does not refer to the publisher, so that a publisher that nobody closes is collected.
 
-*Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
-without messages with pauses between its attempts, so that `healthy` recovers by itself.
-
 *Bulk.* `_Bulk` calls a `Publisher` in another thread. It opens it for the first call, keeps it, and replaces it after an error.
-
-*Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextvars
-import logging
-import os
 import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -31,43 +22,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from rabbit_chx.checks import check_seconds
-from rabbit_chx.connection.blocking_connection import Connection, Waker
-from rabbit_chx.errors import (
-    BufferFullError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    RabbitChxError,
-    UnknownOutcomeError,
-    UnreachableError,
-)
+from rabbit_chx.errors import BufferFullError, ConnectionLostError, InputError, MismatchError
 from rabbit_chx.options import documented, options_of, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, named_columns
+from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
-from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats, completes_here
+from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats, is_in_callback
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.retry import Backoff, chance
+from rabbit_chx.publishing.shared.worker import Worker
+from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
-from rabbit_chx.words import plural
-
-_log = logging.getLogger(__name__)
-
-_EXIT_S = 5.0
-_LAST_S = 1.0  # for the thread to notice that it must end
-_SHORTEST_S = 0.25  # for an attempt to connect, and between two looks for messages that have expired
-_SHORTEST_POLL_S = 0.01  # of those that end with the time of a message
-#: The life of a connection after which the next one is opened at once, also without messages.
-_STEADY_S = 10.0
-#: The longest pause after a second failure to connect, for messages, too.
-_LONGEST_PAUSE_S = 1.0
-#: The pauses between attempts to connect while there is no message.
-_IDLE_PAUSES = Backoff(1.0, 30.0)
 
 
 @documented(SharedOptions)
@@ -101,25 +70,25 @@ class SharedPublisher(PublisherBase):
     @takes(SharedOptions)
     def __init__(self, options: SharedOptions) -> None:
         super().__init__(options)
-        limits, retries = options.limits, _shared_retries(options.retries)
+        limits, retries = options.limits, _adapt_retries(options.retries)
         if self._read_ring is not None:
-            self._take(self._read_ring())
+            self._route_by(self._read_ring())
         self._block_s = options.block_s
-        self._constant = self._defaults.properties.constant
-        self._own_exchange = DEFAULT_EXCHANGE if self._defaults.routing else self.exchange.encode()
+        self._constant = self._builder.properties.constant
+        self._own_exchange = DEFAULT_EXCHANGE if self._builder.routing else self.exchange.encode()
         longest_s = options.retries.reconnect_timeout_s + limits.confirm_timeout_s + limits.blocked_timeout_s
         self._outbox = Outbox(limits.max_in_flight, limits.max_in_flight_bytes, longest_s, time.monotonic)
-        self._worker = _Worker(
-            self._owner.name,
+        self._worker = Worker(
+            self._guard.name,
             self._outbox,
-            partial(OutboxRows, self._outbox, self._defaults.batch_rows, options.linger_s),
+            partial(OutboxRows, self._outbox, self._builder.batch_rows, options.linger_s),
             partial(
                 Delivery,
                 self._targets,
                 self._encoder_for,
                 limits,
                 clock=time.monotonic,
-                chance=chance,
+                jitter=jitter,
                 exchange=self.exchange,
             ),
             retries,
@@ -130,9 +99,8 @@ class SharedPublisher(PublisherBase):
             "credentials": None,
             "retries": retries,
         }
-        self._bulk = _Bulk(self._owner.name, partial(Publisher, **bulk))
-        _WORKERS.add(self._worker)
-        self._worker.thread.start()
+        self._bulk = _Bulk(self._guard.name, partial(Publisher, **bulk))
+        self._worker.start()
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +153,7 @@ class SharedPublisher(PublisherBase):
             InputError: the publisher is closed, or belongs to another process, or there is no such message property.
             RowError: the message cannot be sent: the type or the size of a value.
         """
-        self._owner.check()
+        self._guard.check()
         future = _Outcome(self._worker.thread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
@@ -209,7 +177,7 @@ class SharedPublisher(PublisherBase):
         Raises:
             RabbitChxError: as of the future that `submit` returns, or of `submit`.
         """
-        self._owner.check()
+        self._guard.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
@@ -253,7 +221,7 @@ class SharedPublisher(PublisherBase):
             BrokerRefusedError: the broker refuses user, password or vhost. Nothing was sent.
             InputError: the publisher is closed, or belongs to another process.
         """
-        self._owner.check()
+        self._guard.check()
         return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
 
     def _rows(
@@ -264,13 +232,13 @@ class SharedPublisher(PublisherBase):
         properties: Mapping[str, Any],
         trace: Mapping[str, str],
     ) -> Rows:
-        columns = named_columns(
+        columns = name_columns(
             [key],
             [body],
             {name: [value] for name, value in properties.items()},
             None if exchange is None else [exchange],
         )
-        rows = self._defaults.traced(trace).rows(columns, 0)
+        rows = self._builder.with_trace(trace).rows(columns, 0)
         return replace(
             rows,
             properties=rows.properties or [self._constant],
@@ -286,7 +254,9 @@ class SharedPublisher(PublisherBase):
     def _wait_for_room(self, message: Message) -> None:
         assert message.has_room is not None  # set by the outbox for a message that waits
         # A callback of a future must not wait for the thread that runs it, and nobody for a lock of their own thread.
-        must_not_wait = threading.current_thread() is self._worker.thread or self._outbox.is_in_use_here
+        must_not_wait = (
+            threading.current_thread() is self._worker.thread or self._outbox.is_held_by_current_thread
+        )
         wait_s = 0.0 if must_not_wait else min(self._block_s, threading.TIMEOUT_MAX)
         try:
             has_room = message.has_room.acquire(timeout=wait_s)
@@ -309,14 +279,14 @@ class SharedPublisher(PublisherBase):
     def _full(self, waited_s: float) -> BufferFullError:
         stats = self.stats()
         return BufferFullError(
-            f"{self._owner.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
+            f"{self._guard.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
             f"{waited_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
             exchange=self.exchange,
         )
 
     def healthy(self) -> bool:
         """Return True if there is a connection, and the broker does not block it."""
-        return self._owner.is_this_process and self._worker.is_healthy
+        return self._guard.is_this_process and self._worker.is_healthy
 
     def stats(self) -> SharedStats:
         """Return the counts of messages since the start, and the latencies of the last minute.
@@ -324,7 +294,7 @@ class SharedPublisher(PublisherBase):
         Raises:
             InputError: the publisher belongs to another process.
         """
-        self._owner.check()
+        self._guard.check()
         return self._worker.stats()
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -337,21 +307,21 @@ class SharedPublisher(PublisherBase):
             MismatchError: with ``routing="client"`` and a function for the ring, the ring has changed.
         """
         check_seconds("timeout_s", timeout_s)
-        if not self._owner.is_this_process:
+        if not self._guard.is_this_process:
             return
         is_first = self._outbox.closed is None
         deadline = time.monotonic() + timeout_s
         self._worker.close(timeout_s)
         self._bulk.close(max(0.0, deadline - time.monotonic()))
-        if is_first and self._read_ring is not None and self._defaults.routing is not None:
-            problem = self._defaults.routing.compare(self._read_ring())
+        if is_first and self._read_ring is not None and self._builder.routing is not None:
+            problem = self._builder.routing.compare(self._read_ring())
             if problem is not None:
                 raise MismatchError(problem, exchange=self.exchange)
 
     def __del__(self) -> None:
         outbox = getattr(self, "_outbox", None)
         worker = getattr(self, "_worker", None)
-        if outbox is None or worker is None or outbox.closed is not None or not self._owner.is_this_process:
+        if outbox is None or worker is None or outbox.closed is not None or not self._guard.is_this_process:
             return
         # Without the lock of the outbox, which this thread may hold: nobody can submit any more.
         outbox.closed = "the publisher was collected"
@@ -386,7 +356,7 @@ class _Outcome(Future[None]):
         return super().exception(timeout)
 
     def _check(self) -> None:
-        is_awaited = completes_here() or threading.current_thread() is self._completed_by
+        is_awaited = is_in_callback() or threading.current_thread() is self._completed_by
         if is_awaited and not self.done():
             raise InputError(
                 "a callback of a future waits for the outcome of another message, which waits for the callback: wait in a thread of your "
@@ -394,7 +364,7 @@ class _Outcome(Future[None]):
             )
 
 
-def _shared_retries(given: Retries) -> Retries:
+def _adapt_retries(given: Retries) -> Retries:
     """Return the retries of each delivery. After a close over a message there is another connection in any case."""
     retries = replace(given, retry_first_connection=True, nack_retries=given.nack_retries or 0)
     if given.reconnects:
@@ -404,206 +374,6 @@ def _shared_retries(given: Retries) -> Retries:
 
 def _without_number(cause: InputError) -> InputError:
     return type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange)
-
-
-_WORKERS: weakref.WeakSet[_Worker] = weakref.WeakSet()
-
-
-@atexit.register
-def _finish() -> None:
-    """Wait for the open messages of all publishers when the interpreter exits."""
-    workers = [worker for worker in _WORKERS if worker.process == os.getpid() and worker.thread.is_alive()]
-    for worker in workers:
-        worker.begin_to_close()
-    deadline = time.monotonic() + _EXIT_S
-    for worker in workers:
-        if left := worker.close(max(0.0, deadline - time.monotonic())):
-            _log.warning("%s: %d messages are not answered at the exit of the interpreter", worker.name, left)
-
-
-class _AbortedError(Exception):
-    """The publisher was closed, and its open messages are given up."""
-
-
-class _Worker:
-    """Serves the outbox in a thread of its own.
-
-    Args:
-        name: the publisher, for logs and errors.
-        outbox: the messages.
-        rows: makes the rows of a delivery.
-        delivery: makes a delivery.
-        retries: those of a delivery for messages.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        outbox: Outbox,
-        rows: Callable[[], OutboxRows],
-        delivery: Callable[..., Delivery],
-        retries: Retries,
-    ) -> None:
-        self.name = name
-        self.outbox = outbox
-        self.process = os.getpid()
-        self.is_ready = False
-        self._make_rows = rows
-        self._make_delivery = delivery
-        self._retries = retries
-        self._waker = Waker()
-        self._connection: Connection | None = None
-        self._delivery: Delivery | None = None
-        self._republished = self._reconnects = 0  # of deliveries that have ended
-        self._connections = 0
-        self._aborted = threading.Event()
-        self._ended = threading.Event()
-        self.thread = threading.Thread(target=self.run, name="rabbit_chx publisher", daemon=True)
-
-    # -- for other threads
-
-    def wake(self) -> None:
-        """End a wait of the thread."""
-        self._waker.wake()
-
-    @property
-    def is_healthy(self) -> bool:
-        """True if messages can be sent now."""
-        connection = self._connection
-        return (
-            self.is_ready
-            and connection is not None
-            and connection.session.failure is None
-            and connection.session.blocked is None
-        )
-
-    def stats(self) -> SharedStats:
-        """Return the current counts."""
-        tally = self._delivery.tally if self._delivery is not None else None
-        again = tally.republished + tally.retried if tally is not None else 0
-        return self.outbox.stats(self._republished + again, max(0, self._connections - 1))
-
-    def close(self, timeout_s: float) -> int:
-        """Send what is open, for a limited time; return the number of messages that are given up."""
-        self.begin_to_close()
-        if threading.current_thread() is self.thread:
-            return 0
-        if self.outbox.is_empty and not self.is_ready:  # it connects for nothing
-            timeout_s = 0.0
-        if self._ended.wait(min(timeout_s, threading.TIMEOUT_MAX)):
-            return 0
-        cause = ConnectionLostError(
-            f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
-        )
-        try:
-            left = self.outbox.fail(_failed(cause), waiting=True)
-        finally:  # also after Ctrl-C
-            self._aborted.set()
-            self.wake()
-        self._ended.wait(_LAST_S if left else _SHORTEST_S)
-        return left
-
-    def begin_to_close(self) -> None:
-        """Refuse further messages, and end once there are none."""
-        self.outbox.close(f"{self.name} is closed: open another one")
-        self.wake()
-
-    # -- the thread
-
-    def run(self) -> None:
-        """Deliver until the outbox is closed and empty."""
-        failures = 0
-        try:
-            while not self._is_over():
-                has_messages, began = not self.outbox.is_empty, time.monotonic()
-                has_connected = self._deliver(has_messages=has_messages, is_repeated=failures > 0)
-                if has_connected and time.monotonic() - began >= _STEADY_S:
-                    failures = 0
-                    continue
-                pause_s = _IDLE_PAUSES.delay_s(failures, chance())
-                if failures and not has_connected:  # also for messages: each would be another refused login
-                    self._sleep(min(pause_s, _LONGEST_PAUSE_S))
-                if has_connected or not has_messages:
-                    self._rest(pause_s)
-                failures += 1
-        except _AbortedError:
-            pass
-        finally:
-            self.begin_to_close()
-            self.outbox.fail(_failed(ConnectionLostError(f"{self.name} was closed")), waiting=True)
-            self._ended.set()
-            self._waker.close()
-
-    def _is_over(self) -> bool:
-        return self._aborted.is_set() or (self.outbox.closed is not None and self.outbox.is_empty)
-
-    def _deliver(self, *, has_messages: bool, is_repeated: bool) -> bool:
-        """Deliver until it fails or nothing is left; return whether it has connected."""
-        retries = self._retries if has_messages else replace(self._retries, retry_first_connection=False)
-        rows = self._make_rows()
-        delivery = self._delivery = self._make_delivery(retries, outcomes=rows)
-        try:
-            drive(delivery.connect(), self._do)
-            self.is_ready = True
-            drive(delivery.serve(rows), self._do)
-        except _AbortedError:
-            raise
-        except RabbitChxError as cause:
-            if self.is_ready and not isinstance(cause, UnreachableError):  # of a message that was sent
-                cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
-            left = self.outbox.fail(_failed(cause)) if has_messages or self.is_ready else 0
-            if left:
-                _log.warning("%s: %s; %s with this error", self.name, cause, plural(left, "message"))
-            elif not is_repeated:
-                _log.warning("%s: %s", self.name, cause)
-        except Exception as cause:  # noqa: BLE001  # the next messages must be served
-            _log.exception("%s: an error of the library", self.name)
-            self.outbox.fail(_failed(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}")))
-        finally:
-            was_ready, self.is_ready = self.is_ready, False
-            self._republished += delivery.tally.republished + delivery.tally.retried
-            self._delivery = None
-            self._close_connection()
-        return was_ready
-
-    def _do(self, step: Step) -> Connection | None:
-        self.outbox.expire(_EXPIRED)
-        if self._aborted.is_set():
-            raise _AbortedError
-        if isinstance(step, Poll):
-            assert self._connection is not None  # a delivery opens it first
-            left_s = max(self.outbox.left_s(), _SHORTEST_POLL_S)
-            self._connection.poll(min(step.wait_s, left_s), step.until_open)
-        elif isinstance(step, Open):
-            self._close_connection()
-            # No attempt outlasts the limits of a message.
-            timeout_s = min(step.settings.connection_timeout_s, max(self.outbox.left_s(), _SHORTEST_S))
-            settings = replace(step.settings, connection_timeout_s=timeout_s)
-            self._connection = Connection(settings, waker=self._waker)
-            self._connections += 1
-            return self._connection
-        elif isinstance(step, Close):
-            self._close_connection()
-        elif isinstance(step, Sleep):
-            self._sleep(step.seconds)
-        return None
-
-    def _sleep(self, seconds: float) -> None:
-        """Wait without a connection, and let messages expire in time."""
-        end = time.monotonic() + seconds
-        while (left_s := end - time.monotonic()) > 0:
-            if self._aborted.wait(min(left_s, _SHORTEST_S)):
-                raise _AbortedError
-            self.outbox.expire(_EXPIRED)
-
-    def _rest(self, seconds: float) -> None:
-        """Wait without a connection until there is a message."""
-        if self.outbox.sleep():
-            self._waker.wait(seconds)
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
 
 
 class _Bulk:
@@ -669,24 +439,3 @@ class _Bulk:
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             publisher.close()
-
-
-def _failed(cause: RabbitChxError) -> ErrorFor:
-    """Return the error of messages after a failure: of those that were not sent, it has the type of the failure."""
-
-    def error(message: Message) -> RabbitChxError:
-        about: dict[str, Any] = {"exchange": cause.exchange, "reply_code": cause.reply_code}
-        if not message.is_sent:
-            return type(cause)(f"the message was not sent: {cause}", **about)
-        unknown = UnknownOutcomeError(f"the message may be in a queue: {cause}", **about)
-        unknown.__cause__ = cause
-        return unknown
-
-    return error
-
-
-_EXPIRED = _failed(
-    ConnectionLostError(
-        "the broker has not answered it within reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s"
-    )
-)

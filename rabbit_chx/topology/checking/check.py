@@ -17,7 +17,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.arguments import ignored_by, limit_faults
+from rabbit_chx.topology.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -41,7 +41,7 @@ from rabbit_chx.topology.checking.check_rings import (
 from rabbit_chx.topology.checking.check_slots import slot_findings
 from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, numbered, share_moved
+from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -51,11 +51,10 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare, live_side
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
-from rabbit_chx.topology.plugin_objects import federation_links
-from rabbit_chx.topology.policies import applying_policy, policy_in_the_way
+from rabbit_chx.topology.plugin_objects import federation_links, is_sharded
+from rabbit_chx.topology.policies import find_applying_policy, policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.shards import is_sharded
-from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.topology.slot_owners import number_slots
 from rabbit_chx.words import percent
 
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
@@ -222,7 +221,7 @@ def _with_doubt(ring: HashRing, contradicted: Iterable[Finding], exchange: str) 
 def _why_unordered(checked: CheckedExchange) -> str:
     """Return why the order of a ring is compared with nothing; empty if it is compared, or if there is only one order."""
     if len(checked.ring.destinations) < 2 or (
-        checked.listed is None and numbered_slots(checked.name, checked.bound)
+        checked.listed is None and number_slots(checked.name, checked.bound)
     ):
         return ""
     if checked.listed is None:
@@ -298,7 +297,7 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
         is_ours = wanted is None or wanted.exchange(exchange.name) is not None
         if exchange.type not in _COPYING or not is_ours or not is_sharded(exchange, live):
             continue
-        policy = applying_policy(exchange, live.policies)
+        policy = find_applying_policy(exchange, live.policies)
         by = "its argument" if policy is None else f"the policy {policy.name}"
         message = (
             f"{by} shards {exchange.name}, which is of type {exchange.type} and does not hash: all its shards get a copy of each message "
@@ -409,7 +408,7 @@ def _shares_misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
             moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
             identities = [{binding.identity for binding in side} for side in sides]
             is_same = identities[0] == identities[1]
-            shares[name] = 0.0 if is_same else moved(*(numbered(side, release) for side in sides))
+            shares[name] = 0.0 if is_same else moved(*(number_bindings(side, release) for side in sides))
     return shares
 
 
@@ -420,7 +419,7 @@ def _modulus_findings(
     release = live.release or NEWEST_COMPARED
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
-    places = numbered(bound, release)
+    places = number_bindings(bound, release)
     moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
 
     def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
@@ -528,7 +527,7 @@ def _argument_findings(
                 yield _object_finding(
                     "dropping-destination", queue, f"queue {queue.name}: {found.message}", found.fix
                 )
-    for names, message, fix in ignored_by(there, release):
+    for names, message, fix in find_ignored(there, release):
         exchange = next((one.name for one in there if one.kind == "exchange" and one.name in names), None)
         alone = None if exchange is not None or len(names) > 1 else names[0]
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=alone)

@@ -11,12 +11,12 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.topology.arguments import ignored_by, limit_faults
+from rabbit_chx.topology.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import describe_differences
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import QueueDefinition
-from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
+from rabbit_chx.topology.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.words import FEW, listed, percent, plural
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
@@ -73,9 +73,9 @@ class CheckedQueues:
             # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
             policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
         else:
-            policy = applying_policy(queue, policies)
+            policy = find_applying_policy(queue, policies)
         found = queue_setting(
-            queue, argument, policy, applying_policy(queue, self.live.facts.operator_policies)
+            queue, argument, policy, find_applying_policy(queue, self.live.facts.operator_policies)
         )
         # The broker refuses other values of these, so the effect of one is not known.
         return None if found and argument in _WHOLE and not is_whole(found.value) else found
@@ -112,7 +112,7 @@ def ignored_argument_findings(
     """Yield the arguments of an exchange that hashes, and of its queues, that the broker ignores; equal ones of queues together."""
     own = live.exchange(exchange)
     objects = [*(() if own is None else (own,)), *(queue for queue in live.queues if queue.name in queues)]
-    for names, message, fix in ignored_by(objects, live.release or NEWEST_COMPARED):
+    for names, message, fix in find_ignored(objects, live.release or NEWEST_COMPARED):
         queue = names[0] if len(names) == 1 and names[0] in queues else None
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=queue)
 

@@ -10,17 +10,17 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Binding, Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
-from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
+from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
-from rabbit_chx.topology.slot_owners import numbered_slots
+from rabbit_chx.topology.slot_owners import number_slots
 from rabbit_chx.words import percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield a finding if a ring that was read has another order than its record."""
-    found = recorded_ring(checked.live, checked.name)
-    if found is None or checked.ring.provenance == "recorded" or numbered_slots(checked.name, checked.bound):
+    found = find_recorded_ring(checked.live, checked.name)
+    if found is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
         return
     record, before = found
     bound = {member.destination for member in checked.bound}
@@ -48,7 +48,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     ring = live_ring.ring
-    found = recorded_ring(live, name)
+    found = find_recorded_ring(live, name)
     adopted = found is not None and found[0].adopted and found[0].start.mark == live.facts.start.mark
     if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""

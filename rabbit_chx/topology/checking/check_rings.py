@@ -19,14 +19,14 @@ from rabbit_chx.routing.ground import ORIGINS
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.changes import FieldChange
-from rabbit_chx.topology.live_rings import LiveRing, recorded_ring
+from rabbit_chx.topology.live_rings import LiveRing, find_recorded_ring
 from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slot_owners import numbered_slots, queues_of_slots, repaired_members
+from rabbit_chx.topology.slot_owners import number_slots, queues_of_slots, repair_members
 from rabbit_chx.topology.slots import SlotLayout
 from rabbit_chx.words import percent, plural
 
@@ -180,8 +180,8 @@ class CheckedExchange:
         """The members that the ring has after a repair."""
         if self.wanted is not None:
             return self.wanted
-        recorded = recorded_ring(self.live, self.name)
-        return repaired_members(self.name, self.bound, self.ring if recorded is None else recorded[1])
+        recorded = find_recorded_ring(self.live, self.name)
+        return repair_members(self.name, self.bound, self.ring if recorded is None else recorded[1])
 
     @cached_property
     def needs_repair(self) -> bool:
@@ -404,7 +404,7 @@ def own_order_findings(checked: CheckedExchange, *, is_found: bool) -> Iterator[
     """Yield a finding if a ring needs a repair by itself: slots that are not in the order of their numbers, or other buckets than its
     bindings make, if no finding shows that yet (`is_found`).
     """
-    if numbered_slots(checked.name, checked.repaired):
+    if number_slots(checked.name, checked.repaired):
         yield from wanted_order_findings(checked, checked.repaired, "the numbers of its slots")
     elif checked.needs_repair and not is_found:
         try:

@@ -44,7 +44,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
     SuperStreamDefinition,
 )
-from rabbit_chx.topology.toml_values import shown_value, toml_key
+from rabbit_chx.topology.toml_values import show_value, toml_key
 
 Entry = Mapping[str, Any]
 #: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.
@@ -64,7 +64,7 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
         fix: the remedy.
         line: the number of the line, counted from 1; None if it is not known.
     """
-    subject = path if value is None else f"{path} = {shown_value(value)}"
+    subject = path if value is None else f"{path} = {show_value(value)}"
     subject, message, fix = (
         text.replace("\r", "\\r").replace("\n", "\\n") for text in (subject, message, fix)
     )
@@ -99,7 +99,7 @@ def _slots_fault(value: Any) -> Fault | None:
         return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
     known: set[int] = set()
     for part in value:
-        numbers, shown = _slots_of(part), shown_value(part)
+        numbers, shown = _slots_of(part), show_value(part)
         if numbers is None:
             return (
                 f"{shown} is neither a slot nor a range",

@@ -36,7 +36,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
+from rabbit_chx.topology.policies import SHARDS_PER_NODE, find_applying_policy
 from rabbit_chx.topology.slot_owners import SlotNames
 
 #: The field or its path, its value, the fault and the remedy.
@@ -199,7 +199,7 @@ def _missing_ring_faults(entry: FileEntry, policies: Iterable[PolicyDefinition])
     has_members = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
     if not is_ours or has_members or {"type", "owner"} & entry.bad:
         return
-    policy = applying_policy(exchange, policies)
+    policy = find_applying_policy(exchange, policies)
     if policy is None or SHARDS_PER_NODE not in policy.definition:
         message = f"an exchange of type {HASH_EXCHANGE} needs its members, in bind order"
         fix = 'write ring = [{ queue = "...", weight = 1 }], ring = [] for none, or a policy that shards the exchange'

@@ -25,7 +25,7 @@ from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.file.ranges import Items
-from rabbit_chx.topology.toml_values import shown_value, toml_key
+from rabbit_chx.topology.toml_values import show_value, toml_key
 
 #: The value of a variable.
 Value: TypeAlias = str | int | float | bool | list[Any]
@@ -121,7 +121,7 @@ def with_variables(problem: Finding, written: Mapping[str, Any]) -> Finding:
         return problem
     if (whole := whole_reference(value)) is not None:
         return replace(problem, fix=f"correct the variable {whole}: {problem.fix}")
-    return replace(problem, message=f"{problem.message} (written as {shown_value(value)})")
+    return replace(problem, message=f"{problem.message} (written as {show_value(value)})")
 
 
 def _steps(subject: str) -> Iterator[str | int]:
@@ -158,7 +158,7 @@ class _Variables:
             self._value(name, _path(name))  # for its mistakes
         for name in self._given.keys() - self._declared.keys() - named - self._bad:
             if not _NAME.fullmatch(name):
-                message = f"{shown_value(name)} is given, and is not the name of a variable"
+                message = f"{show_value(name)} is given, and is not the name of a variable"
                 self._problems.add(
                     _path(name),
                     None,
@@ -179,7 +179,7 @@ class _Variables:
     def _is_valid(self, name: str, value: object) -> bool:
         if not _NAME.fullmatch(name):
             fix = "write a name of letters, digits, _ and -, which begins with a letter"
-            self._problems.add(_path(name), None, f"{shown_value(name)} is not the name of a variable", fix)
+            self._problems.add(_path(name), None, f"{show_value(name)} is not the name of a variable", fix)
         elif type(value) not in _WORDS:
             self._problems.add(_path(name), value, f"a variable is {_ANY}", "write one of them")
         elif _is_endless(value):
@@ -195,7 +195,7 @@ class _Variables:
         wanted = None if default is None or has_reference(str(default)) else type(default)
         read = _read(value, wanted) if isinstance(value, str) and wanted is not str else value
         if _is_endless(read):
-            message = f"the given value {shown_value(value)} is not finite, or has more than 64 bits"
+            message = f"the given value {show_value(value)} is not finite, or has more than 64 bits"
             self._problems.add(_path(name), None, message, "pass a smaller number")
             return "" if default is None else default
         if wanted is float and type(read) is int:
@@ -203,7 +203,7 @@ class _Variables:
         if type(read) in _WORDS and wanted in (None, type(read)):
             return read
         expected = _WORDS[wanted] if wanted else _ANY
-        message = f"the given value {shown_value(value)} is not {expected}"
+        message = f"the given value {show_value(value)} is not {expected}"
         where = ", in a file of values" if wanted is list else ""
         self._problems.add(_path(name), None, message, f"pass {expected}, as the default is{where}")
         return "" if default is None else default
@@ -221,7 +221,7 @@ class _Variables:
             inner = f"{path}.{toml_key(written)}"
             name = "".join(self._pieces(written, inner))
             if name in result:
-                message = f"its variables make the name {shown_value(name)}, which the table has already"
+                message = f"its variables make the name {show_value(name)}, which the table has already"
                 self._problems.add(inner, None, message, "write each name once")
             result[name] = self._replace(value, inner)
         return result
@@ -277,7 +277,7 @@ class _Variables:
                 if meant
                 else "write ${name}, with a name of letters, digits, _ and -"
             )
-            message = f"{shown_value(f'${{{name}}}')} is not a reference to a variable"
+            message = f"{show_value(f'${{{name}}}')} is not a reference to a variable"
             self._problems.add(path, None, message, f"{fix}; $${{{name}}} is this text itself")
         elif name in self._given:
             value = self._given[name]

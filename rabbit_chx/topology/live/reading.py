@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.checks import is_number, is_whole
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -30,13 +30,11 @@ from rabbit_chx.routing import (
     HashRing,
     ModulusHashExchange,
     Release,
-    SuperStream,
 )
-from rabbit_chx.routing.ground import UNORDERED, Ground, Provenance
+from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
@@ -48,14 +46,12 @@ from rabbit_chx.topology.live.live_broker import (
 )
 from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import BrokerFacts, LiveTopology
-from rabbit_chx.topology.modulus import modulus_of
+from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
-    PARTITION_ORDER,
     QUEUE_TYPE,
-    SUPER_STREAM,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -652,36 +648,3 @@ def _rate(entry: Mapping[str, Any], name: str) -> float | None:
     details = statistics.get(name) if isinstance(statistics, Mapping) else None
     rate = details.get("rate") if isinstance(details, Mapping) else None
     return None if rate is None or shape_fault(rate, float) else float(rate)
-
-
-def modulo_map_of(
-    exchange: ExchangeDefinition,
-    bindings: Iterable[BindingDefinition],
-    release: Release | None,
-    provenance: Provenance = "replayed",
-) -> ModulusHashExchange | SuperStream | None:
-    """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
-
-    A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
-    which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
-    """
-    bound = [binding for binding in bindings if binding.source == exchange.name]
-    if exchange.type == MODULUS_EXCHANGE:
-        return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
-    if not is_super_stream(exchange):
-        return None
-    bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
-    bound.sort(key=_partition_order)
-    pairs = [(binding.destination, binding.routing_key) for binding in bound]
-    return super_stream_of(exchange.name, pairs, provenance=provenance)
-
-
-def is_super_stream(exchange: ExchangeDefinition) -> bool:
-    """Return True if an exchange is that of a super stream."""
-    return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
-
-
-def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
-    order = binding.arguments.get(PARTITION_ORDER)
-    # The broker sorts terms, in which a number precedes any other.
-    return (0, order) if is_number(order) else (1, 0)

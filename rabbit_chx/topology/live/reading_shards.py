@@ -10,8 +10,9 @@ from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_node_starts
+from rabbit_chx.topology.plugin_objects import ShardName
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName
+from rabbit_chx.topology.shards import Shard, ShardedExchange
 
 
 def read_sharded_exchange(
@@ -54,7 +55,7 @@ def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...
     listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
     # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
-    names = {name: ShardName.parsed(name) for name in {*types, *keys}}
+    names = {name: ShardName.parse(name) for name in {*types, *keys}}
     return tuple(
         Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))
         for name, parsed in sorted(names.items(), key=lambda entry: entry[0].encode())

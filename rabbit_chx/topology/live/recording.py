@@ -33,7 +33,7 @@ from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
-from rabbit_chx.topology.live_rings import find_live_ring, recorded_ring
+from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -488,7 +488,7 @@ def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
 
 
 def _is_confirmed(live: LiveTopology, name: str) -> bool:
-    found = recorded_ring(live, name)
+    found = find_recorded_ring(live, name)
     return found is not None and found[1].buckets == live.rings[name].buckets
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -20,15 +19,19 @@ from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
-    ONWARD_ARGUMENTS,
     BindingDefinition,
     ObjectKind,
-    Owner,
     PolicyDefinition,
     RingMember,
+    list_onward,
 )
-from rabbit_chx.topology.plugin_objects import is_of, plugin_objects, with_links
-from rabbit_chx.topology.shards import kept_shards, shard_binding
+from rabbit_chx.topology.plugin_objects import (
+    find_kept_shards,
+    is_of,
+    plugin_objects,
+    shard_binding,
+    with_links,
+)
 from rabbit_chx.topology.slots import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
@@ -47,6 +50,11 @@ class ObjectPair(NamedTuple):
     def is_ours(self) -> bool:
         """True if it is declared and changed, and not only checked."""
         return self.wanted.owner == "ours"
+
+    @property
+    def is_created(self) -> bool:
+        """True if it is ours and does not exist."""
+        return self.is_ours and self.live is None
 
     @property
     def is_missing(self) -> bool:
@@ -70,177 +78,167 @@ class Comparison:
     Attributes:
         wanted: the wanted topology.
         live: the live topology.
+        release: the release of the broker; of a file the newest one.
         layouts: the wanted exchanges with slots, by their names.
+        limits: the share of the keys of each exchange that may move, by its name; None: any.
+        pairs: the wanted objects, each kind in the order of names.
+        bindings: the bindings of exchanges without a ring: the missing ones, and then the live ones.
+        uses: the number of live bindings of each queue and exchange, at either end, also in rings.
+        deleted: the live objects that are owned and not wanted.
+        unmanaged: the live objects that are neither owned nor wanted; they stay.
+        deleted_refs: the queues and exchanges among `deleted`.
+        existing: the queues and exchanges that are created, or that exist and stay.
         redeclared: exchanges that are replaced although they do not differ, because no binds and unbinds make their rings.
+        replaced: the exchanges and queues that the broker does not change in place, with their live versions.
+        replaced_refs: the queues and exchanges among `replaced`.
     """
 
     wanted: Topology
     live: LiveTopology
+    release: Release
     layouts: Mapping[str, SlotLayout]
+    limits: Mapping[str, float | None]
+    pairs: tuple[ObjectPair, ...]
+    bindings: tuple[BindingPair, ...]
+    uses: Mapping[Destination, int]
+    deleted: tuple[NamedObject, ...]
+    unmanaged: tuple[NamedObject, ...]
+    deleted_refs: frozenset[Destination]
+    existing: frozenset[Destination]
     redeclared: frozenset[str] = frozenset()
+    replaced: tuple[tuple[NamedObject, NamedObject], ...] = ()
+    replaced_refs: frozenset[Destination] = frozenset()
 
-    def redeclaring(self, exchanges: Collection[str]) -> Comparison:
+    def redeclare(self, exchanges: Collection[str]) -> Comparison:
         """Return the comparison in which further exchanges are replaced."""
-        return replace(self, redeclared=self.redeclared | frozenset(exchanges))
-
-    @property
-    def release(self) -> Release:
-        """The release of the broker; of a file the newest one."""
-        return self.live.release or NEWEST_COMPARED
-
-    def limit_of(self, name: str) -> float | None:
-        """Return the share of the keys of an exchange that may move; None: any."""
-        exchange = self.wanted.exchange(name)
-        own = None if exchange is None else exchange.max_share_moved
-        return self.wanted.max_share_moved if own is None else own
-
-    @cached_property
-    def pairs(self) -> tuple[ObjectPair, ...]:
-        """The wanted objects, each kind in the order of names."""
-        there = by_name(self.live)
-        return tuple(
-            ObjectPair(wanted, None, ())
-            if (live := there.get(key)) is None
-            else ObjectPair(wanted, live, fields_between(live, wanted, self.release))
-            for key, wanted in by_name(self.wanted).items()
-        )
-
-    @cached_property
-    def created(self) -> tuple[NamedObject, ...]:
-        """The wanted objects that are not live."""
-        return tuple(pair.wanted for pair in self.pairs if pair.is_ours and pair.live is None)
-
-    @cached_property
-    def updated(self) -> tuple[tuple[PolicyDefinition, PolicyDefinition], ...]:
-        """The policies that differ, live and wanted."""
-        return tuple(
-            (live, wanted)
-            for wanted, live, fields in self.pairs
-            if isinstance(live, PolicyDefinition)
-            and isinstance(wanted, PolicyDefinition)
-            and wanted.owner == "ours"
-            and fields
-        )
-
-    @cached_property
-    def replaced(self) -> tuple[tuple[NamedObject, NamedObject], ...]:
-        """The exchanges and queues that differ, live and wanted. The broker does not change them in place."""
-        return tuple(
+        redeclared = self.redeclared | frozenset(exchanges)
+        redeclared_refs = set(map(ExchangeRef, redeclared))
+        replaced = tuple(
             (pair.live, pair.wanted)
             for pair in self.pairs
             if pair.is_ours
             and pair.live is not None
             and not isinstance(pair.wanted, PolicyDefinition)
-            and (pair.fields or (pair.wanted.kind == "exchange" and pair.wanted.name in self.redeclared))
+            and (pair.fields or pair.wanted.ref in redeclared_refs)
         )
+        refs = _refs_of(live for live, _ in replaced)
+        return replace(self, redeclared=redeclared, replaced=replaced, replaced_refs=refs)
 
-    @cached_property
-    def shards(self) -> frozenset[str]:
-        """The queues that rabbitmq_sharding keeps for sharded exchanges."""
-        return kept_shards(self.live, self.wanted)
 
-    @cached_property
-    def of_plugins(self) -> frozenset[Destination]:
-        """The exchanges and queues that plugins make and own, without shards."""
-        return plugin_objects(self.live)
+def compare(wanted: Topology, live: LiveTopology) -> Comparison:
+    """Return the comparison of two topologies.
 
-    @cached_property
-    def _unwanted(self) -> tuple[NamedObject, ...]:
-        """The live objects that the topology neither contains nor refers to, as a member of a ring or as an alternate exchange."""
-        wanted = by_name(self.wanted)
-        named = {*self.wanted.unlisted, *_named_by_arguments(self.wanted), *self.shards, *self.of_plugins}
-        return tuple(
-            live
-            for key, live in by_name(self.live).items()
-            if key not in wanted and not live.name.startswith(BROKERS_OWN) and live.ref not in named
-        )
+    Raises:
+        InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
+    """
+    live = live_side(live)
+    expanded, live, layouts = expand_slots(complete(wanted, live), live)
+    wanted = with_links(expanded, live)
+    release = live.release or NEWEST_COMPARED
+    limits = dict.fromkeys((exchange.name for exchange in live.exchanges), wanted.max_share_moved) | {
+        exchange.name: wanted.max_share_moved
+        if exchange.max_share_moved is None
+        else exchange.max_share_moved
+        for exchange in wanted.exchanges
+    }
+    live_objects = by_name(live)
+    pairs = tuple(
+        _compare_object(named, live_objects.get(key), release) for key, named in by_name(wanted).items()
+    )
+    shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
+    unwanted = _find_unwanted(wanted, live, {*shards, *of_plugins})
+    deleted = tuple(named for named in unwanted if wanted.owned(named.name))
+    uses, deleted_refs = _count_uses(live), _refs_of(deleted)
+    # An end of a live binding exists, also if no list has it.
+    existing = _refs_of((*live.exchanges, *live.queues)) | uses.keys()
+    existing |= _refs_of(pair.wanted for pair in pairs if pair.is_created)
+    return Comparison(
+        wanted=wanted,
+        live=live,
+        release=release,
+        layouts=layouts,
+        limits=limits,
+        pairs=pairs,
+        bindings=tuple(_compare_bindings(wanted, live, shards, of_plugins)),
+        uses=uses,
+        deleted=deleted,
+        unmanaged=tuple(named for named in unwanted if not wanted.owned(named.name)),
+        deleted_refs=deleted_refs,
+        existing=existing - deleted_refs,
+    ).redeclare(())
 
-    @cached_property
-    def deleted(self) -> tuple[NamedObject, ...]:
-        """The live objects that are owned and not wanted."""
-        return tuple(live for live in self._unwanted if self.wanted.owned(live.name))
 
-    @cached_property
-    def unmanaged(self) -> tuple[NamedObject, ...]:
-        """The live objects that are neither owned nor wanted; they stay."""
-        return tuple(live for live in self._unwanted if not self.wanted.owned(live.name))
+def _compare_object(wanted: NamedObject, live: NamedObject | None, release: Release) -> ObjectPair:
+    return ObjectPair(wanted, live, () if live is None else fields_between(live, wanted, release))
 
-    @cached_property
-    def deleted_refs(self) -> frozenset[Destination]:
-        """The queues and exchanges that are deleted."""
-        return frozenset(ref for deleted in self.deleted if (ref := deleted.ref) is not None)
 
-    @cached_property
-    def replaced_refs(self) -> frozenset[Destination]:
-        """The queues and exchanges that are replaced."""
-        return frozenset(ref for replaced, _ in self.replaced if (ref := replaced.ref) is not None)
+def _find_unwanted(
+    wanted: Topology, live: LiveTopology, of_plugins: Collection[Destination]
+) -> list[NamedObject]:
+    """Return the live objects that the topology neither contains nor refers to, and that neither the broker nor a plugin makes."""
+    tables = [
+        *(exchange.arguments for exchange in wanted.exchanges),
+        *(queue.arguments for queue in wanted.queues),
+        *(policy.definition for policy in wanted.policies),
+    ]
+    onward = (ref for table in tables for ref in list_onward(table))
+    listed, staying = by_name(wanted), {*wanted.unlisted, *onward, *of_plugins}
+    return [
+        named
+        for key, named in by_name(live).items()
+        if key not in listed and not named.name.startswith(BROKERS_OWN) and named.ref not in staying
+    ]
 
-    @cached_property
-    def uses(self) -> Mapping[Destination, int]:
-        """The number of live bindings of each queue and exchange, at either end, also in rings."""
-        sources = Counter(binding.source for binding in self.live.bindings)
-        uses: Counter[Destination] = Counter(binding.destination for binding in self.live.bindings)
-        for exchange in self.live.exchanges:
-            sources[exchange.name] += len(exchange.ring or ())
-            uses.update(member.destination for member in exchange.ring or ())
-        return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
 
-    @cached_property
-    def existing(self) -> frozenset[Destination]:
-        """The queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
-        existing: set[Destination] = {ExchangeRef(exchange.name) for exchange in self.live.exchanges}
-        existing.update(queue.name for queue in self.live.queues)
-        existing.update(self.uses)
-        existing.update(ref for created in self.created if (ref := created.ref) is not None)
-        return frozenset(existing - self.deleted_refs)
+def _compare_bindings(
+    wanted: Topology, live: LiveTopology, shards: frozenset[str], of_plugins: frozenset[Destination]
+) -> Iterator[BindingPair]:
+    wanted_bindings = {binding.identity: binding for binding in wanted.bindings}
+    live_bindings = {binding.identity: binding for binding in live.bindings}
+    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
+    listing = {
+        exchange.name
+        for exchange in wanted.exchanges
+        if exchange.queues is not None and exchange.owner == "ours"
+    }
 
-    @cached_property
-    def slots(self) -> Mapping[str, str]:
-        """The exchange of each wanted slot."""
-        return {slot: name for name, layout in self.layouts.items() for slot in layout.names.slots}
+    def judge(binding: BindingDefinition) -> Unwanted:
+        if binding.source in hashing:
+            return "ring"
+        if shard_binding(binding, shards) or is_of(binding, of_plugins):
+            return "plugin"
+        if binding.source in listing:
+            return "unlisted"
+        return "owned" if _owns(wanted, binding) else "unmanaged"
 
-    @cached_property
-    def bindings(self) -> tuple[BindingPair, ...]:
-        """The bindings of exchanges without a ring: the missing ones, and then the live ones."""
-        wanted = {binding.identity: binding for binding in self.wanted.bindings}
-        live = {binding.identity: binding for binding in self.live.bindings}
-        hashing = {exchange.name for exchange in self.wanted.exchanges if exchange.type == HASH_EXCHANGE}
-        listing = {
-            exchange.name
-            for exchange in self.wanted.exchanges
-            if exchange.queues is not None and exchange.owner == "ours"
-        }
+    for key, binding in wanted_bindings.items():
+        if key not in live_bindings:
+            yield BindingPair(binding, None)
+    for key, binding in live_bindings.items():
+        if key in wanted_bindings:
+            yield BindingPair(wanted_bindings[key], binding)
+        else:
+            yield BindingPair(None, binding, judge(binding))
 
-        def unwanted(binding: BindingDefinition) -> Unwanted:
-            if binding.source in hashing:
-                return "ring"
-            if shard_binding(binding, self.shards) or is_of(binding, self.of_plugins):
-                return "plugin"
-            if binding.source in listing:
-                return "unlisted"
-            return "owned" if self._owns(binding) else "unmanaged"
 
-        return (
-            *(BindingPair(binding, None) for key, binding in wanted.items() if key not in live),
-            *(
-                BindingPair(wanted[key], binding)
-                if key in wanted
-                else BindingPair(None, binding, unwanted(binding))
-                for key, binding in live.items()
-            ),
-        )
+def _owns(wanted: Topology, binding: BindingDefinition) -> bool:
+    """Return True if both ends are owned. A binding of one of the broker's predeclared exchanges is owned with its destination."""
+    place = binding.destination
+    is_owned = wanted.owned(place.name if isinstance(place, ExchangeRef) else place)
+    return is_owned and (binding.source.startswith(BROKERS_OWN) or wanted.owned(binding.source))
 
-    def missing_bindings(self, owner: Owner) -> Iterator[BindingDefinition]:
-        """Yield the wanted bindings of an owner that do not exist."""
-        for wanted, live, _ in self.bindings:
-            if wanted is not None and live is None and wanted.owner == owner:
-                yield wanted
 
-    def _owns(self, binding: BindingDefinition) -> bool:
-        """Return True if both ends are owned. A binding of one of the broker's predeclared exchanges is owned with its destination."""
-        owned, place = self.wanted.owned, binding.destination
-        is_owned = owned(place.name if isinstance(place, ExchangeRef) else place)
-        return is_owned and (binding.source.startswith(BROKERS_OWN) or owned(binding.source))
+def _count_uses(live: LiveTopology) -> Counter[Destination]:
+    sources = Counter(binding.source for binding in live.bindings)
+    uses: Counter[Destination] = Counter(binding.destination for binding in live.bindings)
+    for exchange in live.exchanges:
+        sources[exchange.name] += len(exchange.ring or ())
+        uses.update(member.destination for member in exchange.ring or ())
+    return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
+
+
+def _refs_of(objects: Iterable[NamedObject]) -> frozenset[Destination]:
+    return frozenset(ref for named in objects if (ref := named.ref) is not None)
 
 
 def check_wanted(wanted: object) -> None:
@@ -266,18 +264,7 @@ def live_side(live: object) -> LiveTopology:
     return live
 
 
-def compare(wanted: Topology, live: LiveTopology) -> Comparison:
-    """Return the comparison of two topologies.
-
-    Raises:
-        InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
-    """
-    live = live_side(live)
-    plain, live, layouts = expand_slots(completed(wanted, live), live)
-    return Comparison(with_links(plain, live), live, layouts)
-
-
-def completed(wanted: Topology, live: LiveTopology) -> Topology:
+def complete(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with what a definitions file leaves to the broker.
 
     A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
@@ -295,7 +282,9 @@ def completed(wanted: Topology, live: LiveTopology) -> Topology:
             for queue in queues
         )
     bound = {
-        exchange.name: exchange.ring or () for exchange in live.exchanges if wanted.is_assumed(exchange.name)
+        exchange.name: exchange.ring or ()
+        for exchange in live.exchanges
+        if exchange.name in wanted.file.unordered
     }
     exchanges = tuple(
         replace(exchange, ring=_in_live_order(exchange.ring, bound[exchange.name]))
@@ -320,14 +309,3 @@ def by_name(topology: AnyTopology) -> Mapping[tuple[ObjectKind, str], NamedObjec
     """Return the exchanges, queues and policies by kind and name."""
     objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
     return {(named.kind, named.name): named for named in objects}
-
-
-def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
-    tables = [exchange.arguments for exchange in wanted.exchanges]
-    tables += [queue.arguments for queue in wanted.queues]
-    tables += [policy.definition for policy in wanted.policies]
-    for table in tables:
-        for argument in ONWARD_ARGUMENTS:
-            name = table.get(argument)
-            if isinstance(name, str) and name:
-                yield ExchangeRef(name)

@@ -2,12 +2,11 @@
 
 `plan` makes it in these steps:
 
-1. Exchanges with slots are expanded to the exchanges, queues and bindings that they consist of (`slots`).
-2. Both sides are compared (`comparison`), and the steps of each ring are computed (`ring_change`).
+1. Both sides are compared once (`compare`). Exchanges with slots are expanded before to the objects that they consist of.
+2. It is decided what happens to each binding, and which steps each ring takes (`_decide`).
 3. All changes are put into a safe order (`order_changes`).
-4. The share of keys that moves is counted at each moment (`movement`, `modulus_change`).
-5. Alternatives that move fewer keys are searched (`proposals`).
-6. Reasons to refuse the plan (`refusals`) and warnings are collected.
+4. What depends on this order is counted: the keys of slots and of ``x-modulus-hash`` exchanges that move (`key_map_plans`).
+5. Reasons to refuse the plan (`refusals_of`) and warnings are collected.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.arguments import ignored_by
+from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -34,16 +34,15 @@ from rabbit_chx.topology.planning.comparison import (
     Unwanted,
     by_name,
     compare,
-    completed,
+    complete,
     live_side,
 )
-from rabbit_chx.topology.planning.modulus_change import modulus_plans
+from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.ring_change import plan_rings, plan_slots
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.slots import parking_queues
+from rabbit_chx.topology.slot_owners import SlotNames
 from rabbit_chx.words import listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
@@ -62,35 +61,47 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once, which a
             topology file does not permit.
     """
-    compared, bindings, rings = _plan_parts(compare(wanted, live), propose=propose)
-    expanded, live = compared.wanted, compared.live
+    compared, bindings, rings = _decide(compare(wanted, live), propose=propose)
     changes = order_changes(compared, bindings, rings)
     rings |= {
         name: plan_slots(ring, changes, compared, propose=propose)
         for name, ring in rings.items()
         if ring.ownership is not None
     }
-    moduli = modulus_plans(compared, changes)
+    moduli = plan_moduli(compared, changes)
     # An exchange that gets another type is in both.
     refusals = refusals_of(compared, changes, (*rings.values(), *moduli.values()), bindings.owned)
-    unclear = tuple(possibly_denied_features(live, changes))
+    unclear = tuple(possibly_denied_features(compared.live, changes))
+    checksum = _checksum_of(compared, changes, rings)
     rings |= {
         name: replace(modulus, moments=(*rings[name].moments, *modulus.moments)) if name in rings else modulus
         for name, modulus in moduli.items()
     }
-    own_exchanges = _own_exchanges(expanded)
-    parks = {name: queue for name, queue in parking_queues(live, expanded).items() if name in own_exchanges}
+    parks, messages = _find_parking_queues(compared), compared.live.facts.messages
     return Plan(
         changes,
         rings,
         refusals,
         (*compared.unmanaged, *bindings.unmanaged),
-        _checksum_of(expanded, live, changes, rings),
+        checksum,
         wanted,
         (*_warnings(compared, rings), *unclear),
         parks,
-        {queue: live.facts.messages[queue] for queue in parks.values() if live.facts.messages.get(queue)},
+        {queue: messages[queue] for queue in parks.values() if messages.get(queue)},
     )
+
+
+def _find_parking_queues(compared: Comparison) -> dict[str, str]:
+    """Return the parking queue of each exchange of ours, by the name of the exchange, sorted."""
+    own, parks = _own_exchanges(compared.wanted), {}
+    for side in (compared.live, compared.wanted):
+        parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
+        for exchange in side.exchanges if parking else ():
+            park = SlotNames(exchange.name, 1).park
+            is_ours = exchange.owner == "ours" and exchange.name in own
+            if exchange.type == HASH_EXCHANGE and is_ours and park in parking:
+                parks[exchange.name] = park
+    return dict(sorted(parks.items()))
 
 
 def arrange(wanted: Topology, live: LiveTopology) -> Topology:
@@ -106,7 +117,7 @@ def arrange(wanted: Topology, live: LiveTopology) -> Topology:
         InputError: as in `plan`.
     """
     live = live_side(live)
-    wanted = completed(wanted, live)
+    wanted = complete(wanted, live)
     orders = {
         name: proposal.ring
         for name, ring in plan(wanted, live).rings.items()
@@ -140,16 +151,10 @@ class _BindingChanges(NamedTuple):
     owned: tuple[BindingDefinition, ...]
 
 
-class _Parts(NamedTuple):
-    """The parts of a plan."""
-
-    compared: Comparison
-    bindings: _BindingChanges
-    rings: dict[str, RingPlan]
-
-
-def _plan_parts(compared: Comparison, *, propose: bool) -> _Parts:
-    """Return the changes of bindings and rings.
+def _decide(
+    compared: Comparison, *, propose: bool
+) -> tuple[Comparison, _BindingChanges, dict[str, RingPlan]]:
+    """Return the comparison with the exchanges that must be replaced, the changes of bindings, and the plans of rings.
 
     If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
     made again, also in the rings of other exchanges. So the parts are planned until no further exchange must be replaced.
@@ -160,8 +165,8 @@ def _plan_parts(compared: Comparison, *, propose: bool) -> _Parts:
         rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds), propose=propose)
         impossible = own_exchanges.intersection(name for name, ring in rings.items() if ring.is_impossible)
         if impossible <= compared.redeclared:
-            return _Parts(compared, bindings, rings)
-        compared = compared.redeclaring(impossible)
+            return compared, bindings, rings
+        compared = compared.redeclare(impossible)
 
 
 #: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
@@ -206,7 +211,9 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
         if unwanted in named and not (is_slots or ends & deleted):
             named[unwanted].append(binding)
     changes["binds"] += [
-        PlannedChange("bind", None, binding) for binding in compared.missing_bindings("ours")
+        PlannedChange("bind", None, wanted)
+        for wanted, live, _ in compared.bindings
+        if wanted is not None and live is None and wanted.owner == "ours"
     ]
     first, binds, last = map(tuple, changes.values())
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
@@ -234,9 +241,13 @@ def order_changes(
     existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: ring for name, ring in rings.items() if name not in deleted}
-    created = [PlannedChange("create", None, named) for named in compared.created]
+    created = [PlannedChange("create", None, pair.wanted) for pair in compared.pairs if pair.is_created]
     policies = [change for change in created if change.kind == "policy"]
-    policies += [PlannedChange("update", live, wanted) for live, wanted in compared.updated]
+    policies += [
+        PlannedChange("update", pair.live, pair.wanted)
+        for pair in compared.pairs
+        if isinstance(pair.wanted, PolicyDefinition) and pair.is_ours and pair.fields
+    ]
     return (
         *(change for change in policies if not _shards_exchanges(change)),
         *(change for change in created if change.kind == "exchange"),
@@ -344,27 +355,8 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 
 def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[str]:
     """Yield the effects of a plan on messages and consumers for which there is no limit."""
-    expanded, live = compared.wanted, compared.live
-    queues = {queue.name for queue in live.queues}
-
-    def may_have_publishers(name: str, destinations: Iterable[Destination]) -> bool:
-        # If an exchange was deleted and is declared again, its queues exist, and its publishers may.
-        return live.exchange(name) is not None or any(destination in queues for destination in destinations)
-
-    transient_shares = {
-        name: change.transient_share
-        for name, change in rings.items()
-        if not change.is_ring and may_have_publishers(name, change.after.destinations)
-    }
     for name, ring in rings.items():
-        if not ring.is_ring:
-            continue
-        if not ring.before.bucket_count or ExchangeRef(name) in compared.replaced_refs:
-            owners = _find_owners(ring.after.destinations, expanded)
-            if len({*owners.values()}) > 1 and may_have_publishers(name, owners.values()):
-                transient_shares[name] = _transient_share(ring.after, owners)
-    for name, share in transient_shares.items():
-        if share:
+        if share := ring.transient_share:
             yield (
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
@@ -375,9 +367,10 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
         for pair in compared.pairs
         if pair.is_ours and not isinstance(pair.wanted, PolicyDefinition)
     ]
-    yield from (f"{message}: {fix}" for _, message, fix in ignored_by(declared, compared.release))
+    yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
+    consumer_tags = compared.live.facts.consumer_tags
     for queue in compared.deleted:
-        if isinstance(queue, QueueDefinition) and (tags := live.facts.consumer_tags.get(queue.name)):
+        if isinstance(queue, QueueDefinition) and (tags := consumer_tags.get(queue.name)):
             consumers = "consumer" if len(tags) == 1 else "consumers"
             yield f"queue {queue.name} is deleted with its {consumers} {listed(tags)}"
 
@@ -386,7 +379,8 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
     wanted, live = compared.wanted, compared.live
     if not wanted.file.is_import:
-        declared = (*compared.created, *(queue for _, queue in compared.replaced))
+        created = (pair.wanted for pair in compared.pairs if pair.is_created)
+        declared = (*created, *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared
@@ -406,33 +400,11 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
             yield f"operator policy {policy.name} of the file {state}: no plan sets it, rabbitmqctl set_operator_policy does"
 
 
-def _find_owners(destinations: Iterable[Destination], expanded: Topology) -> dict[Destination, Destination]:
-    """Return the queue of each slot among the destinations; any other destination owns itself."""
-    by_source: dict[str, list[Destination]] = {}
-    for binding in expanded.bindings:
-        by_source.setdefault(binding.source, []).append(binding.destination)
-    owners = {}
-    for destination in destinations:
-        bound = by_source.get(destination.name, []) if isinstance(destination, ExchangeRef) else []
-        owners[destination] = bound[0] if len(bound) == 1 else destination
-    return owners
-
-
-def _transient_share(ring: KeyMap, owners: Mapping[Destination, Destination]) -> float:
-    """Return the share of keys whose queue after the first bind of a new ring differs from the final queue.
-
-    A later bind moves keys to the new buckets only, so no later moment has a larger share if each destination has a different queue.
-    """
-    buckets = [None if destination is None else owners[destination] for destination in ring.buckets]
-    first = next((owner for owner in buckets if owner is not None), None)
-    return 1 - HashRing.from_buckets(buckets, ring.release).shares().get(first, 0.0)
-
-
 # -- checksum
 
 
 def _checksum_of(
-    wanted: Topology, live: LiveTopology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+    compared: Comparison, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 
@@ -440,6 +412,7 @@ def _checksum_of(
 
     Live objects that are neither wanted nor changed do not count.
     """
+    wanted, live = compared.wanted, compared.live
     objects, live_objects = by_name(wanted), by_name(live)
     bound = {binding.identity for binding in wanted.bindings}
     befores: dict[str, KeyMap] = {
@@ -447,7 +420,7 @@ def _checksum_of(
         for exchange in wanted.exchanges
         if exchange.name in live.rings
     }
-    befores |= {name: change.before for name, change in rings.items() if change.is_ring}
+    befores |= {name: ring.before for name, ring in rings.items()}
     parts = [
         [
             wanted.cluster,

@@ -190,7 +190,7 @@ def plan_as_json(plan: Plan) -> str:
     text = document(
         "plan",
         changes=plan.changes,
-        rings=list(map(_ring_plan, plan.rings.values())),
+        rings=list(map(_ring_json, plan.rings.values())),
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
@@ -199,7 +199,7 @@ def plan_as_json(plan: Plan) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _ring_plan(change: RingPlan) -> dict[str, Any]:
+def _ring_json(change: RingPlan) -> dict[str, Any]:
     matrix, owners = change.matrix(), change.ownership
     return {
         "exchange": change.exchange,
@@ -270,7 +270,7 @@ def text_of_plan(plan: Plan) -> str:
             for ring in plan.rings.values()
             if ring.lost_at_worst
         ),
-        *(("slot", line) for change in plan.rings.values() for line in _handed_over(change)),
+        *(("slot", line) for change in plan.rings.values() for line in _list_hand_overs(change)),
         *(("refused", str(refusal)) for refusal in plan.refusals),
         ("checksum", plan.checksum),
     ]
@@ -280,7 +280,7 @@ def text_of_plan(plan: Plan) -> str:
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the changes of a plan, of what they move, and of its warnings."""
     if plan.changes:
-        yield "changes", counted_changes(plan.changes)
+        yield "changes", count_changes(plan.changes)
     else:
         yield "changes", "none" if plan.refusals else f"none: {no_change(plan)}"
     yield from order_facts(plan)
@@ -304,7 +304,7 @@ def no_change(plan: Plan) -> str:
     return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
 
 
-def _handed_over(change: RingPlan) -> list[str]:
+def _list_hand_overs(change: RingPlan) -> list[str]:
     lines = [
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
     ]
@@ -312,14 +312,12 @@ def _handed_over(change: RingPlan) -> list[str]:
     return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} more"]
 
 
-def counted_changes(changes: Iterable[PlannedChange]) -> str:
+def count_changes(changes: Iterable[PlannedChange]) -> str:
     """Return the number of changes of each kind, such as ``2 queues created, 3 bindings made``."""
     counts = Counter((change.kind, change.action) for change in changes)
-    return ", ".join(
-        f"{counted_kind(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items()
-    )
+    return ", ".join(f"{count_kind(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items())
 
 
-def counted_kind(count: int, kind: str) -> str:
+def count_kind(count: int, kind: str) -> str:
     """Return a count of objects of a kind, such as ``2 policies``."""
     return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, permutations
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
-from rabbit_chx.routing.bindings import Place, weight_of
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy
-from rabbit_chx.topology.planning.ring_steps import count_kept_members, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy, count_kept_members, find_best_steps
 from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
 from rabbit_chx.words import percent
 
@@ -68,7 +68,7 @@ def proposals_of(
 
     propose(
         "least-moving-order",
-        least_moving_order(live, wanted, counter),
+        find_least_moving_order(live, wanted, counter),
         "the same members in the order that moves the fewest keys",
     )
     propose(
@@ -121,7 +121,7 @@ def _slots_for_buckets(
     """Yield slots instead of the ring, one for each bucket, if each queue would have ten of them."""
     count = live.ring.bucket_count
     names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
-    weights = {member.destination: weight_of(*member.binding) for member in wanted}
+    weights = {member.destination: member.weight for member in wanted}
     if (
         not _has_slots_enough(count, weights)
         or names.park in weights
@@ -164,45 +164,41 @@ def _shares_of(
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     """Return the members in the order of the live ring, followed by the new ones."""
     runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
-    by_run = {(member.destination, weight_of(*member.binding)): member for member in wanted}
+    by_run = {(member.destination, member.weight): member for member in wanted}
     staying = dict.fromkeys(by_run[run] for run in runs if run in by_run)
     return (*staying, *(member for member in wanted if member not in staying))
 
 
-def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
+def find_least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return the members in the order that moves the fewest keys.
 
     Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each destination once.
     """
     if len(wanted) <= ALL_ORDERS:
         return _Score(live, wanted, counter).best(permutations(wanted))
-    return searched_order(live, wanted, counter)
+    return search_order(live, wanted, counter)
 
 
-def searched_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
+def search_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return an order that moves few keys, without trying all orders."""
     score = _Score(live, wanted, counter)
-    placed = _gaps_filled(live.ring, wanted)
-    starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchanged(placed)]
+    placed = _fill_gaps(live.ring, wanted)
+    starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchange_members(placed)]
     if len(wanted) > _TRIED:
         return score.best(starts)
-    return score.best([score.improved(start) for start in dict.fromkeys(starts)])
+    return score.best([score.improve(start) for start in dict.fromkeys(starts)])
 
 
-def _weights(members: Iterable[RingMember]) -> list[int]:
-    return [weight_of(*member.binding) for member in members]
-
-
-def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
+def _fill_gaps(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     """Return the members at their old positions if possible, and the others in the gaps."""
-    total = sum(_weights(wanted))
+    total = sum(member.weight for member in wanted)
     by_destination = {member.destination: member for member in wanted}
     anchors: list[tuple[int, RingMember]] = []
     start = 0
     for place, run in groupby(live.buckets):
         length = len(list(run))
         member = by_destination.get(place) if place is not None else None
-        if member is not None and weight_of(*member.binding) == length and start + length <= total:
+        if member is not None and member.weight == length and start + length <= total:
             anchors.append((start, member))
             del by_destination[member.destination]
         start += length
@@ -210,7 +206,7 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     order: list[RingMember] = []
     end = 0
     for start, member in anchors:
-        filling = _filling(loose, start - end)
+        filling = _find_filling(loose, start - end)
         if filling is None:
             loose.append(member)
             continue
@@ -218,16 +214,16 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
         if filling:
             placed = set(filling)
             loose = [member for member in loose if member not in placed]
-        end = start + weight_of(*member.binding)
+        end = start + member.weight
     return (*order, *loose)
 
 
-def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
+def _find_filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
     if gap <= 0:
         return [] if gap == 0 else None
     fillings: dict[int, list[RingMember]] = {0: []}
     for member in loose:
-        weight = weight_of(*member.binding)
+        weight = member.weight
         for reached in sorted(fillings, reverse=True):
             if reached + weight <= gap and reached + weight not in fillings:
                 fillings[reached + weight] = [*fillings[reached], member]
@@ -244,7 +240,7 @@ class _Score:
 
         self._live, self._wanted = live, wanted
         self._number = {member: n for n, member in enumerate(wanted)}
-        self._weight = np.array(_weights(wanted), np.int64)
+        self._weight = np.array([member.weight for member in wanted], np.int64)
         destinations = [member.destination for member in wanted]
         self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
 
@@ -253,7 +249,7 @@ class _Score:
         best_orders: list[Order] = []
         most = -1
         for order in orders:
-            staying = self.staying(order)
+            staying = self.count_staying(order)
             if staying > most:
                 best_orders, most = [], staying
             if staying == most:
@@ -265,7 +261,7 @@ class _Score:
         kept = count_kept_members(self._live, order)
         return kept, tuple(-self._number[member] for member in order)
 
-    def staying(self, order: Sequence[RingMember]) -> int:
+    def count_staying(self, order: Sequence[RingMember]) -> int:
         """Return the number of seeds that keep their destination."""
         if not order:
             return 0
@@ -278,18 +274,23 @@ class _Score:
         numbers = np.array([self._number[member] for member in order], np.int64)
         return np.repeat(numbers, self._weight[numbers])
 
-    def exchanged(self, order: Order) -> Order:
+    def exchange_members(self, order: Order) -> Order:
         """Return the order with members of equal weight exchanged if they are not at their old positions, the largest gain first."""
         import numpy as np
 
-        starts = dict(zip(order, accumulate([0, *_weights(order)][:-1]), strict=True)) if order else {}
+        starts = (
+            dict(zip(order, accumulate([0, *(member.weight for member in order)][:-1]), strict=True))
+            if order
+            else {}
+        )
         numbers = self._numbers(order) if order else np.zeros(0, np.int64)
         own = np.zeros(len(order), bool)
         own[self._held[numbers[self._after] == self._held]] = True
         moving = [member for member in order if not own[self._number[member]]]
         result = list(order)
         place_of = {member: n for n, member in enumerate(order)}
-        for _, same in groupby(sorted(moving, key=_weight_of), key=_weight_of):
+        by_weight = attrgetter("weight")
+        for _, same in groupby(sorted(moving, key=by_weight), key=by_weight):
             members = list(same)
             gains = self._gains(members, [starts[member] for member in members])
             filled: set[int] = set()
@@ -309,7 +310,7 @@ class _Score:
 
         if not members:
             return []
-        weight = weight_of(*members[0].binding)
+        weight = members[0].weight
         place_of_bucket = np.full(int(self._weight.sum()), -1, np.int64)
         for n, start in enumerate(starts):
             place_of_bucket[start : start + weight] = n
@@ -323,18 +324,14 @@ class _Score:
             (int(count), *divmod(int(cell), len(members))) for cell, count in zip(cells, seeds, strict=True)
         ]
 
-    def improved(self, order: Order) -> Order:
+    def improve(self, order: Order) -> Order:
         """Return an order that no exchange of two members and no move of one member improves."""
         for _ in range(_MOST_ROUNDS):
             better = self.best([order, *_neighbours(order)])
-            if self.staying(better) == self.staying(order):
+            if self.count_staying(better) == self.count_staying(order):
                 return order
             order = better
         return order
-
-
-def _weight_of(member: RingMember) -> int:
-    return weight_of(*member.binding)
 
 
 def _neighbours(order: Order) -> Iterable[Order]:
@@ -361,22 +358,20 @@ class LeastMoved(NamedTuple):
     by_slots: float | None
 
 
-def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
+def find_least_moved(before: HashRing, after: HashRing) -> LeastMoved:
     """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards."""
     members = make_members(after.buckets)
-    weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
+    weights = {member.destination: member.weight for member in members}
     if not before.bucket_count or len(weights) != len(members):
         return LeastMoved(None, None)
     counter = MovementCounter(before.buckets)
     live = LiveRing("", before, make_members(before.buckets))
-    order = least_moving_order(live, members, counter) if members else ()
-    by_order = counter.count_moved(
-        [member.destination for member in order for _ in range(weights[member.destination])]
-    )
-    return LeastMoved(by_order, _moved_by_slots(before, weights))
+    order = find_least_moving_order(live, members, counter) if members else ()
+    by_order = counter.count_moved([member.destination for member in order for _ in range(member.weight)])
+    return LeastMoved(by_order, _count_moved_by_slots(before, weights))
 
 
-def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
+def _count_moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
     owners = {
         ExchangeRef(str(number)): queue
         for number, queue in enumerate(before.buckets)

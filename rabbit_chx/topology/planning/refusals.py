@@ -13,7 +13,8 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.argument_table import plain, unsendable
 from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
@@ -39,7 +40,7 @@ from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.policies import policy_in_the_way
-from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.topology.toml_values import show_value
 from rabbit_chx.words import percent, plural
 
 ALLOW_DELETE = Argument("allow_delete")
@@ -204,7 +205,7 @@ def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
     assert ring.limit is not None  # it is over the limit
     override = allow_moved(ring.moved_at_worst)
     if ring.is_ring:
-        moves = f"{_moved_text(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
+        moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
     else:
         moves = f"{ring.exchange} is an {ring.before.kind} exchange, and the plan moves {ring.moves};"
@@ -244,11 +245,11 @@ def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
     return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
 
 
-def _moved_text(ring: RingPlan) -> str:
+def _say_moved(ring: RingPlan) -> str:
     share = f"{percent(ring.moved, 1)} of the keys"
     if count := len(ring.handed_over):
-        slots = "slot changes" if count == 1 else "slots change"
-        return f"{count} {slots} hands in {ring.exchange}: {share} have another queue"
+        slots = "slot moves" if count == 1 else "slots move"
+        return f"{count} {slots} in {ring.exchange}: {share} have another queue"
     return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
 
 
@@ -266,7 +267,7 @@ def unremovable_holes(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order(exchange: str, ring: HashRing) -> Finding:
+def unknown_order(exchange: str, ring: KeyMap) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
@@ -322,7 +323,7 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
         yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 
-def _absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
     binding, source = change.binding, ExchangeRef(change.binding.source)
     if binding == moment.undone:
@@ -330,7 +331,7 @@ def _absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     if source not in moment.present and not _is_predeclared(source):
         yield _absent(source, "bindings of it are wanted")
     if binding.destination not in moment.present and not _is_predeclared(binding.destination):
-        exchange = moment.compared.slots.get(binding.source)
+        exchange = moment.slots.get(binding.source)
         reason = f"{binding.source} is to be bound to it"
         if exchange is not None:
             reason = f"it is to have slots of {exchange}"
@@ -347,7 +348,7 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
-def _cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
     subject = change.subject
     if isinstance(subject, BindingDefinition):
@@ -367,7 +368,7 @@ def _cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
 
 
-def _last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an auto-delete exchange whose last binding is removed, unless the plan deletes or replaces it."""
     source = change.binding.source
     if moment.expiring.get(source) == 1:
@@ -378,7 +379,7 @@ def _last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
         )
 
 
-def _sharded_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _refuse_under_sharding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that moment.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
@@ -398,7 +399,7 @@ def _sharded_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Fin
         )
 
 
-def _unsendable_argument(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
+def _find_unsendable(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
     """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
     assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
     for name, value in change.subject.arguments.items():
@@ -406,14 +407,14 @@ def _unsendable_argument(change: PlannedChange, _: _Moment) -> Iterator[Finding]
             yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def _refused_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _refuse_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
     wanted, release = change.subject, moment.compared.release
     assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
     for found in declaration_faults(wanted, release):
         if moment.compared.live.release is not None and found.field.endswith("queue-master-locator"):
-            continue  # `_denied_feature` knows whether this broker permits it
-        where = f"{change.kind} {change.name}: {found.field} = {shown_value(found.value)}"
+            continue  # `_find_denied_feature` knows whether this broker permits it
+        where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
         by = f"RabbitMQ {release.version}"
         message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
         yield Finding("declaration", message, found.fix)
@@ -431,7 +432,7 @@ _PLUGIN_SETTINGS = (
 )
 
 
-def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
     wanted, types, release = (
         change.subject,
@@ -459,13 +460,13 @@ def _missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
 DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
 
 
-def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     """Yield a refusal for an object that uses a deprecated feature that the broker denies.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
-    use = _deprecated_use(change.subject)
+    use = _find_deprecated_use(change.subject)
     if use is not None and use[0] in moment.compared.live.facts.denied_features:
         feature, usage, fix = use
         message = (
@@ -477,7 +478,7 @@ def _denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]
 def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[str]:
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
-        use = None if change.wanted is None else _deprecated_use(change.wanted)
+        use = None if change.wanted is None else _find_deprecated_use(change.wanted)
         if use is not None and use[0] in live.facts.unclear_features:
             feature, usage, fix = use
             yield (
@@ -486,7 +487,7 @@ def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange
             )
 
 
-def _deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
+def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
     """Return the deprecated feature that an object uses, how it uses it, and the remedy."""
     if isinstance(subject, QueueDefinition):
         if "x-queue-master-locator" in subject.arguments:
@@ -509,6 +510,7 @@ class _Moment:
 
     Attributes:
         compared: the two sides.
+        slots: the exchange of each wanted slot.
         present: the queues and exchanges that exist.
         policies: the policies that exist, by name.
         expiring: the number of bindings of each auto-delete exchange that the plan neither deletes nor replaces.
@@ -520,6 +522,7 @@ class _Moment:
     def __init__(self, compared: Comparison, changes: Sequence[PlannedChange]) -> None:
         live = compared.live
         self.compared = compared
+        self.slots = {slot: name for name, layout in compared.layouts.items() for slot in layout.names.slots}
         self.present = set(compared.existing)
         self.policies = {policy.name: policy for policy in live.policies}
         removed = {
@@ -561,18 +564,18 @@ _DECLARED = ("create", "update", "replace")
 _REMOVED = ("delete", "replace")
 #: The rules for single changes, in the order of their refusals.
 _RULES = {
-    "missing": _ChangeRule(["bind"], ["binding"], _absent_ends),
-    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _cut_link),
-    "auto-delete": _ChangeRule(["unbind"], ["binding"], _last_binding),
-    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _missing_plugin),
-    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refused_declaration),
-    "sharded": _ChangeRule(_DECLARED, ["exchange"], _sharded_declaration),
-    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _denied_feature),
-    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _unsendable_argument),
+    "missing": _ChangeRule(["bind"], ["binding"], _find_absent_ends),
+    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
+    "auto-delete": _ChangeRule(["unbind"], ["binding"], _find_last_binding),
+    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _find_missing_plugin),
+    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
+    "sharded": _ChangeRule(_DECLARED, ["exchange"], _refuse_under_sharding),
+    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _find_denied_feature),
+    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),
 }
 
 
-def _refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
+def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
     """Return what each rule finds, in one pass over the changes."""
     found: dict[str, list[Finding]] = {name: [] for name in _RULES}
     moment = _Moment(compared, changes)
@@ -588,8 +591,10 @@ def _refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> 
 
 def _ring_refusals(ring: RingPlan, compared: Comparison) -> Iterator[Finding]:
     yield from ring.refusals
+    if ring.needs_order and not ring.before.ground.is_certain:
+        yield unknown_order(ring.exchange, ring.before)
     if ring.is_over_limit:
-        yield movement_refusal(ring, is_default=compared.limit_of(ring.exchange) is None)
+        yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 
 
 def refusals_of(
@@ -606,7 +611,7 @@ def refusals_of(
         rings: the plans of rings.
         unbound: the owned bindings that are removed although neither end is deleted.
     """
-    rings, found = list(rings), _refused_changes(compared, changes)
+    rings, found = list(rings), _find_refused_changes(compared, changes)
     impossible = sorted(ring.exchange for ring in rings if ring.is_impossible)
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
     replaced = [
@@ -623,7 +628,11 @@ def refusals_of(
         *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
         *map(deletion, unbound),
-        *map(absent_external, compared.missing_bindings("external")),
+        *(
+            absent_external(wanted)
+            for wanted, live, _ in compared.bindings
+            if wanted is not None and live is None and wanted.owner == "external"
+        ),
         *chain.from_iterable(found.values()),
     )
     return tuple(dict.fromkeys(refusals))

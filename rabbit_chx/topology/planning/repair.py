@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.live_rings import live_hash_exchange, recorded_ring
+from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.planning.comparison import check_wanted, live_side
-from rabbit_chx.topology.slot_owners import repaired_members
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slot_owners import repair_members
+from rabbit_chx.topology.slots import expand
 
 
 def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = None) -> Topology:
@@ -18,7 +18,7 @@ def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = N
     It contains one exchange, with the live attributes and another ring; all other objects stay unchanged:
 
     - With `wanted`, the ring has the members of that topology, in its order.
-    - Without it, the ring has its own members, as `repaired_members` orders them: in the order of the record on the broker, if there is one.
+    - Without it, the ring has its own members, as `repair_members` orders them: in the order of the record on the broker, if there is one.
 
     Args:
         live: the live topology, with the rings that were read.
@@ -38,8 +38,8 @@ def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = N
     if wanted is None:
         ring = live.rings.get(exchange)
         bound = live_exchange.ring or ()
-        recorded = None if ring is None else recorded_ring(live, exchange)
-        members = repaired_members(exchange, bound, ring if recorded is None else recorded[1])
+        recorded = None if ring is None else find_recorded_ring(live, exchange)
+        members = repair_members(exchange, bound, ring if recorded is None else recorded[1])
         return Topology((replace(live_exchange, ring=members, owner="ours"),))
     if wanted.is_assumed(exchange):
         raise InputError(
@@ -47,7 +47,7 @@ def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = N
             "topology file",
             exchange=exchange,
         )
-    target = expanded(wanted, live).exchange(exchange)
+    target = expand(wanted, live).exchange(exchange)
     if target is None or target.ring is None:
         raise InputError(
             f"the topology has no ring of exchange {exchange!r}: add it, or repair without a file",

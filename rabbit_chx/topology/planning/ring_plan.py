@@ -1,22 +1,40 @@
-"""What a plan does with the ring of one exchange: the maps of keys before and after, the steps, and the exact shares of keys that move.
+"""What a plan does with one exchange that hashes: the maps of keys before and after, the steps, and the exact shares of keys that move.
 
-`ring_change` makes it for a ring, also with slots, and `modulus_change` for an ``x-modulus-hash`` exchange, whose map of keys is no ring.
+`find_best_steps` finds the binds and unbinds that turn a live ring into the wanted one, in the order that disturbs the fewest keys.
+
+A broker changes a ring in two ways only. A bind appends buckets. An unbind removes all buckets of a destination, and the later buckets get
+lower numbers. So members can stay only if the wanted ring begins with them and the live ring has them in the same order. All others are
+unbound, and the rest of the wanted ring is bound after those that stay. No other way takes fewer operations.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
+from rabbit_chx.routing import Destination, HashRing, ring_changes
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember, order_of_place
-from rabbit_chx.topology.planning.movement import SlotHandOver, SlotOwnership
+from rabbit_chx.topology.live_rings import LiveRing, make_ring
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
+from rabbit_chx.topology.planning.movement import (
+    MovementCounter,
+    SlotHandOver,
+    SlotOwnership,
+    bucket_count,
+)
 from rabbit_chx.words import percent
 
 _ROUNDING = 1e-9
+#: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
+_MANY_STEPS = 200
 
 Strategy: TypeAlias = Literal[
     "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "more-queues"
@@ -63,15 +81,17 @@ class RingPlan:
     Attributes:
         before: the live map; empty if the exchange is new or was of another type.
         after: the wanted map.
-        steps: the binds and unbinds of a ring, in order; empty for an ``x-modulus-hash`` exchange, whose bindings have no order.
+        early_steps: the binds and unbinds of a ring before the replacement of objects, in order. An ``x-modulus-hash`` exchange, whose
+            bindings have no order, has no steps.
+        late_steps: those after the replacement of objects.
         moments: the keys after each step, and after each other change that moves some. A key keeps its destination only by chance if the
             exchange hashes something else afterwards: then all keys move. If `unknown` is set, the shares are the largest possible ones.
-        refusals: the reasons to refuse it, except the share that moves.
+        refusals: the reasons to refuse it, except an order that is not known, and the share that moves.
         limit: the share of keys that may move; None: any.
-        early_step_count: the number of steps before the replacement of objects.
+        needs_order: True if it is correct only for the order of `before`: it is refused if that is not certain.
         is_impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
-        transient_share: the largest share of keys whose destination differs from `after` while the bindings are made of a map that was
-            empty.
+        transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
+            if the exchange and its queues are new, so that nobody publishes.
         ownership: the owners of the slots before and after the plan; None without slots. With slots, shares are counted by queue.
         unknown: why the exact shares are not known; empty if they are.
         reorderable: the wanted members if another order may be proposed, else empty.
@@ -82,11 +102,12 @@ class RingPlan:
     exchange: str
     before: KeyMap
     after: KeyMap
-    steps: tuple[PlannedChange, ...] = ()
+    early_steps: tuple[PlannedChange, ...] = ()
+    late_steps: tuple[PlannedChange, ...] = ()
     moments: tuple[Moment, ...] = field(default=(), repr=False)
     refusals: tuple[Finding, ...] = ()
     limit: float | None = None
-    early_step_count: int = 0
+    needs_order: bool = False
     is_impossible: bool = False
     transient_share: float = 0.0
     ownership: SlotOwnership | None = field(default=None, repr=False)
@@ -115,14 +136,9 @@ class RingPlan:
         return self.moved, self.moved_at_worst
 
     @property
-    def early_steps(self) -> tuple[PlannedChange, ...]:
-        """The steps before the replacement of objects."""
-        return self.steps[: self.early_step_count]
-
-    @property
-    def late_steps(self) -> tuple[PlannedChange, ...]:
-        """The steps after the replacement of objects."""
-        return self.steps[self.early_step_count :]
+    def steps(self) -> tuple[PlannedChange, ...]:
+        """The binds and unbinds of a ring, in order."""
+        return self.early_steps + self.late_steps
 
     @property
     def is_ring(self) -> bool:
@@ -165,3 +181,171 @@ class RingPlan:
             before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
             matrix = movement(before, after).sorted_by(order_of_place)
         return matrix if abs(matrix.moved - self.moved) < _ROUNDING else None
+
+
+# -- the steps of a ring
+
+
+def find_best_steps(
+    live: LiveRing,
+    wanted: Sequence[RingMember],
+    replaced: Collection[Destination],
+    counter: MovementCounter,
+    aliases: Mapping[Place, Place],
+) -> RingPlan | None:
+    """Return the plan with the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
+
+    Return None if no binds and unbinds make the ring.
+
+    Args:
+        live: the live ring.
+        wanted: the wanted members, in order.
+        replaced: destinations that are deleted and declared again. They are unbound first.
+        counter: counts the keys that move away from the live ring.
+        aliases: replacements of destinations, such as the queue that owns a slot.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+        NotDeterminedError: no rule of the release determines the effect of one of the operations.
+    """
+    start, target = live.state, make_ring(wanted, live.ring.release)
+    orders = {
+        (early, late): applied
+        for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
+        if (applied := apply_steps(start, (*early, *late))).ring.buckets == target.buckets
+    }
+    counter.prepare([count for applied in orders.values() for count in applied.counts])
+    candidates = []
+    for (early, late), (ring, lengths, _) in orders.items():
+        numbers, moments = counter.number_destinations(start.buckets), []
+        for step, length in zip((*early, *late), lengths, strict=True):
+            numbers = counter.update_numbers(numbers, step.binding.destination, length)
+            moments.append(Moment(*counter.count_moved_and_lost(numbers, aliases)))
+        after = HashRing(*ring) if moments else live.ring
+        candidates.append(RingPlan(live.exchange, live.ring, after, early, late, tuple(moments)))
+    return min(candidates, key=lambda plan: (plan.lost_at_worst, plan.moved_at_worst), default=None)
+
+
+class AppliedSteps(NamedTuple):
+    """A ring after steps; `lengths` and `counts` are the numbers of its buckets after each step, with and without holes."""
+
+    ring: RingState
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def apply_steps(ring: RingState, steps: Sequence[PlannedChange]) -> AppliedSteps:
+    """Apply the steps of a ring, in order."""
+    lengths, counts = [], []
+    for step in steps:
+        binding = step.binding
+        change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
+        ring = change(ring, binding.destination, binding.routing_key)
+        lengths.append(len(ring.buckets))
+        counts.append(bucket_count(ring.buckets))
+    return AppliedSteps(ring, tuple(lengths), tuple(counts))
+
+
+def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:
+    """Return the bind or unbind of a member."""
+    binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
+    if action == "bind":
+        return PlannedChange("bind", None, binding, ring=True)
+    return PlannedChange("unbind", binding, None, ring=True)
+
+
+def unbind_all(live: LiveRing) -> tuple[PlannedChange, ...]:
+    """Return the unbinds of all members, from the end of the ring."""
+    position = {destination: n for n, destination in enumerate(live.ring.destinations)}
+    members = sorted(live.bound, key=lambda member: -position.get(member.destination, len(position)))
+    return tuple(make_step("unbind", live.exchange, member) for member in members)
+
+
+def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
+    """Return the number of leading wanted members that can stay bound."""
+    if len({member.destination for member in wanted}) < len(wanted):
+        return 0
+    runs = [(destination, len(list(run))) for destination, run in groupby(live.ring.buckets)]
+    run_counts = Counter(destination for destination, _ in runs)
+    bindings = Counter(member.destination for member in live.bound)
+    positions = {
+        run: n for n, run in enumerate(runs) if run[0] and run_counts[run[0]] == bindings[run[0]] == 1
+    }
+    bound, last = set(live.bound), -1
+    for number, member in enumerate(wanted):
+        position = positions.get((member.destination, member.weight), -1)
+        if position <= last or member not in bound:
+            return number
+        last = position
+    return len(wanted)
+
+
+def _list_orders(
+    live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
+) -> Iterator[tuple[tuple[PlannedChange, ...], tuple[PlannedChange, ...]]]:
+    """Yield orders of the same operations, each in two parts: those before and those after the replacement of destinations."""
+    end = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
+    kept = count_kept_members(live, wanted[:end])
+    unbinds = _list_unbinds(live, {member.destination for member in wanted[:kept]})
+    early = tuple(
+        step for destination in [*unbinds] if destination in replaced for step in unbinds.pop(destination)
+    )
+    binds = [make_step("bind", live.exchange, member) for member in wanted[kept:]]
+    rebound = {bind.binding.destination for bind in binds}
+    removed = [destination for destination in unbinds if destination not in rebound]
+    yield early, tuple(_alternate(unbinds, removed, binds))
+    if len(unbinds) + len(binds) <= _MANY_STEPS or not live.ring.buckets:
+        yield early, (*chain.from_iterable(unbinds.values()), *binds)
+        yield early, tuple(_remove_last(unbinds, removed, binds))
+
+
+def _list_unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
+    """Return the steps that remove each destination that is not kept: first those without buckets, then from the end of the ring.
+
+    A destination with ghost buckets has no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that
+    has some.
+    """
+    bound: dict[Destination, list[RingMember]] = {}
+    for member in live.bound:
+        bound.setdefault(member.destination, []).append(member)
+    in_ring = dict.fromkeys(reversed(live.ring.destinations))
+    steps = {}
+    without_buckets = (destination for destination in bound if destination not in in_ring)
+    for destination in (*without_buckets, *in_ring):
+        if destination not in kept:
+            members = bound.get(destination, [RingMember(destination)])
+            bind = () if destination in bound else (make_step("bind", live.exchange, members[0]),)
+            unbinds = (make_step("unbind", live.exchange, member) for member in members)
+            steps[destination] = [*bind, *unbinds]
+    return steps
+
+
+def _alternate(
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    removed: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield unbinds and binds alternately, so that the number of destinations changes as little as possible."""
+    new_count = sum(bind.binding.destination not in unbinds for bind in binds)
+    surplus = max(len(removed) - new_count, 0)
+    for destination in removed[:surplus]:
+        yield from unbinds[destination]
+    others, remaining = iter(removed[surplus:]), dict(unbinds)
+    for bind in binds:
+        destination = bind.binding.destination
+        yield from remaining.pop(destination if destination in unbinds else next(others, destination), ())
+        yield bind
+
+
+def _remove_last(
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    removed: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield the unbinds of the removed destinations last, so that the ring is not empty between two steps if that can be avoided."""
+    remaining = dict(unbinds)
+    for bind in binds:
+        yield from remaining.pop(bind.binding.destination, ())
+        yield bind
+    for destination in removed:
+        yield from unbinds[destination]

@@ -147,6 +147,16 @@ def test_a_wrong_url_is_named_by_its_option_without_its_password(
         assert "s3cr3t" not in str(caught.value)
 
 
+def test_a_wrong_management_url_in_the_environment_is_an_error_of_what_uses_it(
+    asked: Callable[..., BrokerAddresses],
+) -> None:
+    broker = asked("--url", URL, "--vhost", "w", RABBIT_CHX_MANAGEMENT_URL="ftp://u:s3cr3t@h")
+    for use in (lambda: broker.management("it"), broker.broker):
+        with pytest.raises(InputError, match=r"^\$RABBIT_CHX_MANAGEMENT_URL begins with ") as caught:
+            use()
+        assert "s3cr3t" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("listed", "hint"),
     [

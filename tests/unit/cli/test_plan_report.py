@@ -8,7 +8,7 @@ from rabbit_chx import Topology
 from rabbit_chx.cli.plan_report import changes_table, fold_names
 from rabbit_chx.topology import BindingDefinition, LiveTopology, QueueDefinition, plan
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.planning.plan_value import counted_changes
+from rabbit_chx.topology.planning.plan_value import count_changes
 
 FILE = """
 [[exchanges]]
@@ -32,7 +32,7 @@ def created(*names: str) -> list[PlannedChange]:
 
 def test_a_thousand_queues_are_four_rows() -> None:
     changes = plan(Topology.from_toml(FILE), LiveTopology()).changes
-    assert counted_changes(changes) == "1 exchange created, 1,000 queues created, 1,000 bindings made"
+    assert count_changes(changes) == "1 exchange created, 1,000 queues created, 1,000 bindings made"
     assert changes_table(changes, whole=False).rows == [
         ("1", "create exchange", "orders", "type: x-consistent-hash"),
         ("2-1001", "create queue", "orders.{1..1000}", "type: quorum"),

@@ -14,7 +14,7 @@ from rabbit_chx.cli.ring import RingList, _list_rings_of
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import LiveTopology, Topology
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 FILE = """
 [[exchanges]]
@@ -35,7 +35,7 @@ name = "q{1..2}"
 
 
 def there() -> LiveTopology:
-    topology = expanded(Topology.from_toml(FILE), LiveTopology())
+    topology = expand(Topology.from_toml(FILE), LiveTopology())
     rings = {
         exchange.name: HashRing.from_buckets(
             [member.destination for member in exchange.ring for _ in range(int(member.key))], Release("4.3.6")

@@ -15,6 +15,7 @@ from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import stream_options, stream_show
+from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
@@ -71,7 +72,7 @@ def test_the_first_problem_of_the_management_api_is_told(
 
     numbers = itertools.count(1)
     monkeypatch.setattr(stream_show, "writers_of", refuse)
-    at: Any = SimpleNamespace(management_url="http://h", settings=ConnectionSettings())
+    at = BrokerAddresses("amqp://h", ConnectionSettings(), "http://h", None)
     stream = ShownStream("s0")
     assert list(stream_show._with_writers(at, [stream] * 3)) == [stream] * 3
     said = capsys.readouterr().err

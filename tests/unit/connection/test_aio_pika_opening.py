@@ -6,7 +6,7 @@ import pytest
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.aio_pika_opening import _opening_error, parse_refusal
+from rabbit_chx.connection.aio_pika_opening import _connect_error, parse_refusal
 from rabbit_chx.errors import BrokerRefusedError, UnreachableError
 
 SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
@@ -50,19 +50,19 @@ def test_a_vhost_that_is_refused_without_a_word() -> None:
     cause = aiormq_errors.InvalidFrameError(
         "Expected one of ['Connection.OpenOk'], got <Connection.Close object>"
     )
-    error = _opening_error(SETTINGS, cause)
+    error = _connect_error(SETTINGS, cause)
     assert type(error) is BrokerRefusedError
     assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop' (Expected" in str(error)
 
 
 def test_damaged_bytes_are_not_a_refused_vhost() -> None:
-    error = _opening_error(SETTINGS, aiormq_errors.InvalidFrameError("Unknown frame type: 77"))
+    error = _connect_error(SETTINGS, aiormq_errors.InvalidFrameError("Unknown frame type: 77"))
     assert type(error) is UnreachableError
 
 
 def test_an_error_of_the_system_keeps_its_meaning() -> None:
     cause = aiormq_errors.AMQPConnectionError("Name or service not known")
     cause.__cause__ = ConnectionRefusedError(111, "refused")
-    error = _opening_error(SETTINGS, cause)
+    error = _connect_error(SETTINGS, cause)
     assert type(error) is UnreachableError
     assert "no server answers there" in str(error)

@@ -33,16 +33,16 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         (failures.unreachable(SETTINGS, socket.gaierror("unknown")), UnreachableError, "cannot be resolved .unknown"),
         (failures.unreachable(SETTINGS, TimeoutError()), BrokerTimeoutError, "no answer within 1.5 s"),
         (failures.unreachable(SETTINGS, ssl.SSLError("version")), UnreachableError, "TLS cannot be agreed on .*version"),
-        (failures.failed_tls(SETTINGS, ConnectionResetError("reset")), UnreachableError, "TLS cannot be agreed on .reset"),
-        (failures.failed_tls(SETTINGS, TimeoutError()), BrokerTimeoutError, "no TLS handshake within 1.5 s"),
+        (failures.tls_error(SETTINGS, ConnectionResetError("reset")), UnreachableError, "TLS cannot be agreed on .reset"),
+        (failures.tls_error(SETTINGS, TimeoutError()), BrokerTimeoutError, "no TLS handshake within 1.5 s"),
         (failures.handshake_timeout(SETTINGS), BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
-        (failures.lost_connection(WHERE), ConnectionLostError, "the broker's side closed it; look at its log"),
-        (failures.lost_connection(WHERE, OSError("reset")), ConnectionLostError, "was lost: reset"),
-        (failures.missed_heartbeats(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
+        (failures.disconnect_error(WHERE), ConnectionLostError, "the broker's side closed it; look at its log"),
+        (failures.disconnect_error(WHERE, OSError("reset")), ConnectionLostError, "was lost: reset"),
+        (failures.heartbeat_error(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
         (failures.invalid_bytes(WHERE, ValueError("no frame")), ConnectionLostError, "cannot be understood: no frame"),
-        (failures.missing_reply(WHERE, "Exchange.Declare", 60), BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
+        (failures.reply_timeout_error(WHERE, "Exchange.Declare", 60), BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
         (failures.interruption(WHERE, KeyboardInterrupt()), ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
-        (failures.closed_connection(WHERE), InputError, "the connection is closed: open a new one"),
+        (failures.use_after_close_error(WHERE), InputError, "the connection is closed: open a new one"),
     ],
 )  # fmt: skip
 def test_a_failure_has_its_kind_and_its_sentence(
@@ -54,7 +54,7 @@ def test_a_failure_has_its_kind_and_its_sentence(
 
 
 def test_only_a_port_without_tls_is_told_of_amqps() -> None:
-    ended = failures.lost_connection("amqp://broker.example")
+    ended = failures.disconnect_error("amqp://broker.example")
     assert "needs amqps://" not in str(failures.handshake_failure(SETTINGS, ended))
     plain = ConnectionSettings(host="broker.example")
     assert "is AMQP 0-9-1 spoken there? Check the port; a port that speaks TLS needs amqps://" in str(
@@ -65,12 +65,12 @@ def test_only_a_port_without_tls_is_told_of_amqps() -> None:
 @pytest.mark.parametrize("alert", ["tlsv13 alert certificate required", "tlsv1 alert unknown ca"])
 def test_a_refused_certificate_has_the_same_message_before_and_after_the_handshake(alert: str) -> None:
     cause = ssl.SSLError(1, f"[SSL: ALERT] {alert} (_ssl.c:2580)")
-    before = failures.failed_tls(SETTINGS, cause)
-    lost = failures.lost_connection(SETTINGS.masked_url, cause)
+    before = failures.tls_error(SETTINGS, cause)
+    lost = failures.disconnect_error(SETTINGS.masked_url, cause)
     behind = failures.handshake_failure(SETTINGS, lost)
     assert str(before) == str(lost) == str(behind)
     assert "pass one of an authority that it trusts with certfile and keyfile" in str(behind)
-    assert failures.refused_certificate("", ConnectionResetError("reset")) is None
+    assert failures.certificate_error("", ConnectionResetError("reset")) is None
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_refused_certificate_has_the_same_message_before_and_after_the_handsha
 def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str, remedy: str) -> None:
     cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
     cause.verify_code, cause.verify_message = code, words
-    said = str(failures.refused_certificate("amqps://h", cause))
+    said = str(failures.certificate_error("amqps://h", cause))
     assert f"the broker's certificate is not accepted ({words}): " in said
     assert remedy in said
     assert ("cacertfile" in said) is (code == 20)
 
 
 def test_our_certificate_that_has_expired_is_renewed() -> None:
-    said = failures.refused_certificate("amqps://h", ssl.SSLError(1, "tlsv1 alert certificate expired"))
+    said = failures.certificate_error("amqps://h", ssl.SSLError(1, "tlsv1 alert certificate expired"))
     assert "renew it" in str(said)
 
 

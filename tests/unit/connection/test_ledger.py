@@ -36,7 +36,7 @@ def test_a_multiple_answer_covers_what_single_acks_left(verb: str) -> None:
             nacked = len(covered) if verb == "nack" else 0
             still_open = [tag for tag in tags if tag > through and tag not in singles]
             assert counts(ledger) == (len(tags) - len(still_open) - nacked, nacked, len(still_open))
-            assert [place + 1 for _, places in ledger.unanswered() for place in places] == still_open
+            assert [place + 1 for _, places in ledger.find_unanswered() for place in places] == still_open
 
 
 @pytest.mark.parametrize("multiple", [False, True])
@@ -100,9 +100,9 @@ def test_it_agrees_with_a_dictionary_of_every_tag(
     values = list(state.values())
     assert counts(ledger) == (values.count("ack"), values.count("nack"), values.count("open"))
     assert ledger.open_bytes >= ledger.open
-    for parts, verb in ((ledger.unanswered(), "open"), (ledger.refused, "nack")):
+    for parts, verb in ((ledger.find_unanswered(), "open"), (ledger.refused, "nack")):
         tags = [first + place for first, places in parts for place in places]
         assert sorted(tags) == [tag for tag, value in state.items() if value == verb]
-    assert [tag for first, places in ledger.unanswered() for tag in (first + p for p in places)] == sorted(
-        tag for tag, value in state.items() if value == "open"
-    )
+    assert [
+        tag for first, places in ledger.find_unanswered() for tag in (first + p for p in places)
+    ] == sorted(tag for tag, value in state.items() if value == "open")

@@ -135,7 +135,7 @@ def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
     for wire in wires:
         one_by_one.receive(wire)
     assert at_once.failure is None
-    assert at_once.ledger.unanswered() == one_by_one.ledger.unanswered()
+    assert at_once.ledger.find_unanswered() == one_by_one.ledger.find_unanswered()
     assert at_once.ledger.refused == one_by_one.ledger.refused
     assert at_once.ledger.acked == one_by_one.ledger.acked
 

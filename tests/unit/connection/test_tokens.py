@@ -20,7 +20,7 @@ from rabbit_chx import Publisher, StreamReader
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection import tokens
-from rabbit_chx.connection.failures import opening_timeout
+from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import (
     Credentials,
     TokenSecret,
@@ -207,10 +207,10 @@ def test_a_login_names_the_function_that_it_waits_for() -> None:
         log_in(settings, lambda _: None)
     with pytest.raises(UnreachableError, match=waits):
         asyncio.run(log_in_async(settings, nothing))
-    assert re.match(waits, str(opening_timeout(settings)))
+    assert re.match(waits, str(connect_timeout_error(settings)))
     is_over.set()
     log_in(replace(settings, connection_timeout_s=60), lambda _: None)
-    assert "check host, port and firewall" in str(opening_timeout(settings))
+    assert "check host, port and firewall" in str(connect_timeout_error(settings))
 
 
 def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float]) -> None:

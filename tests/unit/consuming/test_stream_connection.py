@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.consuming.stream_connection import _explained
+from rabbit_chx.consuming.stream_connection import _explain
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -18,14 +18,14 @@ from rabbit_chx.errors import (
 @pytest.mark.parametrize("kind", [MissingRowsError, NotFoundError])
 def test_after_the_deletion_of_the_journal_another_session_makes_it(kind: type[RabbitChxError]) -> None:
     """A reader misses its rows if it was made again meanwhile; a publisher and a late reader do not find it."""
-    explained = _explained(kind("the stream is gone"), "members")
+    explained = _explain(kind("the stream is gone"), "members")
     assert is_transient(explained)
     assert str(explained) == "the stream is gone; the journal 'members' was deleted"
     assert explained.queue == "members"
 
 
 def test_a_refusal_of_the_journal_names_the_permissions() -> None:
-    explained = _explained(AccessRefusedError("refused", reply_code=403), "members")
+    explained = _explain(AccessRefusedError("refused", reply_code=403), "members")
     assert isinstance(explained, AccessRefusedError)
     assert "'members': the user needs the permissions read and write" in str(explained)
     assert (explained.queue, explained.reply_code) == ("members", 403)
@@ -33,4 +33,4 @@ def test_a_refusal_of_the_journal_names_the_permissions() -> None:
 
 def test_any_other_error_is_as_it_was() -> None:
     error = BrokerTimeoutError("no answer")
-    assert _explained(error, "members") is error
+    assert _explain(error, "members") is error

@@ -16,9 +16,9 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
 from rabbit_chx.publishing.batches import (
     BATCH_BYTES,
-    RowDefaults,
+    RowBuilder,
     batches,
-    named_columns,
+    name_columns,
 )
 from rabbit_chx.publishing.encoder import Properties, Rows
 
@@ -143,21 +143,21 @@ def test_endless_input_is_read_in_batches() -> None:
 
 
 def test_columns_become_rows_with_what_the_publisher_gives_the_others() -> None:
-    defaults = RowDefaults("orders", Properties({"app_id": "a"}), 2)
-    given = named_columns(["k", "l", "m"], [b"b", "c", "d"], {"type": ["t", None, "v"]}, [None, "x", None])
+    defaults = RowBuilder("orders", Properties({"app_id": "a"}), 2)
+    given = name_columns(["k", "l", "m"], [b"b", "c", "d"], {"type": ["t", None, "v"]}, [None, "x", None])
     first, second = defaults.batches_of(given, 0)
     assert (first.keys, first.bodies, first.exchanges) == ([b"k", b"l"], [b"b", b"c"], [b"orders", b"x"])
     assert (second.keys, second.bodies, second.exchanges) == ([b"m"], [b"d"], [b"orders"])
     assert [first.properties, second.properties] == [
         defaults.properties.of_rows({"type": values}, 0) for values in (["t", None], ["v"])
     ]
-    (plain,) = defaults.batches_of(named_columns(["k"], ["b"], None, None), 0)
+    (plain,) = defaults.batches_of(name_columns(["k"], ["b"], None, None), 0)
     assert plain == Rows([b"k"], [b"b"], None, None)
 
 
 def test_the_columns_of_properties_have_the_names_of_properties() -> None:
     with pytest.raises(InputError, match="no message property 'mesage_id': did you mean 'message_id'"):
-        named_columns(["k"], ["b"], {"mesage_id": ["m"]}, None)
+        name_columns(["k"], ["b"], {"mesage_id": ["m"]}, None)
 
 
 def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,11 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Open, Sleep, Step, closing_error, drive
+from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.options import Limits
 from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
 
 INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
 
@@ -292,7 +293,7 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
 )
 def test_a_406_of_a_publish_is_about_the_message(text: str) -> None:
     cause = error_for(406, f"PRECONDITION_FAILED - {text}", where="amqp://broker")
-    assert type(closing_error(cause, "row 5", "x")) is ChannelClosedError
+    assert type(close_error(cause, "row 5", "x")) is ChannelClosedError
 
 
 def test_an_expired_token_is_no_fault_of_a_row() -> None:

@@ -17,8 +17,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Open, Step
 from rabbit_chx.publishing.options import Limits
+from rabbit_chx.publishing.steps import Open, Step
 
 
 def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:

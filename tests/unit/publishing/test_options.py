@@ -61,7 +61,7 @@ def test_no_error_shows_the_password(publisher: Any, arguments: dict[str, Any]) 
     ],
 )
 def test_a_shared_publisher_repeats_a_refused_message_only_on_request(given: Retries, repeats: int) -> None:
-    assert shared_publisher._shared_retries(given).repeats == repeats
+    assert shared_publisher._adapt_retries(given).repeats == repeats
     assert Retries().repeats == NACK_RETRIES
 
 
@@ -69,7 +69,7 @@ def test_a_shared_publisher_repeats_a_refused_message_only_on_request(given: Ret
 def test_a_message_that_closes_the_connection_costs_a_shared_publisher_one_in_any_case(
     given: Retries,
 ) -> None:
-    retries = shared_publisher._shared_retries(given)
+    retries = shared_publisher._adapt_retries(given)
     assert retries.reconnects
     assert retries.reconnect_timeout_s < 0.001
 

@@ -9,7 +9,6 @@ from scripted_delivery import A, Event, ScriptedConnection, ack, all_of, nack, r
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
-from rabbit_chx.publishing.delivery import count_rows
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.publish_report import Tally
 
@@ -190,7 +189,7 @@ def test_samples_of_all_its_connections_are_in_the_report() -> None:
 def test_one_key_is_told_from_several(batches: list[list[bytes]], distinct: int | None) -> None:
     tally = Tally()
     for keys in batches:
-        count_rows(tally, Rows(keys, [b""] * len(keys)))
+        tally.count(Rows(keys, [b""] * len(keys)))
     assert tally.report(None, 0.0).distinct_keys == distinct
 
 

@@ -17,7 +17,7 @@ from scripted_peer import Peer
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import Limits, Publisher, Retries
-from rabbit_chx.publishing.batches import named_columns
+from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
@@ -290,5 +290,5 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
     arguments = PublisherBase(PublishOptions("amqp://localhost", "x", limits=Limits(max_in_flight=window)))
-    columns = named_columns(["k"] * 1200, ["b"] * 1200, None, None)
-    assert len(next(arguments._defaults.batches_of(columns, 0))) == rows
+    columns = name_columns(["k"] * 1200, ["b"] * 1200, None, None)
+    assert len(next(arguments._builder.batches_of(columns, 0))) == rows

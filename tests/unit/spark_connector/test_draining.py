@@ -62,7 +62,7 @@ class Scripted:
         self.unsettled.clear()
 
     @contextmanager
-    def kept_alive(self) -> Iterator[None]:
+    def keep_alive(self) -> Iterator[None]:
         yield
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,12 +32,12 @@ def test_with_spark_connect_it_stays_empty() -> None:
 
 
 def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(_writer: object, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def write(_plan: object, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         assert [batch.num_rows for batch in batches] == [3]
         return TaskReport(0, 0, rows=2, publish_report=PublishReport(rows=2, confirmed=2))
 
-    monkeypatch.setattr(publishing, "TaskWriter", lambda *_: SimpleNamespace(write=partial(write, None)))
+    monkeypatch.setattr(publishing, "run_task", write)
     plan: Any = SimpleNamespace(layout=None, write_id="w")
     batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
     with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):
-        publishing.publish_partition(plan, FinishedTasks(None), iter([batch]))
+        publishing.publish_task(plan, FinishedTasks(None), iter([batch]))

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import HashRing
-from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import (
-    KeySample,
-    KeySampler,
     RowSample,
-    SplitKeys,
     TaskReport,
     WriteReport,
     check_report_path,
-    collect_notes,
     hash_key,
     save_report,
 )
@@ -79,7 +71,7 @@ EVERYTHING = TaskReport(
     samples=(RowSample(3, None, "312 NO_ROUTE", "abc"),),
     task_id=11,
     notes=("a note",),
-    keys=KeySample(b"12345678"),
+    keys=b"12345678",
 )
 JSON = """{
   "exchange": "x",
@@ -176,73 +168,6 @@ def test_the_text_of_a_report_has_the_counts_and_the_tasks() -> None:
     assert " partition   attempt   rows   seconds   rows/s\n" in str(report)
 
 
-# -- what the tasks of a write tell when they are compared
-
-
-RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
-
-
-def options(**more: str) -> WriteOptions:
-    return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **more})
-
-
-def test_an_ordinary_write_needs_no_note() -> None:
-    tasks = [TaskReport(0, 0, task_id=8), TaskReport(1, 0, task_id=7), TaskReport(2, 0, task_id=9)]
-    assert collect_notes(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
-    assert collect_notes([TaskReport(0, 0)], options()) == ()
-    assert collect_notes([], options(ordering="per-key")) == ()
-
-
-def test_notes_of_tasks_are_reported_once() -> None:
-    assert collect_notes([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
-        "a",
-        "b",
-    )
-
-
-def test_tasks_that_ran_again_are_noted() -> None:
-    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
-    (note,) = collect_notes(tasks, options())
-    assert note.startswith("Spark ran 1 of 2 tasks more than once")
-
-
-def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
-    """The numbers between are those of the stage before it, whose files were gone."""
-    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
-    (note,) = collect_notes(tasks, options())
-    assert "Spark ran 3 other tasks between those of this write" in note
-    assert "rows may be in the queues twice, though every attempt is 0" in note
-
-
-def test_a_broker_that_may_have_restarted() -> None:
-    tasks = [
-        TaskReport(0, 0, publish_report=PublishReport(reconnects=2, republished=5)),
-        TaskReport(1, 0, publish_report=PublishReport(reconnects=1)),
-    ]
-    for given in (options(), options(ring=RING.to_json())):
-        (note,) = collect_notes(tasks, given)
-        assert note.startswith("connections were lost and opened again (3): if a broker with Mnesia")
-        assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
-    ring, copies = collect_notes(tasks, options(ordering="per-key"))
-    assert "the ring may have another order now" in ring
-    assert "copies from the old connection may arrive after newer messages of their key" in copies
-
-
-def test_keys_in_more_than_one_partition_are_noted() -> None:
-    def task(partition: int, *keys: bytes) -> TaskReport:
-        sampler = KeySampler()
-        sampler.add(pa.array(keys, pa.binary()))
-        return TaskReport(partition, 0, keys=sampler.sample())
-
-    per_key = options(ordering="per-key")
-    assert collect_notes([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
-    (note,) = collect_notes([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
-    assert note.startswith("ordering is per-key, and 1 of its 3 keys are in more than one partition")
-    many = [b"%d" % n for n in range(2_000)]
-    (note,) = collect_notes([task(0, *many), task(1, *many)], per_key)
-    assert "1,000 of 1,000 keys looked at are in more than one partition" in note
-
-
 def test_the_counts_are_those_of_the_publisher() -> None:
     task = TaskReport(0, 0, publish_report=PublishReport(7, 6, 1, 2, 0, 3, 4, 5, 600, 7.5, 0.5))
     assert (task.published, task.confirmed, task.returned, task.nacked) == (7, 6, 1, 2)
@@ -252,42 +177,6 @@ def test_the_counts_are_those_of_the_publisher() -> None:
 
 def test_a_hash_identifies_a_key_without_showing_it() -> None:
     assert hash_key(b"key") == "2c70e12b7a0646f9"
-
-
-def sample(keys: range, *, batch: int = 3_000) -> KeySample:
-    sampler = KeySampler()
-    for at in range(0, len(keys), batch):
-        sampler.add(pa.array([b"%d" % key for key in keys[at : at + batch]] * 2, pa.binary()))
-    return sampler.sample()
-
-
-def test_few_keys_are_all_compared() -> None:
-    assert SplitKeys.of([sample(range(10)), sample(range(10, 30))]) == SplitKeys(30, 0, complete=True)
-    assert SplitKeys.of([sample(range(10)), sample(range(8, 30))]) == SplitKeys(30, 2, complete=True)
-    assert SplitKeys.of([]) == SplitKeys(0, 0, complete=True)
-    assert SplitKeys.of([sample(range(5)), KeySample()]) == SplitKeys(5, 0, complete=True)
-
-
-def test_of_many_keys_a_sample_that_both_partitions_have_whole() -> None:
-    apart = SplitKeys.of(
-        [sample(range(20_000)), sample(range(20_000, 50_000)), sample(range(50_000, 50_005))]
-    )
-    assert apart.split == 0
-    assert not apart.complete
-    assert apart.compared > 1_000
-    shared = SplitKeys.of([sample(range(20_000)), sample(range(20_000))])
-    assert shared.split == shared.compared == 1_000
-    few = SplitKeys.of([sample(range(1_100)), sample(range(100_000))])
-    assert few.compared < 1_050  # up to the hash that the sample of the larger one reaches
-    half = SplitKeys.of([sample(range(20_000)), sample(range(10_000, 30_000))])
-    assert 0.2 < half.split / half.compared < 0.5  # a third of the keys are in both
-
-
-def test_a_sample_is_small_and_detects_a_constant_key() -> None:
-    assert len(pickle.dumps(sample(range(100_000)))) < 8_300
-    sampler = KeySampler()
-    sampler.add([b"k"] * 5)
-    assert SplitKeys.of([sampler.sample(), sampler.sample()]) == SplitKeys(1, 1, complete=True)
 
 
 def test_an_earlier_report_is_kept(tmp_path: Path) -> None:

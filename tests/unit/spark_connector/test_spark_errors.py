@@ -14,8 +14,9 @@ from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowEr
 from rabbit_chx.publishing import PublishReport
 from spark_connector.options.common import Brokers
 from spark_connector.spark_errors import parse_task_error, with_report
-from spark_connector.writing.task_writer import Task, TaskWriter
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.preflight import plan_write
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -40,7 +41,7 @@ def test_of_an_unforeseen_error_while_planning(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(
         RabbitChxError, match=r"^unforeseen KeyError \(at .*test_spark_errors.py:\d+\)"
     ) as caught:
-        WritePlan.checked(OPTIONS, SCHEMA, overwrite=False)
+        plan_write(OPTIONS, SCHEMA)
     assert "c4nary" not in with_locals(caught.value)
 
 
@@ -49,11 +50,11 @@ def test_of_an_unforeseen_error_in_a_task(monkeypatch: pytest.MonkeyPatch) -> No
         secret = brokers.addresses[0].password.reveal()
         raise KeyError(len(secret))
 
-    plan = WritePlan.checked(OPTIONS, SCHEMA, overwrite=False)
+    plan = plan_write(OPTIONS, SCHEMA)
     monkeypatch.setattr(Brokers, "resolve", fail)
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
     with pytest.raises(RabbitChxError, match=r"^partition 0: unforeseen KeyError: 6 \(at ") as caught:
-        TaskWriter(plan, Task.current("w")).write([batch])
+        TaskWriter(plan, Task.current("w")).publish_partition([batch])
     assert "c4nary" not in with_locals(caught.value)
 
 

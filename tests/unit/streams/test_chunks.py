@@ -22,7 +22,7 @@ INSIDE = b"".join(map(entry, ROWS))
 
 def unpack(chunk: chunks.Chunk) -> None:
     for piece in pieces(chunk):
-        piece.unpacked()
+        piece.unpack()
 
 
 def arrow(name: Any) -> Callable[[bytes], bytes]:
@@ -107,7 +107,7 @@ def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> 
     )
 
     found = [
-        (piece.offset, piece.records, bytes(piece.unpacked()[0]))
+        (piece.offset, piece.records, bytes(piece.unpack()[0]))
         for piece in pieces(read_chunk(memoryview(data)))
     ]
 
@@ -178,8 +178,8 @@ def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPat
     assert [(piece.offset, piece.records, piece.size) for piece in found] == [
         (41, 1, 94), (42, 1, 44), (43, 1, 64), (44, 1, 254), (45, 2, 11)
     ]  # fmt: skip
-    assert b"".join(bytes(piece.unpacked()[0]) for piece in found) == b"".join(map(entry, rows))
-    assert [piece.unpacked()[1].tolist() for piece in found] == [[94], [44], [64], [254], [5, 11]]
+    assert b"".join(bytes(piece.unpack()[0]) for piece in found) == b"".join(map(entry, rows))
+    assert [piece.unpack()[1].tolist() for piece in found] == [[94], [44], [64], [254], [5, 11]]
 
 
 @pytest.mark.parametrize("kind", [1, 2])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from stream_publishers import ROWS, Broker, publish, publisher
 
-from rabbit_chx.connection.owner import FINALIZER_S
+from rabbit_chx.connection.usage_guard import FINALIZER_S
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange
 from rabbit_chx.streams.publisher import StreamPublisher

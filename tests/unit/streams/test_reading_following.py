@@ -75,7 +75,7 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(
 ) -> None:
     """If it stays empty, the error says that, whichever request of the last attempt the end of the timeout cuts short."""
     for seed in range(20):
-        monkeypatch.setattr(retry, "JITTER", random.Random(seed))  # noqa: S311  # the pauses between attempts
+        monkeypatch.setattr(retry, "SYSTEM_RANDOM", random.Random(seed))  # noqa: S311  # the pauses between attempts
         leader, replica = cluster(3)
         for node in (leader, replica):
             node.version, node.commands = "3.10.8", ()

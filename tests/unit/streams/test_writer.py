@@ -235,9 +235,9 @@ def test_a_call_encodes_its_rows_piece_by_piece(
         pieces.append(len(keys))
         return encode_rows(keys, bodies, **how)
 
-    monkeypatch.setattr(writer, "encode_rows", encode)
     columns = [f"{n:050}" for n in range(1, ROWS + 1)]  # 100 bytes of key and body, and some for Arrow
     with publisher(name="load") as made:
+        monkeypatch.setattr(publisher_module, "encode_rows", encode)
         made.publish_many(columns, columns, ids=range(1, ROWS + 1))
     assert sum(pieces) == ROWS
     assert 20 <= max(pieces) <= 30

@@ -52,7 +52,7 @@ def test_a_table_does_not_follow_the_dict_it_was_made_of() -> None:
 @pytest.mark.parametrize(
     ("given_", "says"),
     [
-        ({"a": datetime.now(UTC)}, "'a' is .*datetime.*pass a string, a number"),
+        ({"a": datetime.now(UTC)}, "'a' is .*datetime.*use a string, a number"),
         ({"a": [{"b": b"x"}]}, "'b' is b'x'"),
         ({"a": 1 << 63}, "more than 64 bits"),
         ({"a": float("nan")}, "'a' is nan: pass a finite number"),

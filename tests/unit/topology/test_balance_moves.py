@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.balance import MoveProblem, found_moves
+from rabbit_chx.topology.balance import MoveProblem, find_moves
 
 
 def problem_of(
@@ -64,7 +64,7 @@ def test_small_cases_are_held_against_each_way_to_share_out_the_slots() -> None:
     solvable = solved = best = 0
     for _ in range(600):
         problem = small_problem(numbers)
-        least, moves = fewest(problem), found_moves(problem)
+        least, moves = fewest(problem), find_moves(problem)
         if least is None:
             assert moves is None
             continue
@@ -99,7 +99,7 @@ def test_large_cases_reach_the_target_and_say_how_far_they_may_be_from_the_fewes
     slots: int, queues: int, factor: float
 ) -> None:
     problem = large_problem(slots, queues, factor, seed=slots)
-    moves = found_moves(problem)
+    moves = find_moves(problem)
     if moves is None:
         assert problem.hopeless
         return
@@ -110,7 +110,7 @@ def test_large_cases_reach_the_target_and_say_how_far_they_may_be_from_the_fewes
 def test_a_swap_where_nothing_fits() -> None:
     """No slot fits into the other queue, but the heavy one and the light one can change places."""
     problem = problem_of([5, 2, 4, 1], [0, 0, 1, 1], [6, 6], [0, 0])
-    moves = {slot.name: queue for slot, queue in (found_moves(problem) or {}).items()}
+    moves = {slot.name: queue for slot, queue in (find_moves(problem) or {}).items()}
     assert moves == {"slot.1": "q1", "slot.3": "q0"}
 
 
@@ -127,5 +127,5 @@ def test_a_swap_where_nothing_fits() -> None:
 def test_of_all_ways_a_short_one_is_found(
     loads: list[float], owners: list[int], limits: list[float], moves: dict[int, int]
 ) -> None:
-    found = found_moves(problem_of(loads, owners, limits, [0] * len(limits)))
+    found = find_moves(problem_of(loads, owners, limits, [0] * len(limits)))
     assert found == {ExchangeRef(f"slot.{slot}"): f"q{queue}" for slot, queue in moves.items()}

@@ -23,7 +23,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.plugin_objects import plugin_objects, without_plugin_objects
-from rabbit_chx.topology.slots import collapsed, expanded
+from rabbit_chx.topology.slots import collapse, expand
 
 UP = "federation: h -> rabbit@a:down:h"
 LINK = ExchangeRef(f"{UP} A")
@@ -173,7 +173,7 @@ members = [{ queue = "u.{1..2}", weight = 1 }]
 name = "u.{1..2}"
 """
     wanted = Topology.from_toml(text)
-    live = Federated(ModelBroker.holding(expanded(wanted, LiveTopology()), RELEASE)).live()
+    live = Federated(ModelBroker.holding(expand(wanted, LiveTopology()), RELEASE)).live()
     members = next(exchange.ring for exchange in live.exchanges if exchange.name == "h") or ()
     ring = HashRing.from_bindings([member.binding for member in members], RELEASE)
     live = live.with_rings({"h": HashRing.from_buckets(ring.buckets, RELEASE)})
@@ -182,7 +182,7 @@ name = "u.{1..2}"
     found = check(live, wanted)
     assert [finding.kind for finding in found.findings] == ["federation-link"]
     assert found.misplaced == {"h": 0.0}
-    (exported,) = collapsed(without_plugin_objects(live)).exchanges
+    (exported,) = collapse(without_plugin_objects(live)).exchanges
     assert exported.slots == 8
 
 

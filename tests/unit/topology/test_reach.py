@@ -7,7 +7,7 @@ from sides import as_live
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.reach import reached_from
+from rabbit_chx.topology.reach import select_reached
 
 FILE = """
 cluster = "rabbit@prod"
@@ -70,7 +70,7 @@ TOPOLOGY = Topology.from_toml(
 
 
 def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
-    found = reached_from(as_live(TOPOLOGY), ["orders"])
+    found = select_reached(as_live(TOPOLOGY), ["orders"])
     assert [exchange.name for exchange in found.exchanges] == [
         "audit",
         "dead",
@@ -85,7 +85,7 @@ def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
 
 
 def test_several_exchanges_come_together() -> None:
-    found = reached_from(as_live(TOPOLOGY), ["other", "dead"])
+    found = select_reached(as_live(TOPOLOGY), ["other", "dead"])
     assert [exchange.name for exchange in found.exchanges] == ["dead", "other"]
     assert [queue.name for queue in found.queues] == ["dead.all", "others"]
 
@@ -93,15 +93,15 @@ def test_several_exchanges_come_together() -> None:
 def test_a_circle_ends() -> None:
     circle = '[[exchanges]]\nname = "{}"\n[[bindings]]\nsource = "{}"\nexchange = "{}"\n'
     topology = Topology.from_toml(circle.format("a", "a", "b") + circle.format("b", "b", "a"))
-    assert reached_from(as_live(topology), ["a"]).objects == topology
+    assert select_reached(as_live(topology), ["a"]).objects == topology
 
 
 def test_a_policy_whose_pattern_python_cannot_read_counts() -> None:
     policy = '[[exchanges]]\nname = "a"\n[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
     topology = Topology.from_toml(policy)
-    assert reached_from(as_live(topology), ["a"]).objects == topology
+    assert select_reached(as_live(topology), ["a"]).objects == topology
 
 
 def test_an_unknown_exchange_is_named() -> None:
     with pytest.raises(InputError, match=r"there is no exchange order: did you mean orders\?"):
-        reached_from(as_live(TOPOLOGY), ["order"])
+        select_reached(as_live(TOPOLOGY), ["order"])

@@ -29,7 +29,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import NEWEST_COMPARED, Rule, Spans
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, RingMember, check
-from rabbit_chx.topology.modulus import numbered
+from rabbit_chx.topology.modulus import number_bindings
 from rabbit_chx.topology.upgrade import predict_upgrade
 
 _VECTORS = Path(__file__).resolve().parents[2] / "vectors"
@@ -111,7 +111,7 @@ def a_check_knows_the_order_of_modulus_bindings(release: Release) -> None:
     live = LiveTopology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
     is_unknown = any(finding.kind == "order" for finding in check(live).findings)
     assert is_unknown == _raises(NotDeterminedError, exchange.route, "k")
-    assert is_unknown or numbered(bindings, release) == exchange.destinations
+    assert is_unknown or number_bindings(bindings, release) == exchange.destinations
 
 
 def amqp_1_0_is_mirrored_where_brokers_have_it(release: Release) -> None:

@@ -19,7 +19,8 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.shards import kept_shards, shard_names, without_shards
+from rabbit_chx.topology.plugin_objects import find_kept_shards, without_shards
+from rabbit_chx.topology.shards import shard_names
 
 SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
 IMAGES = ExchangeDefinition("images", "x-modulus-hash")
@@ -80,8 +81,8 @@ def test_shards_of_what_others_declared_are_left() -> None:
 
 def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
     other = PolicyDefinition("other", "^im", definition={"alternate-exchange": "x"}, priority=1)
-    assert kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
-    assert kept_shards(LIVE) == frozenset(SHARDS)
+    assert find_kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
+    assert find_kept_shards(LIVE) == frozenset(SHARDS)
 
 
 def test_a_file_reports_the_policy_and_not_the_shards() -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from rabbit_chx.analysis.finding_kinds import SHARD_KINDS
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import Shard, ShardedExchange, shard_names
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:
-    parsed = ShardName.parsed(name)
+    parsed = ShardName.parse(name)
     assert parsed is not None
     return Shard(name, parsed.node, parsed.number, keys=keys, messages=0, consumers=consumers)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.shards import ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName
+from rabbit_chx.topology.shards import shard_names
 
 
 @pytest.mark.parametrize(
@@ -45,11 +46,11 @@ def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
 @pytest.mark.parametrize("exchange", ["images", "a - b@c - 1", "sharding: x - n@h - 0", "日本"])
 def test_the_name_of_a_shard_contains_its_exchange(exchange: str) -> None:
     for text in shard_names(exchange, ["rabbit@a.example", "other@b"], 11):
-        name = ShardName.parsed(text)
+        name = ShardName.parse(text)
         assert name is not None
         assert str(name) == text
         assert name.exchange == exchange
-    assert ShardName.parsed("sharding: x - rabbit@a - 10") == ShardName("x", "rabbit@a", 10)
+    assert ShardName.parse("sharding: x - rabbit@a - 10") == ShardName("x", "rabbit@a", 10)
 
 
 @pytest.mark.parametrize(
@@ -63,4 +64,4 @@ def test_the_name_of_a_shard_contains_its_exchange(exchange: str) -> None:
     ],
 )
 def test_other_queues_are_not_shards(queue: str) -> None:
-    assert ShardName.parsed(queue) is None
+    assert ShardName.parse(queue) is None

@@ -13,11 +13,11 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, LiveTopology, QueueDefinition, RingMember
-from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
+from rabbit_chx.topology.slots import collapse, expand, explain_not_collapsed
 
 
 def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: str = "") -> LiveTopology:
-    plain = expanded(slotted(slots, members, more=more), LiveTopology())
+    plain = expand(slotted(slots, members, more=more), LiveTopology())
     ring = [ExchangeRef(f"events.slot.{n:02d}") for n in range(slots)]
     return plain.with_rings({"events": HashRing.from_buckets(ring)})
 
@@ -33,24 +33,24 @@ def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: 
 )
 def test_what_was_laid_out_is_folded_again(members: str) -> None:
     live = _live(members=members)
-    found = collapsed(live)
+    found = collapse(live)
     events = found.exchange("events")
     assert events is not None
     assert events.slots == 8
-    assert expanded(found, LiveTopology()) == live
+    assert expand(found, LiveTopology()) == live
 
 
 def test_each_member_lists_the_slots_that_its_queue_has() -> None:
     lists = '[{ queue = "events.1", slots = [0, 2, 3, 4, 7] }, { queue = "events.2", slots = [1, 5, 6] }]'
-    found = collapsed(_live(members=lists))
+    found = collapse(_live(members=lists))
     assert found.objects == slotted(8, lists)
     assert '{ queue = "events.1", slots = ["00", "02..04", "07"] }' in found.to_toml()
 
 
 def test_another_kind_of_parking_queue_is_kept() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    found = collapsed(_live(more=more))
-    assert expanded(found, LiveTopology()) == _live(more=more)
+    found = collapse(_live(more=more))
+    assert expand(found, LiveTopology()) == _live(more=more)
     park = found.queue("events.park")
     assert park is not None
     assert park.type == "quorum"
@@ -179,39 +179,39 @@ def test_whatever_differs_stays_plain_and_is_named(
     deviate: Callable[[LiveTopology], LiveTopology], why: str
 ) -> None:
     live = deviate(_live())
-    assert collapsed(live) is live
-    assert not_collapsed(live) == {"events": why}
+    assert collapse(live) is live
+    assert explain_not_collapsed(live) == {"events": why}
 
 
 def test_what_has_no_slots_needs_no_reason() -> None:
     text = '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { exchange = "b" }]'
-    assert not_collapsed(as_live(Topology.from_toml(text))) == {}
-    assert not_collapsed(_live()) == {}
+    assert explain_not_collapsed(as_live(Topology.from_toml(text))) == {}
+    assert explain_not_collapsed(_live()) == {}
 
 
 def test_a_slot_exchange_that_is_not_a_member_is_kept() -> None:
     """As after the number of slots became smaller."""
     live = _with_ring(_live(), [0, 1, 2, 3, 4, 5, 6])
-    found = collapsed(live)
+    found = collapse(live)
     assert [exchange.name for exchange in found.exchanges] == ["events", "events.slot.07"]
     assert [binding.source for binding in found.bindings] == ["events.slot.07"]
-    assert expanded(found, live) == live
+    assert expand(found, live) == live
 
 
 def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
-    slotted_once = expanded(slotted(4, '[{ queue = "events.1" }]'), LiveTopology())
+    slotted_once = expand(slotted(4, '[{ queue = "events.1" }]'), LiveTopology())
     text = slotted(4, '[{ queue = "events.1" }]').to_toml().replace('"events"', '"orders"')
-    both = replace(expanded(Topology.from_toml(text), LiveTopology()), queues=())
+    both = replace(expand(Topology.from_toml(text), LiveTopology()), queues=())
     live = replace(
         as_live(slotted_once),
         exchanges=(*slotted_once.exchanges, *both.exchanges),
         bindings=(*slotted_once.bindings, *both.bindings),
         queues=(*slotted_once.queues, QueueDefinition("orders.park")),
     )
-    found = collapsed(_without_binding(live, "orders.slot.02"))
+    found = collapse(_without_binding(live, "orders.slot.02"))
     assert [e.name for e in found.exchanges if e.slots is not None] == ["events"]
-    assert list(not_collapsed(_without_binding(live, "orders.slot.02"))) == ["orders"]
-    assert [e.name for e in collapsed(live).exchanges] == ["events", "orders"]
+    assert list(explain_not_collapsed(_without_binding(live, "orders.slot.02"))) == ["orders"]
+    assert [e.name for e in collapse(live).exchanges] == ["events", "orders"]
 
 
 @given(
@@ -228,8 +228,8 @@ def test_a_round_trip_keeps_the_value(slots: int, counts: list[int], random: obj
         queue: [n for n, owner in enumerate(owners) if owner == queue] for queue in dict.fromkeys(owners)
     }
     members = ", ".join(f'{{ queue = "{queue}", slots = {some} }}' for queue, some in lists.items())
-    live = as_live(expanded(slotted(slots, f"[{members}]", "q{0..8}"), LiveTopology()))
-    found = collapsed(live)
+    live = as_live(expand(slotted(slots, f"[{members}]", "q{0..8}"), LiveTopology()))
+    found = collapse(live)
     assert found.exchange("events") != live.exchange("events")
-    assert expanded(found, live) == live
+    assert expand(found, live) == live
     assert Topology.from_toml(found.to_toml()) == found.objects

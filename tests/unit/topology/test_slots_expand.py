@@ -7,7 +7,7 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, InputError, Topology
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 _EVENTS = "x-consistent-hash"
 
@@ -22,12 +22,12 @@ def _owners(topology: Topology) -> dict[str, str]:
 
 def test_what_has_no_slots_stays_the_same_object() -> None:
     wanted = Topology.from_toml('[[queues]]\nname = "q"')
-    assert expanded(wanted, LiveTopology()) is wanted
+    assert expand(wanted, LiveTopology()) is wanted
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])
 def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
-    plain = expanded(slotted(count, '[{ queue = "events.1" }]'), LiveTopology())
+    plain = expand(slotted(count, '[{ queue = "events.1" }]'), LiveTopology())
     ring = next(exchange.ring for exchange in plain.exchanges if exchange.name == "events")
     assert ring is not None
     assert len(ring) == count
@@ -37,7 +37,7 @@ def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
 
 def test_a_parking_queue_of_the_file_is_the_one() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    plain = expanded(slotted(4, '[{ queue = "events.1" }]', more=more), LiveTopology())
+    plain = expand(slotted(4, '[{ queue = "events.1" }]', more=more), LiveTopology())
     assert [queue for queue in plain.queues if queue.name == "events.park"] == [
         QueueDefinition("events.park", "quorum")
     ]
@@ -45,7 +45,7 @@ def test_a_parking_queue_of_the_file_is_the_one() -> None:
 
 def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
-    plain = expanded(theirs, LiveTopology())
+    plain = expand(theirs, LiveTopology())
     assert {exchange.owner for exchange in plain.exchanges} == {"external"}
     assert {binding.owner for binding in plain.bindings} == {"external"}
     assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
@@ -60,7 +60,7 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
         rings={"events": ring},
     )
     wanted = slotted(8, '[{ queue = "events.{1..2}" }]', "events.{1..2}")
-    owners = _owners(expanded(wanted, live))
+    owners = _owners(expand(wanted, live))
     assert sorted(owners.values()) == ["events.1"] * 4 + ["events.2"] * 4
 
     def staying(chosen: list[str]) -> float:
@@ -77,10 +77,10 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
 
 def test_more_slots_with_other_names_keep_what_they_can() -> None:
     """64 slots become 128: all names are new, and half of the keys are in a bucket of the same number."""
-    before = expanded(slotted(64, '[{ queue = "events.{1..4}" }]'), LiveTopology())
+    before = expand(slotted(64, '[{ queue = "events.{1..4}" }]'), LiveTopology())
     slots = [ExchangeRef(f"events.slot.{n:02d}") for n in range(64)]
     live = before.with_rings({"events": HashRing.from_buckets(slots)})
-    after = _owners(expanded(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
+    after = _owners(expand(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
     old = _owners(before)
     same = [n for n in range(64) if old[f"events.slot.{n:02d}"] == after[f"events.slot.{n:03d}"]]
     assert len(same) > 60
@@ -102,4 +102,4 @@ def test_more_slots_with_other_names_keep_what_they_can() -> None:
 def test_a_topology_from_python_may_be_impossible(members: tuple[RingMember, ...], says: str) -> None:
     wanted = Topology((ExchangeDefinition("events", _EVENTS, slots=4, members=members),))
     with pytest.raises(InputError, match=says):
-        expanded(wanted, LiveTopology())
+        expand(wanted, LiveTopology())

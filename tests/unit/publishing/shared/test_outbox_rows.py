@@ -11,11 +11,12 @@ from amqp_broker import ACK, confirm, returned
 from scripted_delivery import A, ScriptedConnection
 
 from rabbit_chx.errors import ConnectionLostError, UnroutableError
-from rabbit_chx.publishing.delivery import Delivery, Open, Step, drive
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.shared.outbox import Message, Outbox
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
+from rabbit_chx.publishing.steps import Open, Step, drive
 
 PLAIN = b"\0\0"
 #: The properties with a header that the broker has added, which is not compared.
@@ -77,7 +78,7 @@ def test_without_an_open_message_an_outage_ends_the_delivery_at_once() -> None:
     """So the next message begins an outage of its own, with all its time."""
     rows = OutboxRows(Outbox(100, 1 << 20, 10.0, lambda: 0.0), 100, 0.0)
     delivery = Delivery(
-        [A], encoder, Limits(), Retries(), clock=lambda: 0.0, chance=lambda: 1.0, outcomes=rows
+        [A], encoder, Limits(), Retries(), clock=lambda: 0.0, jitter=lambda: 1.0, outcomes=rows
     )
     lost = ConnectionLostError("the connection was lost")
     steps: list[Step] = []

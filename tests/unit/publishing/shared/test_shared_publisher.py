@@ -7,7 +7,6 @@ import copy
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,9 +25,7 @@ from pamqp import commands
 from scripted_peer import Peer
 from tcp_proxy import black_hole
 
-from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import (
-    AccessRefusedError,
     BufferFullError,
     ConnectionLostError,
     InputError,
@@ -41,7 +38,6 @@ from rabbit_chx.errors import (
     UnroutableError,
 )
 from rabbit_chx.publishing import Limits, Retries, SharedPublisher
-from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
@@ -426,9 +422,7 @@ def test_at_exit_open_messages_are_sent(peer: Peer) -> None:
 
 def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
     peer.answer = by_body({"0": ack}, nothing)
-    done = run_program(
-        peer, "from rabbit_chx.publishing.shared import shared_publisher as s; s._EXIT_S = 0.2"
-    )
+    done = run_program(peer, "from rabbit_chx.publishing.shared import worker; worker._EXIT_S = 0.2")
     assert done.returncode == 0
     assert "9 messages are not answered at the exit" in done.stderr
 
@@ -623,64 +617,6 @@ def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
     assert peer.bodies == ["x" * 500, "small"]
 
 
-def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    third = threading.Event()
-
-    def rest(_: object, seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) >= 3:
-            third.set()
-            time.sleep(0.01)
-
-    def serve(*_: object) -> Iterator[None]:
-        yield from ()
-        raise ConnectionLostError("closed by an operator")
-
-    monkeypatch.setattr(shared_publisher._Worker, "_rest", rest)
-    monkeypatch.setattr(Delivery, "serve", serve)
-    publisher = SharedPublisher(peer.settings, "orders")
-    assert third.wait(_SOON_S)
-    publisher.close(0.0)
-    assert [0.5, 1.0, 2.0] <= pauses[:3] <= [1.0, 2.0, 4.0]
-
-
-def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that asks another server for each login would be overloaded, or lock the user."""
-    logins: list[float] = []
-
-    def refuse(*_: object, **__: object) -> None:
-        logins.append(time.monotonic())
-        raise AccessRefusedError("wrong password", reply_code=403)
-
-    monkeypatch.setattr(shared_publisher, "Connection", refuse)
-    publisher = SharedPublisher("amqp://localhost", "orders")
-    began = time.monotonic()
-    while time.monotonic() < began + 1.2:
-        assert isinstance(error_of(publisher.submit("k", "b")), AccessRefusedError)
-    publisher.close(0.0)
-    assert len(logins) <= 5
-
-
-def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
-    peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.5)) as publisher:
-        futures = [publisher.submit("k", str(i)) for i in range(3)]
-        peer.until(lambda: len(peer.messages) == 3)
-        for message in publisher._outbox._open.values():
-            message.expires_at = time.monotonic() + 0.05
-        assert peer._client is not None
-        peer._client.shutdown(socket.SHUT_RDWR)
-        assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
-        await_true(lambda: peer.connections >= 2)
-        peer.answer = ack
-        assert error_of(publisher.submit("k", "after")) is None
-        assert publisher.stats().republished == 0
-    assert len(peer.messages) == 4
-
-
 @pytest.mark.timeout(150)
 def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> None:
     """The rows in doubt are sent one by one, and later messages wait for the last of them."""
@@ -774,34 +710,6 @@ def test_a_finalizer_may_submit_while_messages_expire() -> None:
     outbox.expire(lambda _: UnknownOutcomeError("late"))
     assert [type(message.future.exception()) for message in messages] == [UnknownOutcomeError] * 3
     assert outbox.open == 3
-
-
-def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the broker blocks publishers, nothing else ends a poll."""
-    left: dict[int, float] = {}  # seconds that the open messages had when the last poll returned
-    waits: list[tuple[float, float]] = []
-    poll = Connection.poll
-
-    def noted(connection: Any, wait_s: float, *arguments: Any) -> Any:
-        open_ = publisher._outbox._open
-        waits.extend((left_s, wait_s) for number, left_s in left.items() if number in open_)
-        left.clear()
-        try:
-            return poll(connection, wait_s, *arguments)
-        finally:
-            now = time.monotonic()
-            left.update({number: message.expires_at - now for number, message in list(open_.items())})
-
-    with SharedPublisher(peer.settings, "orders") as publisher:
-        assert error_of(publisher.submit("k", "0")) is None
-        publisher._outbox._longest_s = 1.0
-        peer.say(said(commands.Connection.Blocked("memory"), 0))
-        await_true(lambda: not publisher.healthy())
-        monkeypatch.setattr(Connection, "poll", noted)
-        assert isinstance(error_of(publisher.submit("k", "1")), ConnectionLostError)
-        peer.say(said(commands.Connection.Unblocked(), 0))
-    assert waits
-    assert all(wait_s <= max(left_s, shared_publisher._SHORTEST_POLL_S) for left_s, wait_s in waits)
 
 
 def await_true(holds: Callable[[], bool]) -> None:

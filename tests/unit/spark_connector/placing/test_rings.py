@@ -18,6 +18,7 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers, queue_names
 from spark_connector.placing.rings import WatchedRing, as_ring, count_by_queue
 from spark_connector.reports import TaskReport
+from spark_connector.writing.commit import commit_write
 from spark_connector.writing.write_plan import WritePlan
 
 KEYS = [f"key {n}" for n in range(500)]
@@ -81,8 +82,8 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
     options = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "ring": BEFORE.to_json()})
     schema = StructType().add("key", StringType()).add("value", StringType())
     plan = WritePlan(MessageColumns.of(schema, options), options)
-    report = plan.commit(
-        [TaskReport(0, 0, publish_report=PublishReport(reconnects=reconnects))], ring=watched
+    report = commit_write(
+        plan, [TaskReport(0, 0, publish_report=PublishReport(reconnects=reconnects))], ring=watched
     )
     assert [note.partition(": ")[0] for note in report.notes] == (
         ["connections were lost and opened again (2)"] if reconnects else []

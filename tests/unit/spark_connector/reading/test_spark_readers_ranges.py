@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.streams import Fingerprint
-from spark_connector.reading.micro_batches import bounded, bounded_by_bytes
+from spark_connector.reading.micro_batches import bound_bytes, bound_rows
 from spark_connector.reading.spark_readers import Range, split
 
 BEFORE = Fingerprint(7, 1, 2)
@@ -45,17 +45,17 @@ def test_splits_are_whole(counts: dict[str, int], least: int) -> None:
 
 @given(COUNTS, st.integers(1, 10**12))
 def test_a_bound_is_reached_and_not_passed(counts: dict[str, int], most: int) -> None:
-    found = bounded(counts, most)
+    found = bound_rows(counts, most)
     assert sum(found.values()) == min(most, sum(counts.values()))
     assert all(0 <= found[stream] <= count for stream, count in counts.items())
 
 
 def test_a_bound_is_shared_by_what_streams_have() -> None:
-    assert bounded({"a": 900, "b": 100, "c": 0}, 100) == {"a": 90, "b": 10, "c": 0}
-    assert bounded({"a": 5, "b": 5}, 1) == {"a": 1, "b": 0}
-    assert bounded({"a": 5}, 9) == {"a": 5}
+    assert bound_rows({"a": 900, "b": 100, "c": 0}, 100) == {"a": 90, "b": 10, "c": 0}
+    assert bound_rows({"a": 5, "b": 5}, 1) == {"a": 1, "b": 0}
+    assert bound_rows({"a": 5}, 9) == {"a": 5}
 
 
 @pytest.mark.parametrize(("most", "found"), [(10**6, 1_000), (5_000, 500), (1, 1)])
 def test_a_bound_of_bytes(most: int, found: int) -> None:
-    assert bounded_by_bytes({"a": 1_000, "b": 0}, {"a": 10.0, "b": 0.0}, most) == {"a": found, "b": 0}
+    assert bound_bytes({"a": 1_000, "b": 0}, {"a": 10.0, "b": 0.0}, most) == {"a": found, "b": 0}

@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, RabbitChxError
 from spark_connector.writing import exchange_check
-from spark_connector.writing.exchange_check import ExchangeFacts, look_at_exchange
+from spark_connector.writing.exchange_check import ExchangeFacts, inspect_exchange
 
 OTHER_TYPE = "inequivalent arg 'type' for exchange 'orders' in vhost '/': received ... but current is '{}'"
 NO_PLUGIN = BrokerRefusedError("unknown exchange type 'x-consistent-hash'")
@@ -34,13 +34,13 @@ def _looked_at(
         request=request, close=lambda: None, session=SimpleNamespace(server={"version": "4.3.6"})
     )
     monkeypatch.setattr(exchange_check, "Connection", lambda _: connection)
-    return look_at_exchange(ConnectionSettings(), "orders"), declared
+    return inspect_exchange(ConnectionSettings(), "orders"), declared
 
 
 def test_who_may_publish_and_not_configure_does_not_know_the_type(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = AccessRefusedError("access to exchange 'orders' refused", reply_code=403)
     facts, _ = _looked_at(monkeypatch, {"x-consistent-hash": refusal})
-    assert facts == ExchangeFacts("4.3.6", None, alternate_exchange=False)
+    assert facts == ExchangeFacts(None, alternate_exchange=False)
     assert facts.is_hashing
 
 
@@ -50,7 +50,7 @@ def test_a_differing_declaration_mentions_the_alternate_exchange(
 ) -> None:
     refusal = MismatchError(f"inequivalent arg '{argument}' for exchange 'orders' in vhost '/'")
     facts, _ = _looked_at(monkeypatch, {"x-consistent-hash": refusal})
-    assert facts == ExchangeFacts("4.3.6", "x-consistent-hash", alternate)
+    assert facts == ExchangeFacts("x-consistent-hash", alternate)
 
 
 @pytest.mark.parametrize("type_", ["fanout", "topic", "x-modulus-hash", "x-delayed-message"])
@@ -68,7 +68,7 @@ def test_another_type_is_found_also_without_the_plugin(
         "topic": MismatchError("inequivalent arg 'alternate-exchange' for exchange 'orders' in vhost '/'"),
     }
     facts, declared = _looked_at(monkeypatch, answers)
-    assert facts == ExchangeFacts("4.3.6", type_, alternate_exchange=type_ == "topic")
+    assert facts == ExchangeFacts(type_, alternate_exchange=type_ == "topic")
     assert facts.is_hashing == (type_ == "x-modulus-hash")
     assert declared == ["x-consistent-hash", *([] if plugin else ["direct"]), type_]
 

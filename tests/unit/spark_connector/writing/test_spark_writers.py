@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,13 +13,16 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 
 from pathlib import Path
 
-from rabbit_chx.errors import PublishError
+from pyspark.sql import datasource
+
+from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
-from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter, _TaskDone
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing import spark_writers
+from spark_connector.writing.preflight import plan_write
+from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter, _TaskDone, stream_writer
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
@@ -38,7 +42,7 @@ def test_a_write_that_the_client_routes_and_that_fails_has_one_report(
     path = tmp_path / "report.json"
     options = {"url": "amqp://h", "exchange": "x", "preflight": "false", "routing": "client"}
     options |= {"ring": RING.to_json(), "reportPath": str(path)}
-    plan = WritePlan.checked(options, SCHEMA, overwrite=False, ring=WatchedRing(lambda: RING))
+    plan = plan_write(options, SCHEMA, ring=WatchedRing(lambda: RING))
     messages: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan), None]
     BatchWriter(plan).abort(messages[:tasks])
     assert path.exists() is saved
@@ -52,7 +56,7 @@ def test_a_write_that_the_client_routes_and_that_fails_has_one_report(
 def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: bool) -> None:
     """A continuous trigger gives commits without reports, since Spark does not call the writer in its tasks."""
     options = {"url": "amqp://h", "exchange": "x", "preflight": "false"}
-    plan = WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming)
+    plan = plan_write(options, SCHEMA, streaming=streaming)
     writer, batch = (MicroBatchWriter(plan), 7) if streaming else (BatchWriter(plan), None)
     given: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan)] * done + [None] * (3 - done)
     nothing: list[WriterCommitMessage | None] = []
@@ -64,3 +68,13 @@ def test_a_commit_has_one_report_of_each_task_or_fails(*, done: int, streaming: 
         assert raised.value.exchange == "x"
         assert ("continuous" in str(raised.value)) is streaming
     writer.commit([_TaskDone(DONE, plan)] * 3, batch)
+
+
+@pytest.mark.skipif(not hasattr(datasource, "DataSourceStreamArrowWriter"), reason="streams need PySpark 4.1")
+def test_where_a_batch_is_committed_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are published: a check that fails then would only repeat them."""
+    options = {"url": "amqp://h", "exchange": "x", "preflight": "false"}
+    with pytest.raises(InputError, match="cannot be overwritten"):
+        stream_writer(options, SCHEMA, overwrite=True, speculation=None)
+    monkeypatch.setitem(sys.modules, spark_writers._COMMITTING, sys)
+    assert isinstance(stream_writer(options, SCHEMA, overwrite=True, speculation=None), MicroBatchWriter)

@@ -20,7 +20,7 @@ from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter, _Piece
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -91,13 +91,13 @@ def test_rows_of_a_micro_batch_are_sorted_by_a_column_first(values: list[Any]) -
     kind = {int: LongType(), str: StringType(), date: DateType()}[type(values[0])]
     made = writer(schema=StructType([*SCHEMA.fields]).add("at", kind), orderBy="at")
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["1", "2", "3"], "at": values})
-    (some,) = made._sorted([batch])
+    (some,) = made._sort([batch])
     assert some.keys.to_pylist() == [b"b", b"c", b"a"]
     missing = pa.RecordBatch.from_pydict(
         {"key": ["a"], "value": ["1"], "at": pa.array([None], batch["at"].type)}
     )
     with pytest.raises(RowError, match="row 3: column 'at' is null"):
-        list(made._sorted([missing]))
+        list(made._sort([missing]))
 
 
 @pytest.mark.parametrize("rows", [[(1, "a"), (0, "a")], [(0, "b"), (0, "a")]])
@@ -121,13 +121,13 @@ def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     rows = [("b", "1"), ("a", "2"), ("\xff", "3"), ("a", "1")]
     keys, values = zip(*rows, strict=True)
     batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
-    ((sorted_keys, sorted_values, filter_values, _),) = writer()._sorted(batches)
+    ((sorted_keys, sorted_values, filter_values, _),) = writer()._sort(batches)
     assert filter_values is None
     found = zip(sorted_keys.to_pylist(), sorted_values.to_pylist(), strict=True)
     assert list(found) == sorted((key.encode(), value.encode()) for key, value in rows * 2)
     monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
     with pytest.raises(InputError, match="read fewer rows in a micro-batch"):
-        list(writer()._sorted(batches))
+        list(writer()._sort(batches))
 
 
 def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_filter_values_stay_with_their_rows(name: str) -> None:
         schema = schema.add(column_name, StringType())
     batch = pa.RecordBatch.from_pydict(columns)
     made = writer(schema=schema, filterValueColumn=name.lower())
-    ((sorted_keys, _, filter_values, _),) = made._sorted([batch])
+    ((sorted_keys, _, filter_values, _),) = made._sort([batch])
     assert sorted_keys.to_pylist() == [b"a", b"b", b"c"]
     assert filter_values.to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
     ((piece_keys, _, filter_values, _),) = stream_task_writer._pieces(made._counter.messages([batch]))

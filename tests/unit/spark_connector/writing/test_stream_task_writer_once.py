@@ -17,10 +17,11 @@ from rabbit_chx.routing import SuperStream
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports import StreamCounts, TaskReport
-from spark_connector.writing import stream_task_writer
+from spark_connector.writing import commit, stream_task_writer
+from spark_connector.writing.commit import commit_write
 from spark_connector.writing.stream_layout import ROW_BITS, StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
-from spark_connector.writing.task_writer import Task
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -67,7 +68,7 @@ def run(
         )
         for at in range(0, rows, 5)
     ]
-    return StreamTaskWriter(plan_of(version, **options), Task(partition=partition)).write(batches)
+    return StreamTaskWriter(plan_of(version, **options), Task(partition=partition)).publish_partition(batches)
 
 
 def ids(version: int = 1, rows: int = ROWS) -> list[int]:
@@ -227,7 +228,7 @@ class TestVerify:
 
     def test_tail_compares_the_last_row(self, broker: Broker) -> None:
         run()
-        with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
+        with pytest.raises(PublishError, match="the rows differ from the earlier run"):
             run(values=[*VALUES[:-1], "value z"])
         run(values=[*VALUES[:-1], "value z"], verify="off")
         assert broker.rows["s1"].ids == ids()
@@ -240,20 +241,18 @@ class TestVerify:
         assert any("10 of 40 rows could not be verified" in note for note in report.notes)
 
     def test_the_write_fails(self, monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
-        from spark_connector.writing import write_plan
-
-        monkeypatch.setattr(write_plan, "check_absent", lambda *_: None)
+        monkeypatch.setattr(commit, "check_absent", lambda *_: None)
         report = self.repeated(verify="full")
         words = (
             r"39 are stored once, 0 are lost and 0 are there more than once, 1 have another key or body\. "
             r"stream 's1': row 7 \(id \d+\) has another body\. Changed rows: the streams keep the rows of an earlier run"
         )
         with pytest.raises(PublishError, match=words):
-            plan_of(verify="full").commit([report])
+            commit_write(plan_of(verify="full"), [report])
         run(2, verify="full")
         saved: list[Any] = []
-        monkeypatch.setattr(write_plan, "save_report", lambda written, *_, **__: saved.append(written))
-        plan_of(2).commit([run(2, verify="full")])
+        monkeypatch.setattr(commit, "save_report", lambda written, *_, **__: saved.append(written))
+        commit_write(plan_of(2), [run(2, verify="full")])
         assert [(written.failed, written.streams.verified) for written in saved] == [(False, ROWS)]
         assert broker.rows["s1"].ids == ids() + ids(2)
 

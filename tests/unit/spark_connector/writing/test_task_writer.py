@@ -16,9 +16,11 @@ from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import RowSample, TaskReport, collect_notes, hash_key
+from spark_connector.reports import RowSample, TaskReport, hash_key
 from spark_connector.writing import task_writer
-from spark_connector.writing.task_writer import Task, TaskWriter, mark_running
+from spark_connector.writing.commit import collect_notes
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
 Columns: TypeAlias = dict[str, list[str | None]]
@@ -84,7 +86,7 @@ def write(*batches: Columns, **options: Any) -> TaskReport:
         schema = schema.add(name, StringType())
     made = [pa.RecordBatch.from_pydict({n: pa.array(v, pa.string()) for n, v in b.items()}) for b in batches]
     plan = WritePlan(MessageColumns.of(schema, parsed), parsed, streaming)
-    return TaskWriter(plan, Task.current("w", 7)).write(made)
+    return TaskWriter(plan, Task.current("w", 7)).publish_partition(made)
 
 
 def test_the_report_has_every_count_at_its_place() -> None:
@@ -196,7 +198,7 @@ def test_a_write_of_the_same_name_makes_the_same_ids() -> None:
         parsed = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "messageId": "auto", **options})
         schema = StructType().add("key", StringType()).add("value", StringType())
         batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in rows.items()})
-        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed), task).write([batch])
+        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed), task).publish_partition([batch])
         return Scripted.ids
 
     first, again = Task(write_id="first"), Task(write_id="again")
@@ -244,8 +246,8 @@ def test_the_task_refuses_copies_of_itself_before_it_connects(monkeypatch: pytes
     as_task(monkeypatch, Task(speculation=True))
     assert "copies of a task" in write(rows).notes[0]
     as_task(monkeypatch, Task(speculation=False))
-    assert write(rows, ordering="per-key").keys.hashes
-    assert not write(rows).keys.hashes
+    assert write(rows, ordering="per-key").keys
+    assert not write(rows).keys
 
 
 def test_a_refusal_names_the_queue_by_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,41 +278,3 @@ def test_a_partition_that_an_earlier_task_had_begun(monkeypatch: pytest.MonkeyPa
     assert note.startswith("Spark ran a stage of this write again")
     as_task(monkeypatch, Task(partition=3, attempt=1, number=10, speculation=False))
     assert write(rows).notes == ()  # that one is counted
-
-
-def test_without_spark_there_are_no_copies() -> None:
-    assert Task.current("w", 7) == Task(write_id="w", batch_id=7, speculation=False)
-    assert Task.current() == Task(speculation=False)
-
-
-# -- marks that tasks leave
-
-
-def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
-    task = Task(partition=1, number=5, write_id="w")
-    with mark_running(task) as earlier:
-        assert not earlier
-    with mark_running(Task(partition=1, number=6, write_id="w")) as earlier:
-        assert not earlier  # the first has finished
-    with pytest.raises(RuntimeError, match="half way"), mark_running(task):
-        raise RuntimeError("half way")
-    for other in (
-        Task(partition=11, number=7, write_id="w"),
-        Task(partition=1, number=7, write_id="v"),
-        Task(partition=1, number=7, write_id="w", batch_id=1),
-    ):
-        with mark_running(other) as earlier:
-            assert not earlier
-    with mark_running(Task(partition=1, number=7, write_id="w")) as earlier:
-        assert earlier
-    assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
-
-
-def test_no_scratch_folder_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("", "/no/such/folder"):
-        monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
-        with mark_running(Task(partition=1, number=5)) as earlier:
-            assert not earlier

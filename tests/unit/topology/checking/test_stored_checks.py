@@ -33,7 +33,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.slot_owners import SlotNames
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 pytestmark = pytest.mark.all_seeds
 
@@ -81,7 +81,7 @@ def read(
     **others: Any,
 ) -> LiveTopology:
     """Return a topology as a broker has it. A ring that is not given has the buckets of its members."""
-    plain = expanded(topology, LiveTopology())
+    plain = expand(topology, LiveTopology())
     buckets: dict[str, Sequence[Place]] = {
         exchange.name: [member.destination for member in exchange.ring for _ in range(int(member.key))]
         for exchange in plain.exchanges
@@ -303,7 +303,7 @@ members = [{ queue = "events.{1..2}", weight = 1 }]
 name = "events.{1..2}"
 """
 SLOTTED = Topology.from_toml(EVENTS)
-PLAIN = expanded(SLOTTED, LiveTopology())
+PLAIN = expand(SLOTTED, LiveTopology())
 REFS = SlotNames("events", 8).refs
 LISTED = Topology.from_toml(
     EVENTS.replace(
@@ -383,10 +383,10 @@ SLOTS: dict[str, Scenario] = {
     "fewer slots in the file": Scenario(
         slots(), Topology.from_toml(EVENTS.replace("slots = 8", "slots = 4"))
     ),
-    "listed slots": Scenario(slots(topology=expanded(LISTED, LiveTopology())), LISTED),
+    "listed slots": Scenario(slots(topology=expand(LISTED, LiveTopology())), LISTED),
     "listed slots that are elsewhere": Scenario(
         slots(
-            topology=rebound(lambda b: SWAPPED.get(b.source, b.destination), expanded(LISTED, LiveTopology()))
+            topology=rebound(lambda b: SWAPPED.get(b.source, b.destination), expand(LISTED, LiveTopology()))
         ),
         LISTED,
     ),

@@ -13,7 +13,7 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release
 from rabbit_chx.topology.file.fields import file_finding
 from rabbit_chx.topology.file.toml_file import parse
-from rabbit_chx.topology.toml_values import shown_value
+from rabbit_chx.topology.toml_values import show_value
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 MODULUS = HASH.replace("consistent", "modulus")
@@ -123,7 +123,7 @@ def queue(type_: str, *arguments: str) -> str:
         (f'{HASH}slots = 4\nmembers = [{{ queue = "a", slots = ["00..99999"] }}]', 'exchanges[0].members[0].slots: "00..99999" is out of range; write slots from 0 to 16383'),
         (f'{HASH}slots = 4\nmembers = [{{ queue = "a", slots = ["00..02", 2] }}]', "exchanges[0].members[0].slots: the list contains slot 2 twice; write each slot once"),
         (f'{HASH}slots = 2\nmembers = [{{ queue = "a", slots = [0, 2] }}]', "exchanges[0].members[0].slots: x has the slots 0 to 1; remove 2 from a, or write more slots"),
-        (f'{HASH}slots = 99\nmembers = [{{ queue = "a", slots = [0] }}]', "exchanges[0].members: either all members list their slots, and each of 0 to 98 occurs once, or none does; pass slot 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... to a member"),
+        (f'{HASH}slots = 99\nmembers = [{{ queue = "a", slots = [0] }}]', "exchanges[0].members: either all members list their slots, and each of 0 to 98 occurs once, or none does; assign slot 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... to a member"),
         (f'{HASH}slots = 4\nmembers = [{{ queue = "x.park" }}]', "exchanges[0].members[0].queue: x.park is the parking queue of x; write another queue"),
         (f'{HASH}slots = 4\nmembers = [{{ queue = "a" }}]\n[[exchanges]]\nname = "x.slot.03"', "exchanges[1].name: the slots of x create an exchange x.slot.03; write another name, or remove this entry"),
         (f'{HASH}slots = 4\nmembers = [{{ queue = "a" }}]\n[[exchanges]]\nname = "x.park"', "exchanges[1].name: the slots of x create an exchange x.park; write another name, or remove this entry"),
@@ -360,11 +360,11 @@ def test_an_error_without_a_file_names_the_topology() -> None:
 
 
 def test_values_are_shown_as_toml_and_shortened() -> None:
-    assert shown_value({"a": [1, True, "é\n"], "b": {}}) == '{ a = [1, true, "é\\n"], b = {} }'
-    assert shown_value("x" * 100) == '"' + "x" * 59 + "..."
-    assert shown_value("\ud800") == '"?"'
-    assert shown_value(1 << 5000) == "a number of 5001 bits"
-    assert len(shown_value(list(range(10_000)))) == 63
+    assert show_value({"a": [1, True, "é\n"], "b": {}}) == '{ a = [1, true, "é\\n"], b = {} }'
+    assert show_value("x" * 100) == '"' + "x" * 59 + "..."
+    assert show_value("\ud800") == '"?"'
+    assert show_value(1 << 5000) == "a number of 5001 bits"
+    assert len(show_value(list(range(10_000)))) == 63
 
 
 def test_a_word_that_is_close_is_found() -> None:

@@ -24,7 +24,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.live.live_broker import QueueCounts
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slots import expand
 
 WANTED = Topology.from_toml("""
 [[exchanges]]
@@ -35,7 +35,7 @@ members = [{ queue = "events.{1..2}", weight = 1 }]
 [[queues]]
 name = "events.{1..2}"
 """)
-PLAIN = expanded(WANTED, LiveTopology())
+PLAIN = expand(WANTED, LiveTopology())
 BY_POLICY = replace(
     PLAIN,
     exchanges=tuple(replace(exchange, arguments={}) for exchange in PLAIN.exchanges),

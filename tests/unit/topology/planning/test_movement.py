@@ -13,8 +13,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.planning.ring_steps import find_best_steps
+from rabbit_chx.topology.planning.ring_plan import RingPlan, find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 

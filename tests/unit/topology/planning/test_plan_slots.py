@@ -17,8 +17,8 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import OwnersDuringPlan
-from rabbit_chx.topology.slot_owners import SlotNames, _kept_seeds
-from rabbit_chx.topology.slots import collapsed, expanded
+from rabbit_chx.topology.slot_owners import SlotNames, _count_kept_seeds
+from rabbit_chx.topology.slots import collapse, expand
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'
@@ -115,7 +115,7 @@ def _mended(live: LiveTopology) -> list[str]:
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)
     assert plan(made.wanted, model.topology()).changes == ()
-    assert collapsed(model.topology()).exchange("events") != model.topology().exchange("events")
+    assert collapse(model.topology()).exchange("events") != model.topology().exchange("events")
     _check_figures(made, live)
     return _told(made)
 
@@ -265,7 +265,7 @@ def test_any_plan_ends_at_the_wanted_topology_and_reports_the_movement(
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)
     assert plan(wanted, model.topology()).changes == ()
-    assert expanded(wanted, model.topology()).bindings == expanded(wanted, live).bindings
+    assert expand(wanted, model.topology()).bindings == expand(wanted, live).bindings
 
 
 def test_slots_have_no_other_order() -> None:
@@ -311,7 +311,7 @@ def test_the_shares_on_the_page_of_slots() -> None:
     page = " ".join(Path("docs/slots.md").read_text().split())
     over = plan(slotted(32, _FIVE, "events.{1..5}"), live_of(slotted(32, _FOUR))).rings["events"]
     assert (
-        f"moves events: {over.moved:.3%} of the keys in the end, {over.moved_at_worst:.3%} at the worst"
+        f"moves events: {over.moved:.3%} of the keys in the end, {over.moved_at_worst:.3%} at the peak"
         in page
     )
     into = plan(slotted(64, _FOUR), live_of(Topology.from_toml(_PLAIN))).rings["events"]
@@ -342,5 +342,5 @@ def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
 def test_a_slot_with_several_queues_keeps_no_keys_in_one_of_them() -> None:
     """When slots are laid out again, only a slot with one queue tells which keys that queue has."""
     ring = HashRing.from_buckets([ExchangeRef("one"), ExchangeRef("two"), ExchangeRef("none"), "plain"])
-    kept = _kept_seeds(SlotNames("events", 8), ring, {"one": ["a"], "two": ["b", "c"]})
+    kept = _count_kept_seeds(SlotNames("events", 8), ring, {"one": ["a"], "two": ["b", "c"]})
     assert {queue for counted in kept.values() for queue in counted} == {"a", "plain"}

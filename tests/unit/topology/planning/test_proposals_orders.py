@@ -17,7 +17,7 @@ from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.proposals import fewest_steps_order, least_moving_order, searched_order
+from rabbit_chx.topology.planning.proposals import fewest_steps_order, find_least_moving_order, search_order
 
 
 def _ring(members: Sequence[RingMember]) -> HashRing:
@@ -34,7 +34,7 @@ def _live(members: Sequence[RingMember]) -> LiveRing:
 
 def _order(there: Sequence[RingMember], wanted: Sequence[RingMember]) -> tuple[RingMember, ...]:
     live = _live(there)
-    return least_moving_order(live, wanted, MovementCounter(live.ring.buckets))
+    return find_least_moving_order(live, wanted, MovementCounter(live.ring.buckets))
 
 
 def _least(figures: MovementCounter, wanted: Sequence[RingMember]) -> float:
@@ -96,7 +96,7 @@ def test_no_order_of_up_to_six_members_moves_less(there: list[RingMember], wante
     live = _live(there)
     figures = MovementCounter(live.ring.buckets)
 
-    order = least_moving_order(live, wanted, figures)
+    order = find_least_moving_order(live, wanted, figures)
 
     assert _moved(figures, order) == _least(figures, wanted)
 
@@ -110,7 +110,7 @@ def test_the_search_for_larger_rings_finds_the_least_of_one_weight(
     live = _live(left)
     figures = MovementCounter(live.ring.buckets)
 
-    assert _moved(figures, searched_order(live, members, figures)) == _least(figures, members)
+    assert _moved(figures, search_order(live, members, figures)) == _least(figures, members)
 
 
 def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
@@ -123,7 +123,7 @@ def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
     gaps = []
     for live, wanted in [(_live(some_members()), some_members()) for _ in range(60)]:
         figures = MovementCounter(live.ring.buckets)
-        gaps.append(_moved(figures, searched_order(live, wanted, figures)) - _least(figures, wanted))
+        gaps.append(_moved(figures, search_order(live, wanted, figures)) - _least(figures, wanted))
 
     assert min(gaps) == 0.0
     assert sum(gaps) / len(gaps) < 0.002
@@ -138,7 +138,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
     live = _live(there)
     figures = MovementCounter(live.ring.buckets)
 
-    found = _moved(figures, least_moving_order(live, wanted, figures))
+    found = _moved(figures, find_least_moving_order(live, wanted, figures))
 
     stays = np.zeros((len(wanted), len(wanted)))
     before, after = (all_buckets(len(side)).astype(int) for side in (there, wanted))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.publishing.delivery import drive
+from rabbit_chx.publishing.steps import drive
 
 
 def lose(_: object) -> None:

@@ -10,7 +10,7 @@ from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from rabbit_chx.errors import InputError
 
-_S = TypeVar("_S", bound="Owned")
+_S = TypeVar("_S", bound="Guarded")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 FINALIZER_S = 0.2
 
 
-class Owner:
+class UsageGuard:
     """The process, the event loop and, during a call, the thread that may use an object.
 
     Attributes:
@@ -57,14 +57,14 @@ class Owner:
         self.check(get_running_loop() if self.is_this_process else None)
 
 
-class Owned:
-    """Base of objects that cannot be pickled and whose calls an `Owner` guards."""
+class Guarded:
+    """Base of objects that cannot be pickled and whose calls a `UsageGuard` guards."""
 
-    _owner: Owner
+    _guard: UsageGuard
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self._owner.name} cannot be pickled or copied, because it has a connection: open one in each process or task (in Spark: "
+            f"{self._guard.name} cannot be pickled or copied, because it has a connection: open one in each process or task (in Spark: "
             "spark_connector.batch_publisher)"
         )
 
@@ -74,15 +74,15 @@ def one_thread(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenat
 
     @wraps(method)
     def guarded(self: _S, /, *given: _P.args, **named: _P.kwargs) -> _T:
-        owner = self._owner
-        owner.check()
-        if not owner.in_use.acquire(blocking=False):
+        guard = self._guard
+        guard.check()
+        if not guard.in_use.acquire(blocking=False):
             raise InputError(
-                f"{owner.name} is in a call of another thread: open one in each thread, or guard it with a lock"
+                f"{guard.name} is in a call of another thread: open one in each thread, or guard it with a lock"
             )
         try:
             return method(self, *given, **named)
         finally:
-            owner.in_use.release()
+            guard.in_use.release()
 
     return guarded

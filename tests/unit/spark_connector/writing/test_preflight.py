@@ -1,27 +1,23 @@
-"""What is checked before the first message, and the report after the last."""
+"""What is checked before the first message of a write."""
 
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from rabbit_chx.errors import InputError, MismatchError, RowError
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
-from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions, check_speculation
-from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
-from spark_connector.writing import stream_layout, write_plan
-from spark_connector.writing.write_plan import (
-    PreflightAnswer,
-    WritePlan,
+from spark_connector.writing import preflight
+from spark_connector.writing.preflight import (
+    PreflightCache,
     check_broker,
     check_secret_name,
+    plan_write,
 )
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -32,62 +28,22 @@ DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5
 @pytest.mark.parametrize(("streaming", "mode"), [(False, "mode"), (True, "outputMode")])
 def test_messages_are_not_overwritten(streaming: bool, mode: str) -> None:  # noqa: FBT001
     with pytest.raises(InputError, match=rf"^{mode}\(.*messages in queues cannot be overwritten"):
-        WritePlan.checked(OPTIONS, SCHEMA, overwrite=True, streaming=streaming)
+        plan_write(OPTIONS, SCHEMA, overwrite=True, streaming=streaming)
 
 
 def test_only_a_batch_has_an_id() -> None:
-    first, second = (WritePlan.checked(OPTIONS, SCHEMA, overwrite=False) for _ in range(2))
+    first, second = (plan_write(OPTIONS, SCHEMA) for _ in range(2))
     assert first.write_id
     assert first.write_id != second.write_id
-    assert WritePlan.checked(OPTIONS, SCHEMA, overwrite=False, streaming=True).write_id is None
+    assert plan_write(OPTIONS, SCHEMA, streaming=True).write_id is None
     assert "c4nary" not in repr(first)
 
 
 def test_a_stream_has_the_ids_of_its_query() -> None:
     named = {**OPTIONS, "messageId": "auto", "writeName": "monday"}
-    assert WritePlan.checked(named, SCHEMA, overwrite=False).options.write_name == "monday"
+    assert plan_write(named, SCHEMA).options.write_name == "monday"
     with pytest.raises(InputError, match="option 'writeName' is for batch writes"):
-        WritePlan.checked(named, SCHEMA, overwrite=False, streaming=True)
-
-
-@pytest.mark.parametrize(
-    ("expected", "others"), [(None, "the other tasks"), (2, "1 other task"), (3, "2 other tasks")]
-)
-def test_a_failed_write_reports_the_remaining_rows(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, expected: int | None, others: str
-) -> None:
-    path = tmp_path / "report.json"
-    plan = WritePlan.checked({**OPTIONS, "reportPath": str(path)}, SCHEMA, overwrite=False)
-    with caplog.at_level(logging.WARNING):
-        report = plan.abort([DONE], expected, cause=RowError("row 7: too long"))
-    assert (report.failed, report.confirmed) == (True, 5)
-    assert report.notes == ("the write failed: row 7: too long",)
-    assert json.loads(path.read_text())["unfinished"] == (None if expected is None else expected - 1)
-    assert (
-        f"the write failed; at least 5 rows of 1 finished task are in the queues and stay there; rows of {others} may be in the "
-        "queues as well\n" in caplog.text
-    )
-    assert vars(caplog.records[-1])["exchange"] == plan.options.target
-
-
-def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    plan = WritePlan.checked({**OPTIONS, "reportPath": str(path)}, SCHEMA, overwrite=False)
-    report = plan.commit([DONE])
-    assert path.read_text() == report.to_json()
-    assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
-
-
-def test_a_batch_by_slots_notes_that_slots_changed_hands_while_all_connections_lived() -> None:
-    slots = [ExchangeRef("s0"), ExchangeRef("s1")]
-    ring = HashRing.from_buckets(slots)
-    before, after = (SlotTable(ring, {slots[0]: "q1", slots[1]: queue}) for queue in ("q1", "q2"))
-    tables = iter([before, after, before, before])
-    for notes in (["the slots or the ring have changed"], []):
-        watched = WatchedRing(lambda: next(tables))
-        given = {**OPTIONS, "ring": before.to_json()}
-        report = WritePlan.checked(given, SCHEMA, overwrite=False, ring=watched).commit([DONE], ring=watched)
-        assert [note[:34] for note in report.notes] == notes
+        plan_write(named, SCHEMA, streaming=True)
 
 
 def options(**more: str) -> WriteOptions:
@@ -147,7 +103,7 @@ def test_speculation_that_spark_does_not_report_is_noted_or_refused() -> None:
 def test_the_target_of_a_checkpoint_is_that_of_its_first_batch(tmp_path: Path) -> None:
     def check(checkpoint: str = str(tmp_path), **target: str) -> None:
         given = WriteOptions.parse({"url": "amqp://h/v", **target})
-        write_plan.check_checkpoint(given, {"checkpointLocation": checkpoint})
+        preflight.check_checkpoint(given, {"checkpointLocation": checkpoint})
 
     check(exchange="a")
     assert list(tmp_path.iterdir()) == []  # it may be the folder of another file system
@@ -156,7 +112,7 @@ def test_the_target_of_a_checkpoint_is_that_of_its_first_batch(tmp_path: Path) -
     check(exchange="b")
     for location in (str(tmp_path), tmp_path.as_uri()):
         with pytest.raises(
-            InputError, match=r"publishes to 'b' in vhost 'v', and this one publishes to 'c' in vhost 'v'"
+            InputError, match=r"publishes to 'b' in vhost 'v'; this one publishes to 'c' in vhost 'v'"
         ):
             check(location, exchange="c")
     with pytest.raises(InputError, match=r"delete .*rabbitmq-target.json"):
@@ -170,36 +126,36 @@ def test_a_look_is_kept_for_the_query(tmp_path: Path, monkeypatch: pytest.Monkey
     """Nobody answers at the address, so asking again would fail."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
     given = {"checkpointLocation": "here"}
-    assert PreflightAnswer.of_query(options(), given).notes is None
-    PreflightAnswer.of_query(options(), given).keep(("a note", "another"))
-    assert check_broker(options(), answer=PreflightAnswer.of_query(options(), given)) == ("a note", "another")
+    assert PreflightCache.of_query(options(), given).notes is None
+    PreflightCache.of_query(options(), given).keep(("a note", "another"))
+    assert check_broker(options(), cache=PreflightCache.of_query(options(), given)) == ("a note", "another")
     for other in (
-        PreflightAnswer.of_query(options(), {"checkpointLocation": "there"}),
-        PreflightAnswer.of_query(options(exchange="y"), given),
-        PreflightAnswer.of_query(options(url="amqp://bob@127.0.0.1:1"), given),
+        PreflightCache.of_query(options(), {"checkpointLocation": "there"}),
+        PreflightCache.of_query(options(exchange="y"), given),
+        PreflightCache.of_query(options(url="amqp://bob@127.0.0.1:1"), given),
     ):
         assert other.notes is None
     (file,) = tmp_path.rglob("*.json")
     assert json.loads(file.read_text()) == ["a note", "another"]
     file.write_text("half")
-    assert PreflightAnswer.of_query(options(), given).notes is None  # looks again
+    assert PreflightCache.of_query(options(), given).notes is None  # looks again
 
 
 def test_a_look_that_cannot_be_kept_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/no/such/folder")
-    PreflightAnswer.of_query(options(), {}).keep(())
-    assert PreflightAnswer.of_query(options(), {}).notes is None
+    PreflightCache.of_query(options(), {}).keep(())
+    assert PreflightCache.of_query(options(), {}).notes is None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    answer = PreflightAnswer.of_query(options(), {})
-    answer.keep(("kept in this object",))
-    assert check_broker(options(), answer=answer) == ("kept in this object",)
+    cache = PreflightCache.of_query(options(), {})
+    cache.keep(("kept in this object",))
+    assert check_broker(options(), cache=cache) == ("kept in this object",)
 
 
 def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
-    answer = PreflightAnswer()
-    (note,) = check_broker(options(), patient=True, answer=answer)
+    cache = PreflightCache()
+    (note,) = check_broker(options(), patient=True, cache=cache)
     assert note == "the broker was not checked before the write: no address answered"
-    assert answer.notes is None
+    assert cache.notes is None
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -207,21 +163,12 @@ def test_streams_are_looked_at_before_the_first_row_and_once_for_a_query(
     monkeypatch: pytest.MonkeyPatch, *, streaming: bool
 ) -> None:
     looks: list[bool] = []
-    monkeypatch.setattr(write_plan, "plan_layout", lambda *_, look, **__: looks.append(look))
+    monkeypatch.setattr(
+        preflight, "plan_layout", lambda *_, checks_streams, **__: looks.append(checks_streams)
+    )
     once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once", "appId": "load"}
     options = once if streaming else {**once, "version": "1"}
-    answer = PreflightAnswer() if streaming else None
+    cache = PreflightCache() if streaming else None
     for _ in range(2):
-        WritePlan.checked(options, SCHEMA, overwrite=False, streaming=streaming, answer=answer)
+        plan_write(options, SCHEMA, streaming=streaming, cache=cache)
     assert looks == [True, not streaming]
-
-
-def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark runs no task for a frame without rows."""
-    monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
-    once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
-    options = WriteOptions.parse({"url": "amqp://h", **once})
-    layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)
-    plan = WritePlan(MessageColumns.of(SCHEMA, options), options, layout=layout)
-    with pytest.raises(MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"):
-        plan.commit([TaskReport(0, 0)])

@@ -16,7 +16,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.topology import LiveTopology, Plan, Topology, check, plan
-from rabbit_chx.topology.modulus import numbered, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
@@ -118,7 +118,7 @@ def test_bindings_are_numbered_by_their_keys_before_they_were_by_destinations(re
 def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
     old = Release("3.8.9")
     for bindings in (listing('"b.{0..2}"').bindings, listing('"b.{0..2}"').bindings[::-1]):
-        assert numbered(bindings, old) == ("b.0", "b.1", "b.2")
+        assert number_bindings(bindings, old) == ("b.0", "b.1", "b.2")
 
 
 def test_another_type_moves_all_keys() -> None:

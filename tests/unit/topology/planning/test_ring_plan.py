@@ -12,8 +12,7 @@ from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.planning.ring_steps import count_kept_members, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import RingPlan, count_kept_members, find_best_steps
 
 
 def _members(text: str) -> list[RingMember]:

@@ -10,7 +10,7 @@ from scripted_delivery import A, Event, ScriptedConnection, ack, blocked, nothin
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
-from rabbit_chx.publishing.limits import Patience
+from rabbit_chx.publishing.limits import ProgressTimeout
 from rabbit_chx.publishing.options import Limits
 
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
@@ -30,13 +30,13 @@ def sent(connection: ScriptedConnection) -> None:
 
 def wait(connection: ScriptedConnection, limits: Limits, *story: float | Event) -> list[float]:
     """Look at these times, with events between them, and return the seconds of each look in which the broker blocked."""
-    patience = Patience(limits, 0)
+    timeout = ProgressTimeout(limits, 0)
     told = []
     for moment in story:
         if callable(moment):
             moment(connection)
         else:
-            told.append(patience.check(connection, moment))
+            told.append(timeout.check(connection, moment))
     return told
 
 
@@ -64,19 +64,19 @@ def test_a_stall_is_the_time_without_progress(story: list[float | Event], says: 
 
 
 def test_another_connection_is_progress() -> None:
-    patience = Patience(LIMITS, 0)
+    timeout = ProgressTimeout(LIMITS, 0)
     for now in range(0, 500, 50):
-        patience.check(open_connection(), now)
+        timeout.check(open_connection(), now)
 
 
 def test_only_what_is_on_its_way_can_stall() -> None:
-    connection, patience = ScriptedConnection(A), Patience(LIMITS, 0)
+    connection, timeout = ScriptedConnection(A), ProgressTimeout(LIMITS, 0)
     for now in (0, 100, 200):
-        patience.check(connection, now)
+        timeout.check(connection, now)
     connection.backlog = True
-    patience.check(connection, 259)
+    timeout.check(connection, 259)
     with pytest.raises(StallError):
-        patience.check(connection, 260)
+        timeout.check(connection, 260)
 
 
 def test_the_time_in_which_the_broker_blocks_is_reported() -> None:
@@ -93,7 +93,7 @@ def test_the_time_in_which_the_broker_blocks_is_reported() -> None:
         (LIMITS, [blocked, 0, 299, unblocked, sent, 299, blocked, 300, 599, 600], "for 300 s"),
         (Limits(blocked_timeout_s=0), [blocked, 1], "for 0 s"),
     ],
-    ids=["a block", "an answer", "bytes", "no patience"],
+    ids=["a block", "an answer", "bytes", "no timeout"],
 )
 def test_a_block_is_bounded(limits: Limits, story: list[float | Event], says: str) -> None:
     wait(open_connection(), limits, *story[:-1])

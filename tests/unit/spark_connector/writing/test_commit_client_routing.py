@@ -15,6 +15,8 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
+from spark_connector.writing.commit import commit_write
+from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.write_plan import WritePlan
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -35,7 +37,7 @@ def readings(*rings: HashRing) -> WatchedRing:
 def planned(ring: WatchedRing, **options: str) -> WritePlan:
     assert ring.ring is not None
     given = {**OPTIONS, **options, "ring": ring.ring.to_json()}
-    return WritePlan.checked(given, SCHEMA, overwrite=False, ring=ring)
+    return plan_write(given, SCHEMA, ring=ring)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def planned(ring: WatchedRing, **options: str) -> WritePlan:
 )
 def test_something_must_read_the_ring(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"nothing reads the ring before and after the write: pass ringVia"):
-        WritePlan.checked({**OPTIONS, **given}, SCHEMA, overwrite=False, ring=WatchedRing(given.get("ring")))
+        plan_write({**OPTIONS, **given}, SCHEMA, ring=WatchedRing(given.get("ring")))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_a_ring_by_which_nothing_can_be_routed_is_refused(ring: HashRing, says: 
 
 def test_a_ring_that_stays_commits_the_write() -> None:
     ring = readings(RING, RING)
-    report = planned(ring).commit([DONE], ring=ring)
+    report = commit_write(planned(ring), [DONE], ring=ring)
     assert (report.failed, report.changed_ring) == (False, None)
 
 
@@ -71,7 +73,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
     with pytest.raises(
         PublishError, match=r"of the keys of q1 belong to q3 now, and 3 messages went to q1"
     ) as caught:
-        planned(ring, reportPath=str(path)).commit([DONE], ring=ring)
+        commit_write(planned(ring, reportPath=str(path)), [DONE], ring=ring)
     assert caught.value.report.confirmed == 5
     report = json.loads(path.read_text())
     assert report["failed"]
@@ -84,5 +86,5 @@ def test_a_plan_that_the_client_does_not_route_takes_a_changed_ring_for_a_note()
     ring = readings(RING, GROWN)
     plan = replace(planned(ring), options=replace(planned(readings(RING)).options, routing="exchange"))
     lost = replace(DONE, publish_report=PublishReport(rows=5, confirmed=5, reconnects=1))
-    (note,) = plan.commit([lost], ring=ring).notes
+    (note,) = commit_write(plan, [lost], ring=ring).notes
     assert "the ring has changed" in note

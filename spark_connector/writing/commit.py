@@ -1,0 +1,251 @@
+"""The end of a write, on the driver's machine: the checks after the last task, and the report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing.key_map import KeyMap
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.rings import WatchedRing
+from spark_connector.reports import (
+    StreamCounts,
+    TaskReport,
+    WriteReport,
+    describe_left_rows,
+    save_report,
+)
+from spark_connector.writing.key_samples import count_split_keys
+from spark_connector.writing.stream_layout import check_absent
+from spark_connector.writing.write_plan import WritePlan
+
+_log = logging.getLogger(__name__)
+
+#: The counts of rows that are not stored once and unchanged, and their remedies.
+_REMEDIES = {
+    "changed": "Changed rows: the streams keep the rows of an earlier run or attempt, and the rows of this one were dropped. Make "
+    "the input deterministic, and write it with a higher version.",
+    "lost": "Lost rows: look for another job with this appId and version, and write the rows with a higher version.",
+    "doubled": "Doubled rows: another program published copies with their message ids (a shovel, a replay), or a stream remembers "
+    "more than 255 names and has forgotten this one.",
+}
+
+
+def commit_write(
+    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
+) -> WriteReport:
+    """Return, log and save the report of a write whose tasks are all done. Runs on the driver's machine.
+
+    `ring` is read again if connections were lost, or if it has slots and this is not a stream; by default that of ``ringVia``.
+
+    Raises:
+        PublishError: rows were routed by a ring that has changed; or rows that were read back are lost, doubled or changed.
+        MismatchError: a stream has rows of this version, and this write has none for it.
+    """
+    if read := plan.ring_reader:
+        ring = WatchedRing.since(plan.options.ring, read)
+    if ring is not None and plan.options.client_routing:
+        _compare_rings(plan, tasks, batch_id, ring)
+    try:
+        _check_stored(plan, tasks)
+    except RabbitChxError as cause:
+        abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
+        raise
+    lost = any(task.reconnects for task in tasks)
+    ring_now = None
+    unseen = ring is not None and (ring.may_change_unseen or plan.options.to_streams)
+    if ring is not None and (lost or (batch_id is None and unseen)):
+        # Not after each micro-batch: it may take a second.
+        ring_now = ring.check_again(report_unchanged=lost)
+    notes = tuple(note for note in collect_notes(tasks, plan.options, ring_now) if note not in plan.notes)
+    for note in notes:
+        _log.warning("%s", note)
+    report = _report(plan, tasks, batch_id, notes)
+    _log.info("%s", report)
+    save_report(report, plan.options.report_path, streaming=plan.streaming)
+    return report
+
+
+def abort_write(
+    plan: WritePlan,
+    tasks: Sequence[TaskReport],
+    expected: int | None = None,
+    *,
+    batch_id: int | None = None,
+    cause: Exception | None = None,
+    changed_ring: tuple[KeyMap, KeyMap] | None = None,
+) -> WriteReport:
+    """Return, log and save the report of a write that failed. Never raises; messages in queues stay there.
+
+    `expected` is the number of tasks of the write, None if unknown; `changed_ring` are the rings before and after the write, if they
+    are the cause.
+    """
+    unfinished = None if expected is None else expected - len(tasks)
+    notes = () if cause is None else (f"the write failed: {cause}",)
+    report = _report(
+        plan, tasks, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
+    )
+    _log.warning(
+        "%s: the write failed; %s",
+        plan.options.place,
+        describe_left_rows(report),
+        extra={"exchange": plan.options.target},
+    )
+    save_report(report, plan.options.report_path, streaming=plan.streaming)
+    return report
+
+
+def _check_stored(plan: WritePlan, tasks: Sequence[TaskReport]) -> None:
+    """Check that the streams have the rows of the tasks, each once and unchanged, and no others of this version."""
+    if plan.layout is not None and plan.options.version is not None:
+        check_absent(plan.layout, plan.options, {task.partition for task in tasks})
+    counts = sum((task.streams for task in tasks if task.streams is not None), StreamCounts())
+    remedies = [remedy for name, remedy in _REMEDIES.items() if getattr(counts, name)]
+    if not remedies:
+        return
+    report = sum((task.publish_report for task in tasks), PublishReport())
+    changed = f", {counts.changed:,} have another key or body" if counts.changed else ""
+    raise PublishError(
+        f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
+        f"{counts.doubled:,} are there more than once{changed}. {'; '.join(counts.differences)}. {' '.join(remedies)} {report}",
+        report,
+        exchange=plan.options.target,
+    )
+
+
+def _compare_rings(
+    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, ring: WatchedRing
+) -> None:
+    """Raise a PublishError if the ring by which rows were routed has changed."""
+    rows: Counter[str] = Counter()
+    for task in tasks:
+        rows.update(task.predicted)
+    before = ring.ring
+    change = ring.change(rows)
+    if change is None:
+        return
+    now = ring.ring
+    report = sum((task.publish_report for task in tasks), PublishReport())
+    exchange = plan.options.exchange
+    error = PublishError(f"exchange {exchange!r}: {change}; {report}", report, exchange=exchange)
+    changed = (before, now) if before is not None and now is not None else None
+    abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=error, changed_ring=changed)
+    raise error
+
+
+def _report(
+    plan: WritePlan,
+    tasks: Sequence[TaskReport],
+    batch_id: int | None,
+    notes: tuple[str, ...],
+    *,
+    failed: bool = False,
+    unfinished: int | None = 0,
+    changed_ring: tuple[KeyMap, KeyMap] | None = None,
+) -> WriteReport:
+    ring = plan.options.ring
+    return WriteReport(
+        "" if plan.options.queue else plan.options.target,
+        tuple(tasks),
+        ring.provenance if ring else None,
+        plan.write_id or "",
+        batch_id,
+        time.time() - plan.started,
+        (*plan.notes, *notes),
+        failed,
+        unfinished,
+        changed_ring,
+        plan.options.queue or None,
+    )
+
+
+# -- the notes of a report
+
+
+def collect_notes(
+    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
+) -> tuple[str, ...]:
+    """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
+    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_skip_notes(tasks, options)))
+    if options.exactly_once:
+        return (*distinct, *filter(None, [ring_now]))
+    return (
+        *distinct,
+        *_attempt_notes(tasks),
+        *_loss_notes(tasks, options, ring_now),
+        *_key_notes(tasks, options),
+    )
+
+
+def _skip_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    count, rows = sum(task.skipped for task in tasks), sum(task.rows for task in tasks)
+    samples = [sample for task in tasks for sample in task.samples]
+    if options.skip_bad_rows and count and samples:
+        row = "" if samples[0].row is None else f"row {samples[0].row} of "
+        yield (
+            f"badRows is skip, and {count:,} of {rows:,} rows were not published; {row}partition {samples[0].partition}: "
+            f"{samples[0].reason}"
+        )
+
+
+def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:
+    again = sum(task.attempt > 0 for task in tasks)
+    if again:
+        yield (
+            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
+            "queues twice"
+        )
+    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
+    numbers = [task.task_id for task in tasks if task.task_id is not None]
+    between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+    others = between - sum(task.attempt for task in tasks)
+    if others > 0:
+        yield (
+            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
+            "tasks, or a repeated stage; after such a stage, rows may be in the queues twice, though every attempt is 0"
+        )
+
+
+def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
+    reconnects = sum(task.reconnects for task in tasks)
+    if options.super_stream:  # no ring
+        return
+    if not reconnects:
+        if ring_now is not None:
+            yield ring_now
+        return
+    if ring_now is not None:
+        yield f"connections were lost and opened again ({reconnects}): {ring_now}"
+    else:
+        advice = (
+            ""
+            if options.ring is None
+            else "; rows by predicted queue are then wrong, so read the ring again and compare"
+        )
+        yield (
+            f"connections were lost and opened again ({reconnects}): if a broker with Mnesia (the default until "
+            f"4.1) was restarted, the ring may have another order now, and keys may have changed queue during the write{advice}"
+        )
+    if options.keep_order and any(task.republished for task in tasks):
+        yield (
+            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
+            "after newer messages of their key: a consumer that needs the order drops messages older than what "
+            "it has seen"
+        )
+
+
+def _key_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    if not options.keep_order:
+        return
+    compared, split, has_all = count_split_keys(task.keys for task in tasks)
+    if split:
+        of_what = f"its {compared:,} keys" if has_all else f"{compared:,} keys looked at"
+        yield (
+            f"ordering is per-key, and {split:,} of {of_what} are in more than one partition, so the order "
+            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
+            "the key and sortWithinPartitions)"
+        )

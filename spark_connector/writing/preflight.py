@@ -1,0 +1,247 @@
+"""All checks before the first task of a write, which return its plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError, MismatchError, UnreachableError
+from rabbit_chx.publishing.client_routing import ClientRouting
+from spark_connector.executor_functions import scratch_folder
+from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation, local_path
+from spark_connector.placing.rings import WatchedRing
+from spark_connector.reports import check_report_path
+from spark_connector.spark_errors import without_traceback
+from spark_connector.writing.exchange_check import check_queue, inspect_exchange
+from spark_connector.writing.stream_layout import plan_layout
+from spark_connector.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+_log = logging.getLogger(__name__)
+
+#: The file of a checkpoint that names the target of the query.
+_TARGET_FILE = "rabbitmq-target.json"
+
+# What Spark masks in its event log and UI: the default of spark.redaction.regex
+# (internal/config/package.scala).
+_MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
+
+
+@without_traceback
+def plan_write(
+    options: Mapping[str, str],
+    schema: StructType,
+    *,
+    overwrite: bool = False,
+    streaming: bool = False,
+    speculation: bool | None = None,
+    cache: PreflightCache | None = None,
+    ring: WatchedRing | None = None,
+) -> WritePlan:
+    """Check everything that can be checked before the first task, and return the plan.
+
+    Args:
+        options: the texts of the options by name.
+        schema: the columns of the rows.
+        overwrite: whether Spark is asked to replace existing data, which is refused.
+        streaming: whether the write is that of a stream.
+        speculation: whether ``spark.speculation`` is on; None if only the tasks can read it.
+        cache: the remembered notes of the broker's check, if the caller keeps them for a streaming query.
+        ring: the ring of the caller, who passes it to `commit_write` as well.
+    """
+    if overwrite:
+        mode = "outputMode('complete')" if streaming else "mode('overwrite')"
+        raise InputError(
+            f"{mode}: messages in queues cannot be overwritten; use 'append', and purge the queues yourself "
+            "if that is meant"
+        )
+    plan = WritePlan.parse(options, schema, streaming=streaming)
+    parsed = plan.options
+    check_mode(parsed, streaming=streaming)
+    check_report_path(parsed.report_path, streaming=streaming)
+    notes = () if speculation is None else check_speculation(parsed, speculation=speculation)
+    notes += check_secret_name(parsed)
+    if streaming:
+        check_checkpoint(parsed, options)
+        cache = cache or PreflightCache.of_query(parsed, options)
+    if not parsed.to_streams:
+        notes += check_broker(parsed, patient=streaming, cache=cache)
+    parsed = _with_ring(plan, ring)
+    layout = None
+    if parsed.to_streams:
+        checks_streams = parsed.preflight and (cache is None or cache.notes is None)
+        layout = plan_layout(parsed, schema, patient=streaming, checks_streams=checks_streams)
+        if cache is not None and checks_streams:  # the streams of a streaming query are checked once
+            cache.keep(())
+    for note in notes:
+        _log.warning("%s", note)
+    return replace(plan, options=parsed, notes=notes, layout=layout)
+
+
+def check_broker(
+    options: WriteOptions, *, patient: bool = False, cache: PreflightCache | None = None
+) -> tuple[str, ...]:
+    """Check that the broker accepts the user, and that the exchange exists and has the type that options need; return notes for the report.
+
+    The broker is not asked if ``preflight`` is false, if only a column contains exchanges, or if only the executors have the password.
+
+    Args:
+        options: the options of the write.
+        patient: whether a broker that does not answer is only a note, since tasks try for longer.
+        cache: the remembered notes of a streaming query, so that the broker is asked once.
+    """
+    if not options.preflight or not (options.exchange or options.queue):
+        return ()
+    if cache is not None and cache.notes is not None:
+        return cache.notes
+    try:
+        options.brokers.resolve()
+    except InputError as cause:
+        _log.info("the broker was not checked before the write: %s", cause)
+        return ("the broker was not checked before the write: only the executors have the password",)
+    try:
+        if options.queue:
+            options.brokers.call_first_reachable(lambda to: check_queue(to, options.queue))
+            return ()
+        facts = options.brokers.call_first_reachable(lambda to: inspect_exchange(to, options.exchange))
+    except UnreachableError:
+        if not patient:
+            raise
+        return ("the broker was not checked before the write: no address answered",)
+    if not facts.is_hashing and (needed := options.needs_hashing):
+        raise MismatchError(
+            f"exchange {options.exchange!r} is of type {facts.type}, and option {needed!r} needs x-consistent-hash or x-modulus-hash: "
+            "name another exchange, or leave the option out",
+            exchange=options.exchange,
+        )
+    notes: tuple[str, ...] = ()
+    if facts.alternate_exchange:
+        effect = (
+            "and routing=client goes past both"
+            if options.client_routing
+            else "what no queue takes goes there, and counts as confirmed"
+        )
+        separator = ", " if options.client_routing else ": "
+        notes = (f"exchange {options.exchange!r} has an alternate exchange{separator}{effect}",)
+    if cache is not None:
+        cache.keep(notes)
+    return notes
+
+
+def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
+    """Return a note if Spark would show ``passwordEnv`` in clear when it is set by Spark's configuration."""
+    source = options.brokers.password
+    if source is None or source.option != "passwordEnv" or _MASKED_BY_SPARK.search(source.name):
+        return ()
+    note = (
+        f"option 'passwordEnv' is {source.name!r}: if it is set as spark.executorEnv.{source.name}, Spark shows the "
+        "password in its event log and UI, as it masks only names with secret, password, token or accesskey: "
+        "rename it, or set it outside of Spark's configuration"
+    )
+    return (note,)
+
+
+def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
+    """Raise an InputError if the checkpoint of a streaming query is that of a query with another target.
+
+    Batches of the checkpoint are not repeated, so their rows would be missing in the new target. The target is kept in a file of the
+    checkpoint. Spark does not give its file systems to data sources in Python, so only a checkpoint in a local folder is checked.
+    """
+    path = local_path(_checkpoint_of(texts))
+    if not options.target or not path or not Path(path, "metadata").is_file():
+        return
+    file = Path(path, _TARGET_FILE)
+    target = f"queue {options.queue}" if options.queue else options.target
+    now = {"vhost": options.brokers.addresses[0].vhost, "target": target}
+    before = now
+    try:
+        before = {**now, **json.loads(file.read_text(encoding="utf-8"))}
+    except FileNotFoundError:
+        with suppress(OSError):  # a folder that only Spark may write to
+            _write_whole(file, json.dumps(now))
+    except (OSError, ValueError, TypeError) as cause:
+        _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
+    if before != now:
+        raise InputError(
+            f"checkpointLocation {path} belongs to a query that publishes to {before['target']!r} in vhost {before['vhost']!r}; this one "
+            f"publishes to {now['target']!r} in vhost {now['vhost']!r}, without the rows of earlier batches: pass another "
+            f"checkpointLocation; or, to continue without these rows, delete {file}"
+        )
+
+
+def _write_whole(file: Path, text: str) -> None:
+    part = file.with_suffix(f".{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def _checkpoint_of(texts: Mapping[str, str]) -> str:
+    """Return the checkpoint that Spark passes as an option of a streaming query; "" if it is Spark's default."""
+    return next((text for name, text in texts.items() if name.lower() == "checkpointlocation"), "")
+
+
+class PreflightCache:
+    """The remembered notes of `check_broker`: Spark plans a stream again for every micro-batch.
+
+    `path` is the file that keeps them for other processes of the application; None to keep them in this object alone.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._notes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_query(cls, options: WriteOptions, texts: Mapping[str, str]) -> PreflightCache:
+        """Return the cache of a streaming query of this application, which may be empty.
+
+        Checkpoint, broker and exchange identify the query. Spark ends Python processes that are idle for a minute, so the notes are kept in
+        a file.
+        """
+        folder = scratch_folder()
+        if folder is None:
+            return cls()
+        query = json.dumps([options.brokers.masked_url, options.place, _checkpoint_of(texts)])
+        name = hashlib.sha256(query.encode()).hexdigest()[:32]
+        return cls(folder / f"looked-{name}.json")
+
+    @property
+    def notes(self) -> tuple[str, ...] | None:
+        """The notes; None if the broker was not asked yet, or the file cannot be read."""
+        if self._notes is None and self._path is not None:
+            with suppress(OSError, ValueError):
+                self._notes = tuple(json.loads(self._path.read_text(encoding="utf-8")))
+        return self._notes
+
+    def keep(self, notes: tuple[str, ...]) -> None:
+        """Remember the notes. If the file cannot be written, the next process asks the broker again."""
+        self._notes = notes
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.parent.mkdir(exist_ok=True)
+                _write_whole(self._path, json.dumps(notes))
+
+
+def _with_ring(plan: WritePlan, ring: WatchedRing | None) -> WriteOptions:
+    """Return the options with the ring that ``ringVia`` reads; an error if rows cannot be routed by the ring."""
+    options = plan.options
+    if (read := plan.ring_reader) is not None:
+        options = replace(options, ring=WatchedRing(read).ring)
+    elif options.client_routing and (ring is None or not ring.can_be_read):
+        raise InputError(
+            "option 'routing' is 'client', and nothing reads the ring before and after the write: pass ringVia, such as "
+            "'docker exec NAME', or for publish and batch_publisher a function: ring=lambda: broker.ring(exchange)"
+        )
+    if options.client_routing:
+        ClientRouting(options.exchange, options.ring)
+    return options

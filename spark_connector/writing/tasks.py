@@ -1,0 +1,241 @@
+"""A task: its properties from Spark, and the counter of its rows."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing.publish_report import NACK
+from spark_connector.executor_functions import scratch_folder
+from spark_connector.options.write_options import WriteOptions, check_speculation
+from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport
+from spark_connector.spark_errors import strip_traceback, with_report
+from spark_connector.writing.messages import MessageIds, Messages, build_messages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_connector.writing.write_plan import WritePlan
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two lines of a long task in the log.
+_PROGRESS_S = 10.0
+_BEGUN_BEFORE = (
+    "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
+    "from 0 again; their rows may be in the queues twice"
+)
+
+# Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
+# StreamExecution.scala). They are not a public API, so they may be missing.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+# Spark sets the whole configuration of a session as local properties of its jobs (SQLExecution.scala,
+# withSQLConfPropagated). This is not a public API either. The id of the application is always among them.
+_APPLICATION_ID = "spark.app.id"
+_SPECULATION = "spark.speculation"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task attempt.
+
+    Attributes:
+        attempt: 0 for the first attempt, and more for a repeat or a speculative copy.
+        number: Spark's own number of the task attempt, unique in the application; None outside Spark.
+        write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
+        batch_id: number of the micro-batch; 0 outside a stream.
+        app: id of the application, or ``-`` if unknown.
+        speculation: whether ``spark.speculation`` is on; None if unknown.
+    """
+
+    stage: int = 0
+    partition: int = 0
+    attempt: int = 0
+    number: int | None = None
+    write_id: str = ""
+    batch_id: int = 0
+    app: str = "-"
+    speculation: bool | None = None
+
+    @classmethod
+    def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
+        """Return the running task; without a `write_id` it is that of a stream, whose query and batch Spark reports."""
+        context = TaskContext.get()
+        if context is None:  # no Spark, so no copies either
+            return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
+        if write_id is None:
+            batch = context.getLocalProperty(_BATCH_ID)
+            # One without the other does not identify a message.
+            write_id = (context.getLocalProperty(_QUERY_ID) or "") if batch else ""
+            batch_id = int(batch or 0)
+        app = context.getLocalProperty(_APPLICATION_ID)
+        speculation = context.getLocalProperty(_SPECULATION) or ("false" if app else None)
+        return cls(
+            context.stageId(),
+            context.partitionId(),
+            context.attemptNumber(),
+            context.taskAttemptId(),
+            write_id,
+            batch_id,
+            app or "-",
+            None if speculation is None else speculation.lower() == "true",
+        )
+
+    def fill(self, pattern: str) -> str:
+        """Return the connection name of a pattern such as ``spark:{app}:{stage}.{partition}``."""
+        return pattern.format(write=self.write_id, batch=self.batch_id, **asdict(self))
+
+
+@contextmanager
+def mark_running(task: Task) -> Iterator[bool]:
+    """Mark the task as running. The mark stays if the task fails or is killed.
+
+    Yield whether an earlier task left a mark for this partition of this write. Rows of the partition may then be in the queues, even in
+    attempt 0: Spark counts attempts from 0 again when it runs a stage again.
+    """
+    folder = scratch_folder()
+    name = f"begun-{task.write_id}-{task.batch_id}-{task.partition}"
+    mark = None if folder is None else folder / f"{name}.{task.number}"
+    earlier = False
+    with suppress(OSError):
+        if folder is not None and mark is not None:
+            folder.mkdir(exist_ok=True)
+            earlier = any(path != mark for path in folder.glob(f"{name}.*"))
+            mark.touch()
+    yield earlier
+    with suppress(OSError):
+        if mark is not None:
+            mark.unlink(missing_ok=True)
+
+
+class TaskCounter:
+    """Reads and counts the rows of one task, for both writers; `skipped` ones are read and not published."""
+
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        self.rows = 0
+        self.skipped = 0
+        self.notes: tuple[str, ...] = ()
+        self._plan = plan
+        self._options = plan.options
+        self._kind = "queue" if plan.options.queue else "exchange"
+        self._task = task
+        self._samples: list[RowSample] = []
+        self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def run(
+        self,
+        publish: Callable[[Iterable[pa.RecordBatch]], TaskReport],
+        batches: Iterable[pa.RecordBatch],
+        *,
+        repeats_matter: bool = True,
+    ) -> TaskReport:
+        """Call `publish` with the rows, and return its report. Its errors contain the partition, and have no traceback.
+
+        `repeats_matter` if copies and repeats of the task publish rows twice.
+        """
+        where = f"partition {self._task.partition}"
+        try:
+            with mark_running(self._task) as begun_before:
+                if repeats_matter:
+                    self._note_repeats(begun_before=begun_before)
+                return publish(batches)
+        except PublishError as cause:
+            where += _find_refusing_queue(cause.report, self._options)
+            error: RabbitChxError = with_report(PublishError(f"{where}: {cause}", cause.report))
+        except Exception as cause:  # noqa: BLE001  # it is raised below
+            bare = strip_traceback(cause)
+            error = type(bare)(f"{where}: {bare}")
+        raise error  # from here, so that Spark shows one line and not the traceback
+
+    def _note_repeats(self, *, begun_before: bool) -> None:
+        task = self._task
+        self.notes = check_speculation(self._options, speculation=task.speculation)
+        if task.attempt:
+            _log.warning(
+                "%s %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues already",
+                self._kind,
+                self._options.target,
+                task.partition,
+                task.attempt,
+                extra={"exchange": self._options.target},
+            )
+        elif begun_before:
+            self.notes += (_BEGUN_BEFORE,)
+
+    def messages(
+        self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
+    ) -> Iterator[Messages]:
+        """Yield the good rows of each batch as messages; `ids` computes their message ids."""
+        for batch in batches:
+            messages = build_messages(
+                batch,
+                self._plan.columns,
+                self._options,
+                partition=self._task.partition,
+                first_row=self.rows,
+                ids=ids,
+                samples=MAX_SAMPLES - len(self._samples),
+            )
+            self.rows += batch.num_rows
+            self.skipped += messages.skipped
+            self._samples += messages.samples
+            if len(messages):
+                yield messages
+
+    def on_progress(self, report: PublishReport) -> None:
+        """Log the progress every ten seconds."""
+        if time.monotonic() >= self._next_line_at:
+            self.log("so far", report)
+            self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def log(self, when: str, report: PublishReport) -> None:
+        """Log the progress."""
+        task = self._task
+        line = (
+            f"{self._kind} {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
+            f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
+            f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
+        )
+        if _log.hasHandlers() and _log.isEnabledFor(logging.INFO):
+            _log.info("%s", line)
+        elif report.seconds >= _PROGRESS_S:
+            # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
+            sys.stderr.write(f"{line}\n")
+
+    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:
+        """Return the report of the task, with further fields; `samples` are rows that were returned."""
+        task = self._task
+        return TaskReport(
+            task.partition,
+            task.attempt,
+            task.write_id,
+            task.batch_id if self._plan.streaming else None,
+            rows=self.rows,
+            skipped=self.skipped,
+            publish_report=replace(report, samples=()),  # those show keys
+            samples=(*self._samples, *samples)[:MAX_SAMPLES],
+            task_id=task.number,
+            notes=self.notes,
+            **more,
+        )
+
+
+def _find_refusing_queue(report: PublishReport, options: WriteOptions) -> str:
+    """Return the name of the queue that refuses, by the ring: the broker does not report it."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or options.ring is None:
+        return ""
+    # The client's own routing has made the queue's name the routing key.
+    queue = refused.key if options.client_routing else options.ring.destination_for(refused.key)
+    return f" (queue {queue!r} by the ring)"

@@ -1,0 +1,111 @@
+"""The thread that serves an outbox: its pauses, polls and counts. A scripted peer answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from amqp_broker import ack, nothing
+from broker_frames import said
+from pamqp import commands
+from scripted_peer import Peer
+
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, UnknownOutcomeError
+from rabbit_chx.publishing import Retries, SharedPublisher
+from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.shared import worker
+
+_SOON_S = 60.0
+
+
+def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    third = threading.Event()
+
+    def rest(_: object, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) >= 3:
+            third.set()
+            time.sleep(0.01)
+
+    def serve(*_: object) -> Iterator[None]:
+        yield from ()
+        raise ConnectionLostError("closed by an operator")
+
+    monkeypatch.setattr(worker.Worker, "_rest", rest)
+    monkeypatch.setattr(Delivery, "serve", serve)
+    publisher = SharedPublisher(peer.settings, "orders")
+    assert third.wait(_SOON_S)
+    publisher.close(0.0)
+    assert [0.5, 1.0, 2.0] <= pauses[:3] <= [1.0, 2.0, 4.0]
+
+
+def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that asks another server for each login would be overloaded, or lock the user."""
+    logins: list[float] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        logins.append(time.monotonic())
+        raise AccessRefusedError("wrong password", reply_code=403)
+
+    monkeypatch.setattr(worker, "Connection", refuse)
+    publisher = SharedPublisher("amqp://localhost", "orders")
+    began = time.monotonic()
+    while time.monotonic() < began + 1.2:
+        assert isinstance(publisher.submit("k", "b").exception(_SOON_S), AccessRefusedError)
+    publisher.close(0.0)
+    assert len(logins) <= 5
+
+
+def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
+    peer.answer = nothing
+    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.5)) as publisher:
+        futures = [publisher.submit("k", str(i)) for i in range(3)]
+        peer.until(lambda: len(peer.messages) == 3)
+        for message in publisher._outbox._open.values():
+            message.expires_at = time.monotonic() + 0.05
+        assert peer._client is not None
+        peer._client.shutdown(socket.SHUT_RDWR)
+        assert [type(future.exception(_SOON_S)) for future in futures] == [UnknownOutcomeError] * 3
+        while peer.connections < 2:
+            time.sleep(0.001)
+        peer.answer = ack
+        assert publisher.submit("k", "after").exception(_SOON_S) is None
+        assert publisher.stats().republished == 0
+    assert len(peer.messages) == 4
+
+
+def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker blocks publishers, nothing else ends a poll."""
+    left: dict[int, float] = {}  # seconds that the open messages had when the last poll returned
+    waits: list[tuple[float, float]] = []
+    poll = Connection.poll
+
+    def noted(connection: Any, wait_s: float, *arguments: Any) -> Any:
+        open_ = publisher._outbox._open
+        waits.extend((left_s, wait_s) for number, left_s in left.items() if number in open_)
+        left.clear()
+        try:
+            return poll(connection, wait_s, *arguments)
+        finally:
+            now = time.monotonic()
+            left.update({number: message.expires_at - now for number, message in list(open_.items())})
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert publisher.submit("k", "0").exception(_SOON_S) is None
+        publisher._outbox._longest_s = 1.0
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        while publisher.healthy():
+            time.sleep(0.001)
+        monkeypatch.setattr(Connection, "poll", noted)
+        assert isinstance(publisher.submit("k", "1").exception(_SOON_S), ConnectionLostError)
+        peer.say(said(commands.Connection.Unblocked(), 0))
+    assert waits
+    assert all(wait_s <= max(left_s, worker._SHORTEST_POLL_S) for left_s, wait_s in waits)

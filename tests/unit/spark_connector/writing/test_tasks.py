@@ -1,0 +1,47 @@
+"""What a task is in Spark, and the marks that tasks leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_connector.writing.tasks import Task, mark_running
+
+
+def test_without_spark_there_are_no_copies() -> None:
+    assert Task.current("w", 7) == Task(write_id="w", batch_id=7, speculation=False)
+    assert Task.current() == Task(speculation=False)
+
+
+# -- marks that tasks leave
+
+
+def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
+    task = Task(partition=1, number=5, write_id="w")
+    with mark_running(task) as earlier:
+        assert not earlier
+    with mark_running(Task(partition=1, number=6, write_id="w")) as earlier:
+        assert not earlier  # the first has finished
+    with pytest.raises(RuntimeError, match="half way"), mark_running(task):
+        raise RuntimeError("half way")
+    for other in (
+        Task(partition=11, number=7, write_id="w"),
+        Task(partition=1, number=7, write_id="v"),
+        Task(partition=1, number=7, write_id="w", batch_id=1),
+    ):
+        with mark_running(other) as earlier:
+            assert not earlier
+    with mark_running(Task(partition=1, number=7, write_id="w")) as earlier:
+        assert earlier
+    assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
+
+
+def test_no_scratch_folder_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("", "/no/such/folder"):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
+        with mark_running(Task(partition=1, number=5)) as earlier:
+            assert not earlier
