@@ -1,12 +1,13 @@
-"""Validation of arguments: numbers, short strings, and the name that was meant.
+"""Validation of arguments: numbers, short strings, JSON objects, and the name that was meant.
 
 Short strings are names, routing keys, binding keys and message ids of at most 255 bytes (AMQP 0-9-1, 4.2.5.3).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from rabbit_chx.errors import InputError
 
@@ -95,6 +96,15 @@ def too_long(what: str, size: int) -> str:
 
 
 # -- names
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in a text; {} if it contains none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:

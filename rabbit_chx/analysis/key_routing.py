@@ -24,7 +24,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
@@ -103,7 +103,7 @@ class Hashing:
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
         check_key_map(ring)
-        if ring.kind in ("x-consistent-hash", "slots"):
+        if ring.traits.exchange_type == "x-consistent-hash":
             return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
         return cast("ModulusHashExchange | SuperStream", ring)
 
@@ -118,12 +118,12 @@ class Hashing:
         if not isinstance(exchange, ConsistentHashExchange):
             return [exchange.route(**self.message(value)) for value in values]
         if not exchange.ring.destinations:
-            return [_routed(exchange, self.message(value)) for value in values]
+            return [_route(exchange, self.message(value)) for value in values]
         places: tuple[Place, ...] = (*exchange.destinations, None)  # the index of a hole, -1, is the last
         try:
             indices = exchange.indices(values, field_type=self.field_type, client=self.client)
         except ChannelClosedError:
-            return [_routed(exchange, self.message(value)) for value in values]
+            return [_route(exchange, self.message(value)) for value in values]
         return [places[index] for index in indices.tolist()]
 
     def identities(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -165,7 +165,7 @@ class Hashing:
         return value if bare else AmqpField(self.field_type, value)  # type: ignore[arg-type]
 
 
-def _routed(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:
+def _route(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:
     try:
         return exchange.route(**message)
     except ChannelClosedError as error:
@@ -215,9 +215,8 @@ def keys_for(
     check_whole("start", start, 0)
     check_whole("tries", tries, 1)
     check_key_map(ring)
-    beneath = ring_beneath(ring)
-    if destination not in ring.destinations and destination in beneath.destinations:
-        ring = beneath  # a slot is asked for
+    if destination not in ring.destinations and destination in ring.beneath.destinations:
+        ring = ring.beneath  # a slot is asked for
     if destination not in ring.destinations:
         names = ", ".join(map(str, dict.fromkeys(ring.destinations[:10]))) or "nothing at all"
         raise InputError(

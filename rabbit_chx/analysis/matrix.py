@@ -98,7 +98,7 @@ class MovementMatrix:
         Args:
             key: the sort key of a destination.
         """
-        before, after = (_sorted(side, key) for side in (self.before, self.after))
+        before, after = (_sort(side, key) for side in (self.before, self.after))
         return MovementMatrix(before, after, _row_by_row(self.amounts, before, after))
 
 
@@ -170,7 +170,7 @@ def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -
     """
     check_comparable(before, after)
     keys = list(keys) if isinstance(keys, Iterator) else keys  # it is read twice
-    counted = _counted(before, before.indices(keys), after, after.indices(keys))
+    counted = _count(before, before.indices(keys), after, after.indices(keys))
     return matrix_of(counted, before, after)
 
 
@@ -192,7 +192,7 @@ def matrix_of(amounts: Mapping[tuple[Place, Place], float], before: KeyMap, afte
     return MovementMatrix(rows, columns, _row_by_row(amounts, rows, columns))
 
 
-def _sorted(side: tuple[Place, ...], key: Callable[[Destination], Any]) -> tuple[Place, ...]:
+def _sort(side: tuple[Place, ...], key: Callable[[Destination], Any]) -> tuple[Place, ...]:
     named = sorted((place for place in side if place is not None), key=key)
     return (*named, None) if None in side else tuple(named)
 
@@ -204,7 +204,7 @@ def _row_by_row(
     return dict(sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]])))
 
 
-def _counted(
+def _count(
     before: KeyMap, sources: NDArray[np.int32], after: KeyMap, targets: NDArray[np.int32]
 ) -> dict[tuple[Place, Place], int]:
     """Return how often each pair of indices occurs, by their destinations; -1 is no destination."""

@@ -173,7 +173,7 @@ class _Counting:
     def add(self, batch: SampleBatch) -> None:
         values, counts, names = batch
         identities = self._hashing.identities(values)
-        weights = _weighed(identities, counts)
+        weights = _weigh(identities, counts)
         first = dict(zip(reversed(identities), range(len(values) - 1, -1, -1), strict=True))
         distinct = [values[first[identity]] for identity in weights]
         outcomes = self._hashing.route_all(distinct, self._ring)
@@ -246,7 +246,7 @@ class _Counting:
         )
 
 
-def _weighed(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
+def _weigh(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
     if counts is None:
         return Counter(identities)
     weights: dict[Any, int] = {}

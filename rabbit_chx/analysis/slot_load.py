@@ -18,7 +18,8 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.key_map import check_key_map
+from rabbit_chx.routing.slot_table import SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +170,14 @@ class SlotLoad:
         Raises:
             InputError: a value cannot be sent, or `key_map` is neither a HashRing nor a SlotTable.
         """
-        ring = ring_beneath(key_map)
+        check_key_map(key_map)
+        ring = key_map.beneath
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()
         sketch = KeySketch(counters)
-        for key, place, count in chain.from_iterable(_routed(ring, batch, hashing) for batch in batches):
+        for key, place, count in chain.from_iterable(
+            _route_distinct(ring, batch, hashing) for batch in batches
+        ):
             messages[place] += count
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
@@ -183,7 +187,7 @@ class SlotLoad:
         return cls(counted, nowhere, keys)
 
 
-def _routed(
+def _route_distinct(
     ring: HashRing, batch: Sequence[Any] | SampleBatch, hashing: Hashing
 ) -> Iterable[tuple[Hashable, Place, int]]:
     """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""

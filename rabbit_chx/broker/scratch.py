@@ -121,6 +121,8 @@ def declare_copy(connection: PikaConnection, ring: KeyMap, arguments: Mapping[st
 
     The copy has the buckets that routing counts; with holes, routing never draws the last bucket numbers.
     """
+    if ring.traits.exchange_type == MODULUS_EXCHANGE:
+        return _declare_modulus_copy(connection, ring.destinations)
     exchange = ExchangeDefinition(COPY, HASH_EXCHANGE, durable=False, arguments=arguments)
     connection.perform(Operation("declare", exchange))
     places: dict[str, Place] = {}
@@ -134,7 +136,7 @@ def declare_copy(connection: PikaConnection, ring: KeyMap, arguments: Mapping[st
     return places
 
 
-def declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> dict[str, Place]:
+def _declare_modulus_copy(connection: PikaConnection, places: Iterable[Destination]) -> dict[str, Place]:
     """Declare an ``x-modulus-hash`` exchange with destinations of these names, as `declare_copy` does.
 
     Names determine the order from 4.3 on, and binding keys before, so the keys ascend.

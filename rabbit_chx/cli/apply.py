@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,21 +12,19 @@ import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.checks import json_object
+from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
-    counted,
-    disk_alarms,
-    unwound_by_signals,
 )
 from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan import LivePlan, changes_table, unknown_order, whole_option
-from rabbit_chx.cli.printed import WordedReport
+from rabbit_chx.cli.plan_report import LivePlan, changes_table, unknown_order, whole_option
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, ConsoleOutput, Facts, MarkdownOutput, Report, Section, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -52,8 +47,6 @@ _CODES: dict[ApplyState, int] = {
 _PLAN_VERSION = 2
 #: The largest --drain, in seconds: one day.
 _MAX_DRAIN_S = 86_400
-#: The problem of a plan that the user declined.
-DECLINED = "the answer was no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +183,16 @@ class ApplyOptions:
         help="Report each completed change on stderr, as at a terminal.",
     )
 
-    def expected(self) -> str | None:
+    def read_checksum(self) -> str | None:
         """Return the required checksum, given directly or as a plan; None if it is not given."""
         path, checksum = self.plan_file, self.checksum
         if path is None:
             return checksum
         try:
-            plan = json.loads(Path(path).read_bytes())
+            plan = json_object(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            plan = None
-        of_plan = plan.get("checksum") if isinstance(plan, dict) else None
+        of_plan = plan.get("checksum")
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
             raise InputError(f"{path} is not a plan: pass a file that topology plan --plan-out wrote")
         version = plan.get("format_version")
@@ -237,7 +228,7 @@ def apply(
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(), given.expected()
+    at, expected = broker.live(), given.read_checksum()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
@@ -245,7 +236,7 @@ def apply(
             "of a reviewed plan"
         )
     wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-    with at.opened() as opened:
+    with at.open() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
@@ -275,16 +266,14 @@ def apply(
             return Outcome(refused if output == "json" else report, code=ExitCode.REFUSED)
         if output != "json" or asks:
             show_planned(report, output)
-        if asks and not agreed(plan):
+        if asks and not ask(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
-        done = _applied(at, opened, plan, given, output)
+        done = _apply(at, opened, plan, given, output)
         return Outcome(done, _CODES[done.state])
 
 
-def _applied(
-    at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str
-) -> ApplyReport:
+def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:
     try:
         applied = apply_shown(
             at,
@@ -309,71 +298,6 @@ def _applied(
     return ApplyReport("applied", plan, applied)
 
 
-def apply_shown(
-    at: BrokerAddresses,
-    opened: Broker,
-    plan: Plan,
-    *,
-    verbose: bool = False,
-    seen: Callable[[int], None] = lambda _: None,
-    **permissions: Any,
-) -> Applied:
-    """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
-    size, done = len(plan.changes), 0
-    if alarms := disk_alarms():
-        say(f"{alarms}: once its disk is full, RabbitMQ 4.3 refuses every login after a change")
-    verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
-    with unwound_by_signals(), counted("applied", size) as counting, ExitStack() as checking:
-        checking.enter_context(sign_of_life("checking the plan against the broker"))
-
-        def progress(count: int, _: int) -> None:
-            nonlocal done
-            checking.close()
-            before, done = done, count  # first, since an interruption may come while this writes
-            seen(count)
-            for number, change in enumerate(plan.changes[before:count], before + 1) if verbose else ():
-                say(f"done {number:,} of {size:,}: {change}")
-            counting(count)
-
-        try:
-            applied = opened.apply(
-                plan, progress=progress, waiting=say, records=at.stores_records, **permissions
-            )
-        except KeyboardInterrupt:
-            say(
-                f"at least {done:,} of {plural(size, 'change')} were done: run the command again for the others"
-            )
-            raise
-    for note in applied.unrecorded:
-        say(note)
-    return applied
-
-
-def agreed(plan: Plan) -> bool:
-    """Ask whether to apply a plan. Note on stderr if the answer is no."""
-    if plan.changes:
-        size = len(plan.changes)
-        question = f"Make {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
-    else:
-        question = f"Publish {plural(sum(plan.parked_messages.values()), 'parked message')} again?"
-    answer = click.confirm(question, err=True)
-    if not answer:
-        say("nothing was changed")
-    return answer
-
-
-def show_planned(report: Report, output: str) -> None:
-    """Print the plan before it is applied; on stderr if stdout is for programs."""
-    report = WordedReport(report)
-    if output == "markdown":
-        MarkdownOutput().show(report)
-        sys.stdout.write("\n---\n\n")  # a line between the plan and the result
-        return
-    stream = sys.stdout if output == "table" else sys.stderr
-    ConsoleOutput(stream).show(report)
-    stream.write("\n")
-
-
 def _exclusive(plan: Plan) -> Iterator[Finding]:
     for change in plan.changes:
         queue = change.wanted
@@ -383,8 +307,3 @@ def _exclusive(plan: Plan) -> Iterator[Finding]:
                 f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
                 'leave it out of the file, or write owner = "external", as its client declares it',
             )
-
-
-def has_terminal() -> bool:
-    """Return True if the user can be asked."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

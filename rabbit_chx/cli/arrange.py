@@ -13,7 +13,7 @@ from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.plan_report import LivePlan
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
@@ -89,7 +89,7 @@ def arrange(
                 ", and arrange the result",
             )
         )
-    with at.opened() as opened:
+    with at.open() as opened:
         read = LivePlan.read(opened, given, vhost)
         store_read_rings(at, read.live, opened)
     plan = read.plan

@@ -119,7 +119,7 @@ class BrokerAddresses:
         return Broker(self.settings, address, self.ring_source)
 
     @contextmanager
-    def opened(self) -> Iterator[Broker]:
+    def open(self) -> Iterator[Broker]:
         """Open a `Broker` with all options for a block."""
         with ExitStack() as block:
             with sign_of_life(f"connecting to {self.settings.masked_url}"):
@@ -166,7 +166,7 @@ class BrokerAddresses:
         """Return a URL of the HTTP API, with the login of the AMQP URI if it has none; the error names where the URL is from."""
         from rabbit_chx.amqp.settings import ManagementUrl
 
-        return _parsed(ManagementUrl.of, self.management_from, url).with_login_of(self.settings)
+        return _parse(ManagementUrl.of, self.management_from, url).with_login_of(self.settings)
 
 
 #: The broker of this command.
@@ -223,13 +223,13 @@ class BrokerOptions:
 
     def live(self, *, streams: bool = False) -> BrokerAddresses:
         """Return the broker of the options when it answers. An option precedes the environment."""
-        broker = self._named(streams=streams)
+        broker = self._read(streams=streams)
         _broker.set(broker)
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
 
-    def _named(self, *, streams: bool) -> BrokerAddresses:
+    def _read(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.amqp.settings import parse_stream_uri
 
@@ -242,7 +242,7 @@ class BrokerOptions:
             raise InputError(
                 "the broker is not given: pass --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
-        settings = _parsed(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
+        settings = _parse(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
         if command := os.environ.get(_COMMAND_VARIABLE):
             from rabbit_chx.connection.tokens import token_command, with_credentials
 
@@ -284,7 +284,7 @@ class BrokerOptions:
         return read_ring_record(self.ring_from or "") if names else None
 
 
-def _parsed(parse: Callable[[str], _T], name: str, url: str) -> _T:
+def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
     """Return a URL as `parse` reads it. The error names the option or the variable that the URL is from, and another one for which it is."""
     try:
         return parse(url)
@@ -427,7 +427,7 @@ def _wait_for(broker: BrokerAddresses, seconds: float) -> None:
 
 
 @contextmanager
-def counted(work: str, total: int) -> Iterator[Callable[[int], None]]:
+def count_progress(work: str, total: int) -> Iterator[Callable[[int], None]]:
     """Print the progress of a block, which reports its position."""
     now = 0
 

@@ -7,16 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.analysis.wording import Document, document, finding_as_json
+from rabbit_chx.analysis.wording import document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
@@ -27,7 +26,6 @@ from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
-from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -104,14 +102,14 @@ class CheckReport:
             [
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
-                ("checked", f"{self._checked()} against {against}"),
+                ("checked", f"{self._count_checked()} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none"),
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
-        lines = list(_folded(findings))
+        lines = list(_fold_findings(findings))
         for (vhost, exchange, fix), alike in groupby(
             lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
         ):
@@ -132,7 +130,7 @@ class CheckReport:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
 
-    def _checked(self) -> str:
+    def _count_checked(self) -> str:
         """Return the numbers of the checked objects, and the ground of the rings."""
         checks = list(self.ended.values())
         rings = [ring for check in checks for ring in check.rings.values()]
@@ -268,7 +266,7 @@ def _in_vhost(finding: Finding, vhost: str) -> Finding:
     )
 
 
-def _folded(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
+def _fold_findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
     """Yield the lines of findings, each with the count of its findings, in the words of the command line.
 
     Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
@@ -371,59 +369,47 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
-class CheckedFile(NamedTuple):
-    """A valid topology file: its contents, and the names in it that are probably misspelled, or that the release ignores."""
-
-    topology: Topology
-    misspellings: tuple[Finding, ...]
-    ignored_arguments: tuple[Finding, ...]
-
-    @classmethod
-    def of(cls, topology: Topology, release: Release) -> CheckedFile:
-        """Return a file with its findings by the rules of a release."""
-        of_exchanges, of_queues = (
-            find_ignored(topology.exchanges, release),
-            find_ignored(topology.queues, release),
-        )
-        return cls(
-            topology,
-            tuple(Finding("misspelling", text) for text in topology.misspellings),
-            (
-                *(_ignored(message, fix, exchange=_only(names)) for names, message, fix in of_exchanges),
-                *(_ignored(message, fix, destination=_only(names)) for names, message, fix in of_queues),
-            ),
-        )
-
-
-_ignored = partial(Finding, "ignored-argument")
+def _findings_of_file(topology: Topology, release: Release) -> Iterator[Finding]:
+    """Yield the names in a valid file that are probably misspelled, and the arguments that a release ignores."""
+    for text in topology.misspellings:
+        yield Finding("misspelling", text)
+    for names, message, fix in find_ignored(topology.exchanges, release):
+        yield Finding("ignored-argument", message, fix, exchange=_only(names))
+    for names, message, fix in find_ignored(topology.queues, release):
+        yield Finding("ignored-argument", message, fix, destination=_only(names))
 
 
 def _only(names: Sequence[str]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _findings_of_files(files: Mapping[str, CheckedFile]) -> list[dict[str, Any]]:
-    return [
-        {"file": name, **_as_json(finding)}
-        for name, file in files.items()
-        for finding in (*file.misspellings, *file.ignored_arguments)
-    ]
+#: The findings of a valid file, in the line of the file.
+_SUSPICIONS = {"misspelling": "suspicious name", "ignored-argument": "ignored argument"}
 
 
 @dataclass(frozen=True, slots=True)
-class FilesReport(Document):
-    """Valid topology files, by name. Names that are probably misspelled, and ignored arguments, are findings."""
+class FilesReport:
+    """Valid topology files, by name, each with its findings: names that are probably misspelled, and ignored arguments."""
 
-    format_name: ClassVar = "check"
-    files: Mapping[str, CheckedFile] = field(metadata=shown(json="findings", as_json=_findings_of_files))
+    files: Mapping[str, tuple[Topology, Sequence[Finding]]]
 
     def blocks(self) -> Iterator[Block]:
         """Return a line for each file; stderr has the findings."""
-        yield Facts([(name, _contents(file)) for name, file in self.files.items()])
+        yield Facts([(name, _contents(*file)) for name, file in self.files.items()])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/check``."""
+        return document(
+            "check",
+            findings=[
+                {"file": name, **_as_json(finding)}
+                for name, (_, findings) in self.files.items()
+                for finding in findings
+            ],
+        )
 
 
-def _contents(file: CheckedFile) -> str:
-    topology = file.topology
+def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
     parts = {
         "exchange": topology.exchanges,
         "queue": topology.queues,
@@ -431,14 +417,8 @@ def _contents(file: CheckedFile) -> str:
         "policy": topology.policies,
     }
     counts = [count_kind(len(objects), kind) for kind, objects in parts.items() if objects]
-    found = [
-        plural(len(texts), what)
-        for texts, what in (
-            (file.misspellings, "suspicious name"),
-            (file.ignored_arguments, "ignored argument"),
-        )
-        if texts
-    ]
+    kinds = Counter(finding.kind for finding in findings)
+    found = [plural(kinds[kind], what) for kind, what in _SUSPICIONS.items() if kinds[kind]]
     state = ", ".join(["valid", *found])
     return f"{state}: {', '.join(counts)}" if counts else state
 
@@ -482,7 +462,7 @@ def check_topology(
     or an argument that the release ignores, and the exit code is 2 if a file is invalid.
     """
     if offline:
-        return _validated(
+        return _validate(
             files, broker.vhost or "/", variables, parse_release(release) or NEWEST_COMPARED, output
         )
     if release is not None:
@@ -491,17 +471,17 @@ def check_topology(
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
     (file,) = files
 
-    def checked(live: BrokerAddresses) -> TopologyCheck:
+    def run_check(live: BrokerAddresses) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
         topology = _topology(live)
         with sign_of_life("comparing"):
             return check(topology, wanted, file=file)
 
     live = broker.live()
-    return _outcome(live, output, checked, file=file, ignored=ignored)
+    return _outcome(live, output, run_check, file=file, ignored=ignored)
 
 
-def _validated(
+def _validate(
     files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
@@ -531,8 +511,10 @@ def _validated(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    report = FilesReport({name: CheckedFile.of(topology, release) for name, topology in valid.items()})
-    has_findings = any(file.misspellings or file.ignored_arguments for file in report.files.values())
+    report = FilesReport(
+        {name: (topology, [*_findings_of_file(topology, release)]) for name, topology in valid.items()}
+    )
+    has_findings = any(findings for _, findings in report.files.values())
     return Outcome(report, ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
@@ -578,7 +560,7 @@ def check_ring(
     if observed.observed is not None and len(exchanges) != 1:
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
 
-    def checked(live: BrokerAddresses) -> TopologyCheck:
+    def run_check(live: BrokerAddresses) -> TopologyCheck:
         topology = _topology(live, exchanges=exchanges, stores=observed.observed is None)
         if observed.observed is not None:
             return _check_observed(topology, exchanges[0], observed)
@@ -586,7 +568,7 @@ def check_ring(
             return check(topology, exchange=exchanges or None)
 
     return _outcome(
-        broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
+        broker.live(), output, run_check, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
     )
 
 
@@ -601,11 +583,13 @@ def _check_observed(topology: LiveTopology, name: str, observed: ObservedOptions
         try:
             topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
-            return _contradicted(exchange, topology, str(error))
+            return _check_of_contradiction(exchange, topology, str(error))
     return check(topology, exchange=name, observed={name: pairs})
 
 
-def _contradicted(exchange: ExchangeDefinition, topology: LiveTopology, doubt: str) -> TopologyCheck:
+def _check_of_contradiction(
+    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str
+) -> TopologyCheck:
     """Return the check of an exchange whose observed keys are those of no ring."""
     finding = Finding("contradicted", doubt, LATER_KEYS, exchange=exchange.name)
     members = [(member.destination, member.key) for member in exchange.ring or ()]
@@ -615,7 +599,7 @@ def _contradicted(exchange: ExchangeDefinition, topology: LiveTopology, doubt: s
 
 def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> LiveTopology:
     """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
-    with live.opened() as opened, sign_of_life("reading the broker"):
+    with live.open() as opened, sign_of_life("reading the broker"):
         topology = opened.topology()
         if stores:
             store_read_rings(live, topology, opened, exchanges=exchanges)
@@ -625,7 +609,7 @@ def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: b
 def _outcome(
     live: BrokerAddresses,
     output: str,
-    checked: Callable[[BrokerAddresses], TopologyCheck],
+    run_check: Callable[[BrokerAddresses], TopologyCheck],
     *,
     exchanges: tuple[str, ...] = (),
     file: str | None = None,
@@ -636,7 +620,7 @@ def _outcome(
     errors: list[RabbitChxError] = []
 
     @contextmanager
-    def noting_errors() -> Iterator[None]:
+    def note_errors() -> Iterator[None]:
         try:
             yield
         except RabbitChxError as error:
@@ -646,14 +630,14 @@ def _outcome(
 
     vhosts = [live.settings.vhost]
     if all_vhosts:
-        with noting_errors():
+        with note_errors():
             vhosts = live.vhosts()
     checks: dict[str, TopologyCheck | None] = dict.fromkeys(vhosts)
     for vhost in vhosts if not errors else ():
-        with noting_errors():
-            checks[vhost] = checked(live.in_vhost(vhost))
+        with note_errors():
+            checks[vhost] = run_check(live.in_vhost(vhost))
     if not errors and not any(check is None or check.is_of_something for check in checks.values()):
-        with noting_errors():
+        with note_errors():
             checks = dict.fromkeys(checks)
             if file is None:
                 raise InputError(f"nothing was checked: {live.why_nothing_hashes(vhosts)}")

@@ -394,7 +394,7 @@ def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:
     return group(**{inner.name: _value(inner.name, inner, read) for inner in part.metadata["parts"]})
 
 
-def _folded(line: str, width: int) -> str:
+def _fold_line(line: str, width: int) -> str:
     margin = len(line) - len(line.lstrip()) + _MARGIN
     return wrap(line, width - margin, margin)
 
@@ -410,6 +410,6 @@ def say(message: str, *, keep_lines: bool = False) -> None:
     if sys.stderr.isatty():
         with suppress(OSError, ValueError):
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-            lines = [_folded(line, width) for line in lines]
+            lines = [_fold_line(line, width) for line in lines]
     clear_bar()
     sys.stderr.write("\n".join(lines) + "\n")

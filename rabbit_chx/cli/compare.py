@@ -14,7 +14,6 @@ from rabbit_chx.analysis.wording import Document, document, finding_as_json
 from rabbit_chx.cli.command import ExitCode, Outcome, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
-    has_ring,
     matrix_table,
     moved_keys,
     numbers,
@@ -73,8 +72,7 @@ class CompareReport:
         sample, exact = self.sample, self.exact
         facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
         if exact:
-            by = "2^21 seeds" if has_ring(self.before) else "hashes"
-            facts.append(("moved", f"{percent(exact.moved)} of all keys, by all {by}"))
+            facts.append(("moved", f"{percent(exact.moved)} of all keys, by all {self.before.traits.hashes}"))
         if sample:
             part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
             facts.append(("moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"))
@@ -226,7 +224,7 @@ def compare(
     to = ring.read_other(given, other)
     has_keys = sample.key_file is not None or sample.pattern is not None
     if has_keys:
-        given, to = hashed.settled(given), hashed.settled(to)
+        given, to = hashed.settle(given), hashed.settle(to)
     hashing = hashed.of(given, to, keys=has_keys)
     keys, before, after = sample.read(), given.source, to.source
     alike = hashing.hash_header is None or before.release == after.release

@@ -74,7 +74,7 @@ def export(
     """
     live = broker.live() if source is None else None
     if live:
-        with live.opened() as opened, sign_of_life("reading the broker"):
+        with live.open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
             store_read_rings(live, topology, opened)
         topology = _without_exclusive(topology)
@@ -84,7 +84,7 @@ def export(
         topology = LiveTopology.of_file(given.topology)
         is_guessed, is_partial = given.is_definitions, given.has_oddities
     if exchanges:
-        topology = _reached(topology, exchanges, live=live is not None)
+        topology = _select(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)
@@ -148,7 +148,7 @@ def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
     return sound, faults
 
 
-def _reached(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -> LiveTopology:
+def _select(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -> LiveTopology:
     try:
         return select_reached(topology, exchanges)
     except InputError as error:

@@ -15,8 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import address_option, parse_addresses
-from rabbit_chx.cli.stream_show import places_of
+from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
@@ -107,7 +106,7 @@ class GroupReport(Document):
         ]
         if self.parked is not None:
             facts.append(("parked", plural(self.parked, "message")))
-        facts += _ignored_facts(self.ignored_entries)
+        facts += _facts_of_ignored(self.ignored_entries)
         yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
         yield table_of(ShownQueue, self.queues, total=True)
         if self.members:
@@ -144,7 +143,7 @@ class StreamGroupReport(Document):
 
         counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
         facts = [("stream group", self.group), ("vhost", self.vhost), ("group", counts)]
-        yield Facts(facts + _ignored_facts(self.ignored_entries))
+        yield Facts(facts + _facts_of_ignored(self.ignored_entries))
         yield table_of(StreamShare, self.streams, total=True)
         if self.members:
             yield table_of(StreamMember, self.members)
@@ -158,7 +157,7 @@ class StreamGroupReport(Document):
         yield _members_gauge(of_group, len(self.members))
 
 
-def _ignored_facts(count: int) -> list[tuple[str, str]]:
+def _facts_of_ignored(count: int) -> list[tuple[str, str]]:
     return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
 
 
@@ -242,7 +241,7 @@ def _stream_group(
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = [stream.name for stream in places_of(connection, names)]
+        streams = [*find_streams(connection, names)]
     shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
     return StreamGroupReport(at.address, group, settings.vhost, shares, members, ignored)
 

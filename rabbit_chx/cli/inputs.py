@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,16 +21,12 @@ from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, Field
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.report import has_ring
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.slot_table import ring_beneath
 
 if TYPE_CHECKING:
-    from io import BufferedReader
-
     from rabbit_chx.analysis.key_routing import Hashing
     from rabbit_chx.topology import Imported, Topology
     from rabbit_chx.topology.ring_records import RingRecord
@@ -236,7 +233,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     from rabbit_chx.topology.ring_records import make_settled_record
 
     try:
-        ring = ring_beneath(key_map_from_json(text))
+        ring = key_map_from_json(text).beneath
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if not isinstance(ring, HashRing):
@@ -337,13 +334,8 @@ def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
 
 def read_whole(path: str, content: str) -> bytes:
     """Read a whole file. `content` is its content in words."""
-    if path == STDIN:
-        claim_stdin(f"the {content}")
-    try:
-        with opened(path, content) as file:
-            return file.read()
-    except OSError as error:
-        raise InputError(f"the {content} file {file_name(path)} cannot be read: {error.strerror}") from None
+    with open_input(path, content, f"{content} file") as file:
+        return file.read()
 
 
 def claim_stdin(content: str) -> None:
@@ -358,10 +350,26 @@ def file_name(path: str) -> str:
     return "stdin" if path == STDIN else path
 
 
-def opened(path: str, content: str) -> BufferedReader | BinaryIO:
-    """Open a file, or stdin for ``-``."""
-    if path != STDIN:
-        return Path(path).open("rb")
+@contextmanager
+def open_input(path: str, content: str, what: str) -> Iterator[BinaryIO]:
+    """Open a file, or stdin for ``-``, which one option of a run can have.
+
+    Args:
+        path: the file.
+        content: its content in words.
+        what: the file in words, for errors.
+    """
+    if path == STDIN:
+        claim_stdin(f"the {content}")
+    try:
+        with Path(path).open("rb") if path != STDIN else _stdin(content) as file:
+            yield file
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(f"the {what} {file_name(path)} cannot be read: {why:.200}") from None
+
+
+def _stdin(content: str) -> BinaryIO:
     if sys.stdin is None:  # Python sets None if the stream is closed
         pipe = "keys" if content != "topology" else "a topology"
         raise InputError(f"stdin is closed: pipe {pipe} into it, or pass a file")
@@ -422,9 +430,9 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not has_ring(source):
+    if not source.traits.has_order:
         return destination
-    if destination not in known and destination not in ring_beneath(source).destinations:
+    if destination not in known and destination not in source.beneath.destinations:
         shown = [
             f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
             for place in known[:_SHOWN_DESTINATIONS]

@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 from rabbit_chx.cli.command import OWN, TEXT, option, say
-from rabbit_chx.cli.inputs import hashed_value
+from rabbit_chx.cli.inputs import file_name, hashed_value
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -78,15 +78,16 @@ class ObservedOptions:
             hashing: what it hashes.
             since: the time before which pairs are left out, in seconds since 1970; those without a time are not.
         """
-        from rabbit_chx.cli.samples import TableFile, check_columns
+        from rabbit_chx.cli.samples import check_columns, table_rows
 
-        file = TableFile(str(self.observed), "observed keys")
+        path = str(self.observed)
+        file = file_name(path)
         chosen: dict[str, str] = {}
 
         def choose(names: Sequence[str]) -> list[str]:
             chosen.update(self._chosen(names))
             try:
-                check_columns(file.name, chosen.values(), names)
+                check_columns(file, chosen.values(), names)
             except InputError as error:
                 raise InputError(f"{error}; write --column key=NAME --column queue=NAME") from None
             return list(chosen.values())
@@ -95,12 +96,10 @@ class ObservedOptions:
         counts: Counter[tuple[str, str]] = Counter()
         others: Counter[str] = Counter()
         early, first = 0, 1
-        for batch in file.rows(choose):
-            for row, (key, queue, time, of) in enumerate(_values(file.name, chosen, batch, first), first):
+        for batch in table_rows(path, "observed keys", choose):
+            for row, (key, queue, time, of) in enumerate(_values(file, chosen, batch, first), first):
                 if not queue:
-                    raise InputError(
-                        f"row {row} of {file.name} has no queue: leave out keys that reached none"
-                    )
+                    raise InputError(f"row {row} of {file} has no queue: leave out keys that reached none")
                 if of not in (None, exchange):
                     others[of] += 1
                 elif since is not None and time and _is_before(time, since):
@@ -110,8 +109,8 @@ class ObservedOptions:
                     if (key, queue) not in found:
                         found[key, queue] = Observation(hashed_value(hashing, key), queue, time or None)
             first += batch.num_rows
-        _say_left_out(file.name, exchange, others, early)
-        _check_left(file.name, exchange, len(found), early)
+        _say_left_out(file, exchange, others, early)
+        _check_left(file, exchange, len(found), early)
         return [pair._replace(messages=counts[at]) for at, pair in found.items()]
 
     def _chosen(self, names: Sequence[str]) -> dict[str, str]:
@@ -190,7 +189,7 @@ def _values(
     """Yield key, queue, time and exchange of each row; None for a column that the file does not have."""
     from pyarrow import string
 
-    from rabbit_chx.cli.samples import check_text_column, listed_column
+    from rabbit_chx.cli.samples import check_text_column, list_column
 
     columns: list[Iterable[str | None]] = []
     for what in _COLUMNS:
@@ -199,7 +198,7 @@ def _values(
             columns.append(repeat(None, batch.num_rows))
         elif what in _NEEDED:
             check_text_column(file, batch, name, f"a {what} is text or an integer")
-            columns.append(listed_column(file, batch, name, first, string()))
+            columns.append(list_column(file, batch, name, first, string()))
         else:
             columns.append(_texts(file, batch, name))
     yield from zip(*columns, strict=True)

@@ -45,7 +45,7 @@ def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | 
     try:
         with sign_of_life("storing the order of the rings"):
             if broker is None:
-                with at.opened() as opened:
+                with at.open() as opened:
                     stored = opened.record(read, keep=True)
             else:
                 stored = broker.record(read, keep=True)

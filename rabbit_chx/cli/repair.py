@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
-from rabbit_chx.cli.apply import DECLINED, agreed, apply_shown, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.plan import PlanReport
+from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts, sign_of_life
@@ -187,7 +187,7 @@ def repair(
     at = broker.live()
     vhost = at.settings.vhost
     wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
-    with at.opened() as opened:
+    with at.open() as opened:
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
@@ -207,7 +207,7 @@ def repair(
             *_locked(made, live),
         )
         gaps = MemberGaps(made, exchange)
-        restored = _healed(live, exchange) if given.file is None else f"the ring of {given.file}"
+        restored = _heal_text(live, exchange) if given.file is None else f"the ring of {given.file}"
         unknown = "" if given.file is not None else why_order_unknown(live, exchange)
         about = (
             ("exchange", exchange),
@@ -226,7 +226,7 @@ def repair(
         elif given.applies:
             if not given.yes and has_terminal():
                 show_planned(replace(report, asks=True), output)
-                if not agreed(made):
+                if not ask(made):
                     report = replace(report, state="refused", problem=DECLINED)
                     return Outcome(report if output == "json" else None, code=report.code)
             report = _applied(at, opened, report, gaps=gaps, wanted=wanted, given=given)
@@ -242,7 +242,7 @@ def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) 
     return replace(refusal, message=message, fix=apply_fix(file))
 
 
-def _healed(live: LiveTopology, exchange: str) -> str:
+def _heal_text(live: LiveTopology, exchange: str) -> str:
     bound = live_hash_exchange(live, exchange).ring or ()
     slotted = number_slots(exchange, bound) is not None
     if slotted:

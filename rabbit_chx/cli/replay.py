@@ -84,13 +84,12 @@ def replay(
     at = broker.live(streams=True)
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
     placement = stream.placement(at, exchange, topology)
-    is_super_stream = placement.source.kind == "super-stream"
     counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
         **{"super_stream": placement.exchange, "routing": stream.routing}
-        if is_super_stream
+        if stream.super_stream
         else {"ring": placement.source},
         exchange=stream.published_to or placement.exchange,
         key_column=stream.key_column,
@@ -105,7 +104,7 @@ def replay(
     def finish() -> None:
         found = ", ".join(f"{plural(count, 'row')} in {name}" for name, count in shown.items())
         older = "; rows that were written before a change of the ring may be in another stream"
-        if is_super_stream or stream.ring:
+        if stream.super_stream or stream.ring:
             older = ""
         if found:
             found += (

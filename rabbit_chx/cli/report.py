@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
@@ -12,7 +12,6 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.fixes import Fix, joined
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
-from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
@@ -22,8 +21,6 @@ _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: What determines the ring of a live exchange that is assumed.
 NEED_RING = Fix("pass --ring-via to read it; to keep it on the broker: ", to_type("ring record", all=True))
-#: The field in JSON of a key map without a ring.
-_WITHOUT_RING = {"x-modulus-hash": "modulus", "super-stream": "super_stream"}
 
 
 def texts(*headings: str) -> list[TableColumn]:
@@ -53,20 +50,14 @@ def ring_text(ring: KeyMap) -> str:
     return joined("; ", ring.facts())
 
 
-def has_ring(source: KeyMap) -> TypeGuard[HashRing | SlotTable]:
-    """Return True for the ring of an ``x-consistent-hash`` exchange, also with slots."""
-    return source.kind not in _WITHOUT_RING
-
-
 def source_fact(source: KeyMap) -> tuple[str, str]:
     """Return the source of the routing in one line after its name: a ring, or an exchange without one."""
-    return "ring" if has_ring(source) else "exchange", ring_text(source)
+    return source.traits.title, ring_text(source)
 
 
 def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    other = _WITHOUT_RING.get(source.kind)
-    return {"ring": None, other: ring_as_json(source)} if other else {"ring": ring_as_json(source)}
+    return {"ring": None, source.traits.json_field: ring_as_json(source)}
 
 
 def exchange_facts(

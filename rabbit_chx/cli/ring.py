@@ -11,7 +11,7 @@ import click
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import Document, place_text, to_json
-from rabbit_chx.cli.apply import has_terminal
+from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
@@ -24,7 +24,6 @@ from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_settled_record_of, record_of
@@ -58,7 +57,7 @@ class RingReport:
         if self.stored is not None:
             facts.append(("record", f"of {self.stored.about}"))
         yield Facts(facts)
-        ring = ring_beneath(self.ring)
+        ring = self.ring.beneath
         if not ring.buckets:
             return
         slots = self.ring if isinstance(self.ring, SlotTable) else None
@@ -113,7 +112,7 @@ def show(
     vhost, arguments, stored, record = at.settings.vhost, None, None, None
     shown: HashRing | SlotTable
     if at.ring_source is not None and at.management_url is None:
-        with at.opened() as opened, sign_of_life("reading the ring"):
+        with at.open() as opened, sign_of_life("reading the ring"):
             shown = ring = opened.ring(exchange)
         findings = ring_findings(ring)
     else:
@@ -224,18 +223,18 @@ def list_rings(
     rings: list[ListedRing] = []
     moduli: list[ListedModulus] = []
     for vhost in vhosts:
-        with live.in_vhost(vhost).opened() as opened, sign_of_life("reading the broker"):
+        with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-            rings += _listed_rings(vhost, topology)
+            rings += _list_rings_of(vhost, topology)
             say_doubts(topology.rings)
             store_read_rings(live, topology, opened)
-            moduli += _listed_moduli(vhost, topology)
+            moduli += _list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
     return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
 
 
-def _listed_moduli(vhost: str, topology: LiveTopology) -> Iterator[ListedModulus]:
+def _list_moduli(vhost: str, topology: LiveTopology) -> Iterator[ListedModulus]:
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = [binding for binding in topology.bindings if binding.source == exchange.name]
@@ -247,7 +246,7 @@ def _is_certain(topology: LiveTopology, name: str) -> bool:
     return name in topology.rings and topology.rings[name].ground.is_certain
 
 
-def _listed_rings(vhost: str, topology: LiveTopology) -> Iterator[ListedRing]:
+def _list_rings_of(vhost: str, topology: LiveTopology) -> Iterator[ListedRing]:
     checked = [
         exchange.name
         for exchange in topology.exchanges
@@ -339,7 +338,7 @@ def record_rings(
     if broker.no_record:
         raise InputError("ring record stores the order of rings: leave --no-record out")
     at = broker.live()
-    with at.opened() as opened, sign_of_life("reading the broker"):
+    with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
@@ -360,7 +359,7 @@ def record_rings(
             or not has_record(live, made[name], live.facts.start)
         }
         for name in new:
-            if any(_differs(record, made[name]) for record in stored[name]) and not _agreed(
+            if any(_differs(record, made[name]) for record in stored[name]) and not _ask(
                 name, stored[name][0], yes=yes
             ):
                 return Outcome(None, code=ExitCode.REFUSED)
@@ -378,7 +377,7 @@ def _differs(stored: RingRecord, made: RingRecord) -> bool:
     return stored.is_settled and stored.state.buckets != made.state.buckets
 
 
-def _agreed(name: str, stored: RingRecord, *, yes: bool) -> bool:
+def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:
     """Ask whether to replace a record that differs."""
     about = f"the record of {name}, of {stored.about}, has another order than the ring"
     if yes:

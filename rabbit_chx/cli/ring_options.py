@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast, get_args
 
 import click
 
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import (
@@ -37,7 +36,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
@@ -48,7 +47,6 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition
 
-ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 _EXCHANGE_TYPES = (*get_args(ExchangeType), "super-stream/rstream", "super-stream/key")
 
 RELEASE = "VERSION[/STORE]"
@@ -105,8 +103,7 @@ class RingInput:
     @property
     def type(self) -> ExchangeType:
         """The type of the exchange."""
-        kind = self.source.kind
-        return "x-consistent-hash" if kind == "slots" else kind
+        return self.source.traits.exchange_type
 
     def under(self, rules: Release | None) -> RingInput:
         """Return this input under the rules of another release."""
@@ -128,59 +125,16 @@ class RingInput:
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One way to give a ring.
+#: The ways in which a ring is given, by their names in errors, each with a function that reads the ring.
+RingWays: TypeAlias = dict[str, Callable[[], RingInput]]
 
-    Attributes:
-        name: the way, for errors.
-        read: reads the ring under the rules of a release, and of a type; None: those of the ring.
-    """
 
-    name: str
-    read: Callable[[Release | None, str | None], RingInput]
-
-    @classmethod
-    def of_bindings(cls, texts: tuple[str, ...]) -> Source:
-        """Return the source of the bindings of an option."""
-        return cls("bindings", partial(_ring_of_bindings, texts))
-
-    @classmethod
-    def of_file(cls, path: str, content: bytes | None = None) -> Source:
-        """Return the source of a file of a ring."""
-        return cls(
-            f"the file {path}", lambda rules, type_: ring_of_file(path, content).under(rules).of_type(type_)
-        )
-
-    @classmethod
-    def of_topology(
-        cls, path: str, exchange: str | None, broker: BrokerOptions, content: bytes | None = None
-    ) -> Source:
-        """Return the source of an exchange of a topology file; None: the only one that hashes."""
-
-        def read(rules: Release | None, type_: str | None) -> RingInput:
-            topology = read_topology(path, broker.vhost or "/", content)
-            return ring_of_topology(topology, exchange, rules).of_type(type_)
-
-        return cls(f"the topology {path}", read)
-
-    @classmethod
-    def of_exchange(cls, exchange: str, broker: BrokerOptions) -> Source:
-        """Return the source of a live exchange."""
-        return cls(
-            f"the exchange {exchange}",
-            lambda rules, type_: ring_of_broker(broker.live(), exchange).under(rules).of_type(type_),
-        )
-
-    @staticmethod
-    def only(ring: str, sources: Iterable[Source]) -> Source | None:
-        """Return the only source of a ring; None without a source."""
-        given = list(sources)
-        if len(given) > 1:
-            raise InputError(
-                f"{ring} is given twice, as {given[0].name} and as {given[1].name}: pass it once"
-            )
-        return given[0] if given else None
+def _read_only(ring: str, ways: RingWays) -> RingInput | None:
+    """Return the ring of the only way; None without one, an InputError for several."""
+    if len(ways) > 1:
+        first, second = [*ways][:2]
+        raise InputError(f"{ring} is given twice, as {first} and as {second}: pass it once")
+    return next((read() for read in ways.values()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,28 +192,35 @@ class RingOptions:
         if other is not None:
             other.check()
         rules = parse_release(self.release)
-        source = Source.only("the ring", self._sources())
-        if source is None:
+        read = _read_only("the ring", self._ways(rules))
+        if read is None:
             raise InputError(
                 "the ring is not given: pass --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
-        return self._accepted(source.read(rules, self.exchange_type))
+        return self._accept(read.of_type(self.exchange_type))
 
-    def _accepted(self, given: RingInput) -> RingInput:
+    def _accept(self, given: RingInput) -> RingInput:
         """Return an input with the decision about its guess, which is written to stderr."""
         given = replace(given, is_accepted=self.assume)
         given.warn()
         return given
 
-    def _sources(self) -> Iterator[Source]:
+    def _ways(self, rules: Release | None) -> RingWays:
+        """Return the given ways of the ring, under the rules of a release; None: those of the ring."""
+        ways: RingWays = {}
         if self.bindings:
-            yield Source.of_bindings(self.bindings)
-        if self.ring_file is not None:
-            yield Source.of_file(self.ring_file)
-        if self.topology is not None:
-            yield Source.of_topology(self.topology, self.exchange, self.broker)
-        elif self.exchange is not None:
-            yield Source.of_exchange(self.exchange, self.broker)
+            ways["bindings"] = lambda: _ring_of_bindings(self.bindings, rules, self.exchange_type)
+        if (path := self.ring_file) is not None:
+            ways[f"the file {path}"] = lambda: ring_of_file(path).under(rules)
+        if (file := self.topology) is not None:
+            ways[f"the topology {file}"] = lambda: ring_of_topology(
+                read_topology(file, self.broker.vhost or "/"), self.exchange, rules
+            )
+        elif (exchange := self.exchange) is not None:
+            ways[f"the exchange {exchange}"] = lambda: ring_of_broker(self.broker.live(), exchange).under(
+                rules
+            )
+        return ways
 
     def _refuse_broker_options(self) -> None:
         """Raise an error for an option of a live broker if no broker is used."""
@@ -296,12 +257,9 @@ class RingOptions:
 
     def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
         """Return the ring to compare with: a second ring, or the same buckets under another release."""
-        rules, type_ = parse_release(other.to_release), None
-        if other.to_bindings:
-            rules = rules or first.source.release
-            type_ = first.type
-        source = Source.only("the other ring", other.sources(self.broker))
-        read = first.under(rules) if source is None else self._accepted(source.read(rules, type_))
+        rules = parse_release(other.to_release)
+        given = _read_only("the other ring", other.ways(first, rules, self.broker))
+        read = first.under(rules) if given is None else self._accept(given)
         types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
@@ -348,18 +306,24 @@ class OtherRingOptions:
         help="The other RabbitMQ release; without another ring the buckets stay the same.",
     )
 
-    def sources(self, broker: BrokerOptions) -> Iterator[Source]:
-        """Yield the given sources of the other ring."""
+    def ways(self, first: RingInput, rules: Release | None, broker: BrokerOptions) -> RingWays:
+        """Return the given ways of the other ring; bindings have the type of the first ring, and without `rules` its release."""
+        ways: RingWays = {}
         if self.to_bindings:
-            yield Source.of_bindings(self.to_bindings)
-        if self.to_file is not None:
-            content = read_whole(self.to_file, "ring")
+            ways["bindings"] = lambda: _ring_of_bindings(
+                self.to_bindings, rules or first.source.release, first.type
+            )
+        if (path := self.to_file) is not None:
+            content = read_whole(path, "ring")
             if not _is_ring(content):
-                yield Source.of_topology(self.to_file, self.to_exchange, broker, content)
-                return
-            yield Source.of_file(self.to_file, content)
-        if self.to_exchange is not None:
-            yield Source.of_exchange(self.to_exchange, broker)
+                ways[f"the topology {path}"] = lambda: ring_of_topology(
+                    read_topology(path, broker.vhost or "/", content), self.to_exchange, rules
+                )
+                return ways
+            ways[f"the file {path}"] = lambda: ring_of_file(path, content).under(rules)
+        if (exchange := self.to_exchange) is not None:
+            ways[f"the exchange {exchange}"] = lambda: ring_of_broker(broker.live(), exchange).under(rules)
+        return ways
 
     def check(self) -> None:
         """Raise an error if none of the options is given."""
@@ -412,7 +376,7 @@ class HashingOptions:
             )
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
-    def settled(self, given: RingInput) -> RingInput:
+    def settle(self, given: RingInput) -> RingInput:
         """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
         is_said = self.hash_header is not None or self.hash_property is not None
         if is_said or given.guess or not given.is_amqp_alone:
@@ -476,7 +440,7 @@ def _ring_of_bindings(bindings: tuple[str, ...], rules: Release | None, type_: s
     if type_ == "x-modulus-hash":
         return RingInput(ModulusHashExchange("offline", pairs, rules), {})
     if type_ is not None and type_ != "x-consistent-hash":
-        return RingInput(super_stream_of("offline", pairs), {}).under(rules).of_type(type_)
+        return RingInput(super_stream_of("offline", pairs), {}).under(rules)
     ring = HashRing.from_bindings(pairs, rules)
     say_ignored(ring.release, pairs)
     return RingInput(ring)
@@ -487,7 +451,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
     text, name = content or read_whole(path, "ring"), file_name(path)
     try:
         ring = key_map_from_json(text)
-        document = json.loads(text)
+        document = json_object(text)
         arguments = document.get("arguments")
         if arguments is not None:
             HashedOn.from_arguments(arguments)
@@ -513,21 +477,13 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
 
 
 def _is_definitions(text: bytes) -> bool:
-    document = _document(text)
+    document = json_object(text)
     return "exchanges" in document and "bindings" in document
 
 
 def _is_ring(text: bytes) -> bool:
-    document = _document(text)
+    document = json_object(text)
     return bool(document) and not _is_definitions(text)
-
-
-def _document(text: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
@@ -608,7 +564,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
     if broker.management_url is None:
-        with broker.opened() as live_broker:
+        with broker.open() as live_broker:
             source = ring = live_broker.ring(exchange)
         arguments, findings = None, ring_findings(ring)
         if any(isinstance(place, ExchangeRef) for place in ring.destinations):

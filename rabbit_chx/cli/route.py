@@ -12,7 +12,7 @@ from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.wording import Document, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
-from rabbit_chx.cli.report import has_ring, source_as_json, source_fact, texts
+from rabbit_chx.cli.report import source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, code_of
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -22,7 +22,6 @@ from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.slot_table import ring_beneath
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
@@ -86,7 +85,7 @@ class RouteReport(Document):
 
     def blocks(self) -> Iterator[Block]:
         """Yield a table of the answers, or the facts of each explained answer."""
-        slots = self.source.kind == "slots"
+        slots = any(answer.slot is not None for answer in self.answers)
         plain = [
             (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place))
             for answer in self.answers
@@ -184,12 +183,12 @@ def route(
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
         raise InputError(f"--column {column!r:.60} is the column of a file of keys: pass --keys too")
-    given = hashed.settled(ring.read())
+    given = hashed.settle(ring.read())
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:
         raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
-    exchange = hashing.exchange(ring_beneath(source))
+    exchange = hashing.exchange(source.beneath)
     ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
     if explain and ring_exchange is None:
         raise InputError(
@@ -231,7 +230,7 @@ def _count_lost(
 ) -> Iterator[list[Answer]]:
     ground = given.source.ground
     named = partial(replace, is_determined=given.is_determined, doubt=ground.doubt or None)
-    if has_ring(given.source):
+    if given.source.traits.has_order:
         named = partial(named, provenance=ground.origin)
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
@@ -274,7 +273,7 @@ def _route_in_batches(
     for batch in file.batches():
         try:
             values = [hashed_value(hashing, key) for key in batch.keys]
-            places = hashing.route_all(values, ring_beneath(ring))
+            places = hashing.route_all(values, ring.beneath)
         except InputError:
             places = []
         answers = [

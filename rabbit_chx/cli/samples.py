@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import click
 
 from rabbit_chx.cli.command import TEXT, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, hashed_value, opened
+from rabbit_chx.cli.inputs import STDIN, file_name, hashed_value, open_input
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
 from rabbit_chx.rendering import reading, sign_of_life
@@ -82,7 +82,7 @@ class KeyFile:
                 f"the key file {self.name} contains lines, not the column {self.column!r}: pass a table as .csv or .parquet"
             )
         read = {"text": self._lines, "csv": self._csv, "parquet": self._parquet}[format_]
-        with _opened(self.path, "keys", "pass lines of text", progress=progress) as file:
+        with _open(self.path, "keys", "pass lines of text", progress=progress) as file:
             yield from read(file)
 
     def _lines(self, file: Any) -> Iterator[KeyBatch]:  # BinaryIO has no read1
@@ -122,57 +122,38 @@ class KeyFile:
         first, key, counts = 1, columns[0], columns[1:]
         for batch in batches:
             check_text_column(self.name, batch, key, "a key is text or an integer")
-            keys = listed_column(self.name, batch, key, first, string())
-            messages = (
-                listed_column(self.name, batch, counts[0], first, uint64(), int64()) if counts else None
-            )
+            keys = list_column(self.name, batch, key, first, string())
+            messages = list_column(self.name, batch, counts[0], first, uint64(), int64()) if counts else None
             yield KeyBatch(range(first, first + len(keys)), keys, messages, "row")
             first += len(keys)
 
 
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A table in a file, not yet read: CSV or Parquet; stdin is CSV.
+def table_rows(
+    path: str, contents: str, columns_of: Callable[[Sequence[str]], list[str]]
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns of a table in batches: CSV, whose columns are text, or Parquet; stdin is CSV.
 
-    Attributes:
+    Args:
         path: the file; ``-`` is stdin.
         contents: what it contains, for messages.
+        columns_of: returns the columns to read of all columns.
     """
-
-    path: str
-    contents: str
-
-    @property
-    def name(self) -> str:
-        """The file's name for messages."""
-        return file_name(self.path)
-
-    def rows(self, columns_of: Callable[[Sequence[str]], list[str]]) -> Iterator[pa.RecordBatch]:
-        """Read some columns in batches; those of CSV are text.
-
-        Args:
-            columns_of: returns the columns to read of all columns.
-        """
-        format_ = "csv" if self.path == STDIN else _FORMATS.get(Path(self.path).suffix.lower())
-        if format_ not in ("csv", "parquet"):
-            raise InputError(
-                f"the file of {self.contents} {self.name} is not a table: pass one as .csv or .parquet"
-            )
-        with _opened(self.path, self.contents, "install it") as file:
-            read = (
-                _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
-            )
-            yield from read[0]
+    format_ = "csv" if path == STDIN else _FORMATS.get(Path(path).suffix.lower())
+    if format_ not in ("csv", "parquet"):
+        raise InputError(
+            f"the file of {contents} {file_name(path)} is not a table: pass one as .csv or .parquet"
+        )
+    with _open(path, contents, "install it") as file:
+        read = _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
+        yield from read[0]
 
 
 @contextmanager
-def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> Iterator[Any]:
+def _open(path: str, contents: str, remedy: str, *, progress: bool = True) -> Iterator[Any]:
     """Open a file of keys or stdin; errors of the block name the file."""
-    name = file_name(path)
-    if path == STDIN:
-        claim_stdin(f"the {contents}")
+    name, what = file_name(path), "key file" if contents == "keys" else f"file of {contents}"
     try:
-        with opened(path, contents) as file, reading(name, file) if progress else nullcontext():
+        with open_input(path, contents, what) as file, reading(name, file) if progress else nullcontext():
             yield file
     except InputError:
         raise
@@ -180,10 +161,8 @@ def _opened(path: str, contents: str, remedy: str, *, progress: bool = True) -> 
         raise MissingExtraError(
             f"{name} is a table, which needs pyarrow: {install_command('streams')}, or {remedy}"
         ) from None
-    except (OSError, ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
-        why = str(getattr(error, "strerror", None) or error)
-        what = "key file" if contents == "keys" else f"file of {contents}"
-        raise InputError(f"the {what} {name} cannot be read: {why:.200}") from None
+    except (ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
+        raise InputError(f"the {what} {name} cannot be read: {error!s:.200}") from None
 
 
 def _csv_rows(
@@ -246,7 +225,7 @@ def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) ->
         raise InputError(f"the column {name!r} of {file} has the type {type_}: {rule}")
 
 
-def listed_column(file: str, batch: pa.RecordBatch, name: str, first: int, *types: pa.DataType) -> list[Any]:
+def list_column(file: str, batch: pa.RecordBatch, name: str, first: int, *types: pa.DataType) -> list[Any]:
     """Return the values of a column, cast to one type after the other: uint64 refuses negative counts."""
     values = batch.column(name)
     try:
@@ -304,11 +283,11 @@ class Sample:
     @contextmanager
     def values(self, hashing: Hashing, source: KeyMap) -> Iterator[list[Any]]:
         """Yield the hashed value of each key; an error in the block names the key and its line."""
-        with self.named(hashing, source):
+        with self.name_errors(hashing, source):
             yield [hashed_value(hashing, key) for key in self.keys]
 
     @contextmanager
-    def named(self, hashing: Hashing, source: KeyMap) -> Iterator[None]:
+    def name_errors(self, hashing: Hashing, source: KeyMap) -> Iterator[None]:
         """Add the key and its line to an error of a block that routes the keys."""
         try:
             yield
@@ -360,14 +339,14 @@ class StreamedSample:
             yield SampleBatch(values, batch.messages, batch.keys)
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def name_errors(self) -> Iterator[None]:
         """Show the progress of a block that counts the batches, and add the key and its line to its error."""
         made = self.options.key_file is None  # reading a file shows its own progress
         try:
             with sign_of_life(f"counting {self.options.source}") if made else nullcontext():
                 yield
         except InputError:
-            with self._batch.named(self.hashing, self.source):
+            with self._batch.name_errors(self.hashing, self.source):
                 raise
 
 
@@ -440,9 +419,9 @@ class SampleOptions:
             keys: list[str] = []
             numbers, unit = array("q"), "line"
             for batch in self.batches(progress=True):
-                keys += batch.keys if batch.messages is None else _repeated(batch.keys, batch.messages)
+                keys += batch.keys if batch.messages is None else _repeat(batch.keys, batch.messages)
                 numbers.extend(
-                    batch.numbers if batch.messages is None else _repeated(batch.numbers, batch.messages)
+                    batch.numbers if batch.messages is None else _repeat(batch.numbers, batch.messages)
                 )
                 unit = batch.unit
                 if len(keys) > _MOST_KEYS:
@@ -452,7 +431,7 @@ class SampleOptions:
         return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
 
 
-def _repeated(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
+def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
     if sum(messages) > _MOST_KEYS:
         raise InputError(f"the counts add up to more than {_MOST_KEYS:,} messages: pass fewer")
     return chain.from_iterable(map(repeat, keys, messages))

@@ -90,5 +90,5 @@ def show(*, exchange: str = argument(type=TEXT), broker: BrokerOptions = options
     """
     live = broker.live()
     live.management("AMQP alone shows neither policies nor bindings")
-    with live.opened() as opened, sign_of_life("reading the shards"):
+    with live.open() as opened, sign_of_life("reading the shards"):
         return Outcome(ShardsReport(opened.sharding(exchange), live.settings.vhost))

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import document, place_text
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
-from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.report import has_ring, matrix_table, numbers, source_as_json, source_fact, texts
+from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
-from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Table
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.slot_table import ring_beneath
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ class SimulateReport:
         """Return the ring, its shares, the sample and the change."""
         simulation, change = self.simulation, self.simulation.change
         yield Facts([source_fact(simulation.ring)])
-        held = "buckets" if has_ring(simulation.ring) else "bindings"
+        held = f"{simulation.ring.traits.part}s"
         yield Table(
             [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
             [
@@ -205,9 +202,9 @@ def simulate(
     given = ring.read()
     source = given.source
     has_keys = sample.key_file is not None or sample.pattern is not None
-    given = hashed.settled(given) if has_keys else given
+    given = hashed.settle(given) if has_keys else given
     hashing = hashed.of(given, keys=has_keys)
-    changed = _changed(source, unbound, added) if unbound or added else None
+    changed = _change(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
 
     plot = ("shares", source) if changed is None else ("movement", source, changed)
@@ -217,36 +214,26 @@ def simulate(
         report = SimulateReport(simulated(source, changed=changed), given.is_determined, least)
         return Outcome(report, code, plot=plot)
     batches = StreamedSample(sample, hashing, source)
-    with batches.named():
+    with batches.name_errors():
         counted = iter(batches)
         simulation = simulated(source, counted, hashing=hashing, changed=changed, heaviest=_HEAVIEST)
     return Outcome(SimulateReport(simulation, given.is_determined, least), code, plot=plot)
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    if changed is None or not has_ring(source) or not has_ring(changed):
+    if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
         return None
     from rabbit_chx.topology.planning.proposals import find_least_moved
 
-    return find_least_moved(ring_beneath(source), ring_beneath(changed))
+    return find_least_moved(source, changed)
 
 
-def _changed(given: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
-    if given.kind == "slots":
-        raise InputError(
-            Fix(
-                "the queues of this ring share slots, and --unbind and --add do not determine which slots move: change "
-                "`members` in a topology file and run ",
-                to_type("topology plan"),
-                ", or compare two slot tables",
-            )
-        )
-    source: Any = given
+def _change(source: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
     for text in expand_ranges(unbound):
         source = source.unbind(*parse_unbind(text, source))
     bindings = parse_bindings(added)
-    if has_ring(source):
-        say_ignored(source.release, bindings, ring_beneath(source))
+    if isinstance(source, HashRing):
+        say_ignored(source.release, bindings, source)
     for destination, key in bindings:
         source = source.bind(destination, key)
-    return cast("KeyMap", source)
+    return source

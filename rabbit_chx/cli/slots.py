@@ -127,7 +127,7 @@ class LoadOptions:
             )
         hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
         batches = StreamedSample(self.sample, hashing, table.slots)
-        with batches.named():
+        with batches.name_errors():
             load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
         counted = int(sum(load.messages.values()))
         if not counted:
@@ -425,7 +425,7 @@ def balance(
     The exit code is 1 if there is a proposal, or if the target cannot be reached.
     """
     live = broker.live()
-    aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
+    aim, weighted = LoadTarget.from_text(target), _parse_weights(weights)
     if not load.sample.given:
         raise InputError(
             "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --pattern TEXT"
@@ -468,7 +468,7 @@ def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[
             raise InputError(f"{queue} does not have slots of {exchange} to remove: pass one of {known}")
 
 
-def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:
+def _parse_weights(texts: Sequence[str]) -> dict[str, int]:
     weights = {}
     for text in expand_ranges(texts):
         queue, equals, weight = text.rpartition("=")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,12 +19,13 @@ from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import node_addresses, stream_settings
 from rabbit_chx.words import listed
 
@@ -46,10 +47,12 @@ class StreamMap(NamedTuple):
     Attributes:
         exchange: the exchange, or the super stream.
         source: maps keys to streams.
+        title: what `exchange` is.
     """
 
     exchange: str
     source: KeyMap
+    title: str = "exchange"
 
     @property
     def streams(self) -> list[str]:
@@ -148,14 +151,14 @@ class StreamOptions:
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)
             exchange = exchange_in(read, exchange).name
-            return _placed(exchange, ring_of_topology(read, exchange, None))
+            return _place_by_exchange(exchange, ring_of_topology(read, exchange, None))
         if exchange is None:
             raise InputError(
                 "the placement of the rows is not given: pass the exchange that they were published to, or --super-stream NAME"
             )
         if self.ring is not None:
-            return _placed(exchange, ring_of_file(self.ring))
-        return _placed(exchange, ring_of_broker(at, exchange))
+            return _place_by_exchange(exchange, ring_of_file(self.ring))
+        return _place_by_exchange(exchange, ring_of_broker(at, exchange))
 
     def reader(self, at: BrokerAddresses, stream: str, **arguments: Any) -> StreamReader:
         """Return a reader of the range of a stream."""
@@ -221,7 +224,7 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
             raise InputError(
                 f"exchange {name!r} is not a super stream: leave --super-stream out, and pass it as the exchange"
             )
-        return _named_placement(source, routing)
+        return _place_by_super_stream(source, routing)
     with closing(StreamConnection(stream_settings(at.settings))) as connection:
         partitions = connection.partitions(name)
         keys = connection.binding_keys(name, partitions)
@@ -231,20 +234,20 @@ def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None)
             "--routing hash"
         )
     known = [key or "" for key in keys]
-    return _named_placement(SuperStream(partitions, known, name=name, provenance="read"), routing)
+    return _place_by_super_stream(SuperStream(partitions, known, name=name, provenance="read"), routing)
 
 
-def _named_placement(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
+def _place_by_super_stream(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
     if routing is None and source.has_named_keys:
         say(
             f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
             "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
         )
-    return StreamMap(source.name, replace(source, routing=routing))
+    return StreamMap(source.name, replace(source, routing=routing), "super stream")
 
 
-def _placed(exchange: str, ring: RingInput) -> StreamMap:
-    if ring.source.kind == "super-stream":
+def _place_by_exchange(exchange: str, ring: RingInput) -> StreamMap:
+    if ring.type == "super-stream":
         raise InputError(f"exchange {exchange!r} is a super stream: pass --super-stream {exchange}")
     if ring.arguments:
         raise InputError(
@@ -255,6 +258,27 @@ def _placed(exchange: str, ring: RingInput) -> StreamMap:
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
     return StreamMap(exchange, ring.source)
+
+
+def find_streams(connection: StreamConnection, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the streams of these names, each with the super stream or exchange that was named; None if the stream itself was."""
+    found: dict[str, str | None] = {}
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises an error if the user may not read it
+            found.setdefault(name, None)
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
+                queue=name,
+            ) from None
+        connection.metadata(partitions)
+        found |= dict.fromkeys(partitions, name)
+    return found
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:

@@ -13,12 +13,11 @@ from rabbit_chx.analysis.wording import document
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.report import numbers, texts
-from rabbit_chx.cli.stream_options import address_option, parse_addresses, time_text
-from rabbit_chx.errors import NotFoundError, RabbitChxError
+from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses, time_text
+from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import or_dash
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
 from rabbit_chx.words import plural
@@ -190,8 +189,11 @@ def show(
     settings = stream_settings(at.settings)
     with sign_of_life("reading the streams"):
         with closing(StreamConnection(settings)) as connection:
-            version, found = connection.server_version, places_of(connection, names)
-        streams = [_with_ends(settings, stream, addresses, stream_group) for stream in found]
+            version, found = connection.server_version, find_streams(connection, names)
+        streams = [
+            _with_ends(settings, ShownStream(name, via), addresses, stream_group)
+            for name, via in found.items()
+        ]
     read_at = datetime.now(UTC)
     if at.management_url is None:
         say("only the management API shows writers: pass --management-url")
@@ -199,27 +201,6 @@ def show(
         with sign_of_life("reading the management API"):
             streams = list(_with_writers(at, streams))
     return Outcome(StreamsReport(at.address, at.settings.vhost, version, streams, read_at, stream_group))
-
-
-def places_of(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
-    """Return the streams of these names: a stream, or the streams of a super stream or an exchange."""
-    found: dict[str, ShownStream] = {}
-    of_name = connection.metadata(names, missing_ok=True)
-    for name in names:
-        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
-            connection.metadata([name])  # raises an error if the user may not read it
-            found.setdefault(name, ShownStream(name))
-            continue
-        try:
-            partitions = connection.partitions(name)
-        except NotFoundError:
-            raise NotFoundError(
-                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
-                queue=name,
-            ) from None
-        connection.metadata(partitions)
-        found |= {stream: ShownStream(stream, name) for stream in partitions}
-    return list(found.values())
 
 
 def _with_ends(

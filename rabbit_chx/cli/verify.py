@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, place_text
+from rabbit_chx.analysis.wording import document, finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     COPY,
     declare_copy,
-    declare_modulus_copy,
     find_routes,
     scratch_vhost,
 )
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say, typed
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.printed import to_type
@@ -30,7 +29,6 @@ from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import (
     NEED_RING,
     exchange_facts,
-    has_ring,
     hashes_text,
     outcome_text,
     ring_text,
@@ -61,18 +59,12 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 20
 
 
-def _escaped(key: bytes) -> str:
+def _escape(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
-def _finding_as_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "destination": finding.destination,
-        "share": finding.share,
-        "message": finding.message,
-        "fix": finding.fix,
-    }
+def _findings_as_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [finding_as_json(it, destination=it.destination, share=it.share) for it in findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,7 @@ class MisplacedExample:
 
     stream: str = field(metadata=shown("stream"))
     offset: int = field(metadata=shown("offset", number=True))
-    key: bytes = field(metadata=shown("key", _escaped, json=SPREAD, as_json=partial(text_or_base64, "key")))
+    key: bytes = field(metadata=shown("key", _escape, json=SPREAD, as_json=partial(text_or_base64, "key")))
     belongs_to: Place = field(metadata=shown("belongs to", place_text))
 
 
@@ -103,8 +95,7 @@ class StoredReport:
     @property
     def is_guess(self) -> bool:
         """True if the ring is assumed."""
-        source = self.placement.source
-        return has_ring(source) and source.provenance == "assumed"
+        return self.placement.source.ground.is_assumed
 
     @property
     def code(self) -> int:
@@ -132,12 +123,12 @@ class StoredReport:
     def findings(self) -> list[Finding]:
         """The contradiction of a ring by a row: one is enough."""
         examples, wrong = self.examples, self.total.wrong
-        if not examples or not has_ring(self.placement.source):
+        if not examples or not self.placement.source.traits.has_order:
             return []
         first = examples[0]
         reached = "nowhere" if first.belongs_to is None else f"to {first.belongs_to}"
         message = (
-            f"the key {_escaped(first.key)!r:.80} reached {first.stream} (offset {first.offset}), and the ring sends it {reached}; "
+            f"the key {_escape(first.key)!r:.80} reached {first.stream} (offset {first.offset}), and the ring sends it {reached}; "
             f"{plural(wrong, 'row')} contradict the ring: which stream a key reaches is not determined"
         )
         fix = "if the ring changed after these rows were published, skip them with --since; otherwise read the ring again"
@@ -153,11 +144,10 @@ class StoredReport:
         """Return the compared objects, the counts of each stream, and misplaced rows."""
         from rabbit_chx.streams import StreamParity
 
-        named = "super stream" if self.placement.source.kind == "super-stream" else "exchange"
         name, source = source_fact(self.placement.source)
         total = self.total
         facts = [
-            (named, self.placement.exchange),
+            (self.placement.title, self.placement.exchange),
             ("vhost", self.vhost),
             ("ring" if name == "ring" else "placing", source),
             *([("not determined", NEED_RING)] if self.is_guess else []),
@@ -191,7 +181,7 @@ class StoredReport:
             other_exchange=total.other_exchange,
             seconds=round(self.seconds, 3),
             determined=bool(total.right) and not (self.is_guess or self.findings),
-            findings=list(map(_finding_as_json, self.findings)),
+            findings=_findings_as_json(self.findings),
             streams=self.streams,
             examples=self.examples,
         )
@@ -220,7 +210,7 @@ def verify_stored(
     for name in dict.fromkeys(names):
         with options.reader(at, name, include=columns_with(options.key_column)) as reader:
             size = reader.end_offset - reader.start_offset
-            with counted(f"offsets of {name}", size) as seen:
+            with count_progress(f"offsets of {name}", size) as seen:
                 batches = _seen(reader, seen)
                 found.append(
                     stream_parity(
@@ -325,8 +315,8 @@ class ScratchReport:
     @property
     def guess(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded, or if the file was applied."""
-        if self.is_applied or self.ring.ground.is_certain or not has_ring(self.ring):
-            return None  # the bindings determine where an x-modulus-hash exchange routes
+        if self.is_applied or self.ring.ground.is_certain or not self.ring.traits.has_order:
+            return None  # where no order matters, the bindings determine the destinations
         if self.ring.provenance == "assumed":
             origin, remedy = "that guess", "pass --ring-via PREFIX to read it"
         else:
@@ -351,7 +341,7 @@ class ScratchReport:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The facts in the heading."""
-        if has_ring(self.ring):
+        if self.ring.traits.has_order:
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 
@@ -386,7 +376,7 @@ class ScratchReport:
             arguments=self.arguments,
             **source_as_json(self.ring),
             determined=bool(self.found) and not self.guess,
-            findings=list(map(_finding_as_json, self.findings)),
+            findings=_findings_as_json(self.findings),
             compared=sum(self.found.values()),
             mismatches=len(self.differences),
             heaviest_key=self.heaviest,
@@ -443,7 +433,7 @@ def verify(
         if named and exchange is None and topology is None and stored.super_stream is None:
             exchange = exchange_of(at, named[0], stored)
         placement = stored.placement(at, exchange, topology)
-        report = verify_stored(at, placement, _matching(streams or ("*",), placement), stored)
+        report = verify_stored(at, placement, _find_matching(streams or ("*",), placement), stored)
         return Outcome(report, code=report.code)
     if unused := typed(StreamOptions):
         raise InputError(
@@ -454,7 +444,7 @@ def verify(
     return _of_messages(broker.live(), exchange, topology, sample)
 
 
-def _matching(names: Sequence[str], placement: StreamMap) -> list[str]:
+def _find_matching(names: Sequence[str], placement: StreamMap) -> list[str]:
     """Return the streams with these names, in which ``*`` matches any text."""
     found: list[str] = []
     for name in names:
@@ -525,7 +515,7 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
     with (
         unwound_by_signals(),
         scratch_vhost(at.management(""), at.settings.username) as vhost,
-        replace(inside := at.in_vhost(vhost), ring_source=None).opened() as broker,
+        replace(inside := at.in_vhost(vhost), ring_source=None).open() as broker,
     ):
         trial = Trial(broker, inside.settings, wanted.topology)
         if name not in trial.exchanges:
@@ -536,7 +526,7 @@ def _of_trial(at: BrokerAddresses, wanted: TopologyInput, name: str, sample: Sam
         keys = sample.read_or_make(_pattern(hashing), _DEFAULT_KEYS)
         with keys.values(hashing, ring) as values:
             predicted = trial.predict(name, values)
-        with counted("compared", len(values)) as seen:
+        with count_progress("compared", len(values)) as seen:
             found = trial.find(name, values, seen)
     report = ScratchReport(name, at.settings.vhost, hashing.arguments, ring, [], is_applied=True)
     return report.with_messages(keys.keys, predicted, found)
@@ -597,14 +587,11 @@ def _on_copy(
         predicted = hashing.route_all(values, ring)
     with (
         unwound_by_signals(),
-        counted("compared", len(values)) as seen,
+        count_progress("compared", len(values)) as seen,
         scratch_vhost(at.management(""), at.settings.username) as vhost,
         closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
     ):
-        if has_ring(ring):
-            places = declare_copy(connection, ring, arguments)
-        else:
-            places = declare_modulus_copy(connection, ring.destinations)
+        places = declare_copy(connection, ring, arguments)
         found = find_routes(connection, COPY, hashing, values, places, seen=seen)
     report = ScratchReport(live.name, live.vhost, arguments, ring, findings)
     return report.with_messages(keys.keys, predicted, found)

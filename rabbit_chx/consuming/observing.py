@@ -48,9 +48,8 @@ class Observer:
     def __init__(self, path: str | os.PathLike[str], header: str | None, key_map: KeyMap | None) -> None:
         self._hashing = Hashing(header, client="aio-pika")
         self._path, self._header = Path(path), header
-        # The bindings of an x-modulus-hash exchange determine its queues, and it hashes CC too.
-        has_ring = key_map is not None and key_map.kind in ("x-consistent-hash", "slots")
-        self._key_map = key_map if has_ring else None
+        # Where no order matters, the bindings determine the queues.
+        self._key_map = key_map if key_map is not None and key_map.traits.has_order else None
         self.contradiction: Contradiction | None = None
         self._queues: dict[str, str] = {}  # by key
         self._rows = 0

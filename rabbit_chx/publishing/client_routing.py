@@ -15,7 +15,7 @@ from typing import Any
 from rabbit_chx.checks import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
 
 #: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""
@@ -109,22 +109,22 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
                 f"{where} hashes the routing key, and this exchange hashes {ring.hashed_on}: publish to the exchange",
                 exchange=exchange,
             )
-        ring = ring.ring if ring.slots is None else ring.slots
-    if not isinstance(ring, KeyMap) or ring.kind == "super-stream":
+        ring = ring.key_map
+    if not is_routed_by_broker(ring):
         raise InputError(
             f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
             f"or a function that reads it; {ring!r:.60} is none",
             exchange=exchange,
         )
-    if ring.kind == "slots":
+    if ring.traits.changes_unseen:
         raise InputError(
             f"{where} is not for slots, whose queues change while the ring stays: publish to the exchange",
             exchange=exchange,
         )
     if not ring.ground.is_certain:
         raise InputError(
-            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: pass Broker a "
-            "ring_source, which reads the true one; an x-modulus-hash exchange is read through the management API",
+            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: "
+            f"{ring.traits.how_to_read}",
             exchange=exchange,
         )
     if not ring.destinations:

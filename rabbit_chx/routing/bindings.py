@@ -64,6 +64,16 @@ def check_destination(destination: object) -> Destination:
     return destination
 
 
+def place_to_json(destination: Place) -> str | dict[str, str] | None:
+    """Return a destination as JSON; None is a hole."""
+    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
+
+
+def destination_from_json(written: Any) -> Destination:
+    """Return the destination of `place_to_json`; an InputError if it is not valid."""
+    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
+
+
 def binding_key(weight: int | str) -> str:
     """Return the binding key of a weight: ``7`` for 7; the key ``007`` is a different one."""
     if not _is_key(weight):
@@ -81,7 +91,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
     Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the key must be an integer for
     ``list_to_integer/1``, above 0 and, by release, at most 10,000.
     """
-    name = _named(destination)
+    name = _name_of(destination)
     key = binding_key(weight) if _is_key(weight) else ""
     if len(key) > MAX_SHORTSTR or not _INTEGER.fullmatch(key):
         raise InputError(
@@ -150,7 +160,7 @@ def _queue(destination: Destination) -> str | None:
     return destination if isinstance(destination, str) else None
 
 
-def _named(destination: Destination) -> str:
+def _name_of(destination: Destination) -> str:
     return f"queue {destination!r}" if isinstance(destination, str) else f"exchange {destination.name!r}"
 
 

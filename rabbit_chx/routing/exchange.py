@@ -21,6 +21,7 @@ from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
+from rabbit_chx.routing.key_map import check_key_map
 from rabbit_chx.routing.message import (
     AMQP_1_0,
     NO_KEYS,
@@ -34,7 +35,7 @@ from rabbit_chx.routing.message import (
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
-from rabbit_chx.routing.slot_table import SlotTable, ring_beneath
+from rabbit_chx.routing.slot_table import SlotTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +171,8 @@ class ConsistentHashExchange(HashExchange):
             InputError: the broker would refuse the arguments, or an argument of this call is invalid.
         """
         short_string(name, "the exchange's name")
-        beneath = ring_beneath(ring)
+        check_key_map(ring)
+        beneath = ring.beneath
         check_ring(beneath)
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)
@@ -179,9 +181,14 @@ class ConsistentHashExchange(HashExchange):
         object.__setattr__(self, "hashed_on", HashedOn.from_arguments(arguments))
 
     @property
+    def key_map(self) -> HashRing | SlotTable:
+        """The slot table; without one, the ring."""
+        return self.ring if self.slots is None else self.slots
+
+    @property
     def destinations(self) -> tuple[Destination, ...]:
         """The destinations in ring order; with slots, the queues."""
-        return (self.ring if self.slots is None else self.slots).destinations
+        return self.key_map.destinations
 
     def indices(
         self,
@@ -284,7 +291,7 @@ class ConsistentHashExchange(HashExchange):
         )
         if not buckets:
             return about(None, reason="the ring has no buckets: nothing is bound to the exchange")
-        term, rule = self._hashed(message)
+        term, rule = self._term_of(message)
         try:
             text = erlang_text(term)
         except RecursionError:
@@ -313,18 +320,18 @@ class ConsistentHashExchange(HashExchange):
         if self.hashed_on.kind == "routing-key":
             place = self.ring.destination_for(message.routing_keys[0])
         else:
-            place = self.ring.destination_for_term(self._hashed(message).term)
+            place = self.ring.destination_for_term(self._term_of(message).term)
         return place if self.slots is None else self.slots.queue_of(place)
 
-    def _hashed(self, message: ReceivedMessage) -> HashedTerm:
+    def _term_of(self, message: ReceivedMessage) -> HashedTerm:
         """Return the term of the hashed part of a message; raise an error if the broker crashes on it."""
         if self.hashed_on.kind == "routing-key":
             return HashedTerm(message.routing_keys[0], HASHED_ROUTING_KEY)
         if self.hashed_on.kind == "property":
             return message.property_term(self.hashed_on.name.decode())
-        return self._checked(message.header_term(self.hashed_on.name))
+        return self._check_term(message.header_term(self.hashed_on.name))
 
-    def _checked(self, hashed: HashedTerm) -> HashedTerm:
+    def _check_term(self, hashed: HashedTerm) -> HashedTerm:
         """Return the term of a header, with the rule of an empty list; raise an error if the broker crashes on that."""
         if hashed.term != [] or self.ring.bucket_count == 1:
             return hashed
@@ -338,10 +345,10 @@ class ConsistentHashExchange(HashExchange):
         return HashedTerm(hashed.term, EMPTY_LIST_IS_HASHED)
 
     def _seed_of_message(self, sent: SentMessage) -> int:
-        return seed_of(self._hashed(received(sent, self.ring.release)).term)
+        return seed_of(self._term_of(received(sent, self.ring.release)).term)
 
     def _seed_of_field(self, field: AmqpField) -> int:
-        return seed_of(self._checked(field_term(field, self.ring.release)).term)
+        return seed_of(self._check_term(field_term(field, self.ring.release)).term)
 
 
 def _phash2(term: Term) -> int | None:

@@ -6,8 +6,9 @@ bucket has a destination. A bucket is a bucket of a ring, a binding of an ``x-mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, Place
@@ -21,8 +22,71 @@ if TYPE_CHECKING:
 #: The share of all hashes, 0 to 1, of each ``(from, to)``; pairs without a share are absent.
 Flows: TypeAlias = Mapping[tuple[Place, Place], float]
 KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
+#: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
+ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 #: The kinds whose keys are hashed to the 2^21 seeds of jump consistent hashing.
 _OF_SEEDS: tuple[KeyMapKind, ...] = ("x-consistent-hash", "slots")
+
+
+@dataclass(frozen=True, slots=True)
+class MapTraits:
+    """What is true of all key maps of a kind, and what reports call them, so that no caller tests the kind.
+
+    Attributes:
+        exchange_type: the type of the exchange.
+        title: what a report calls the map: a ring, or an exchange without one.
+        json_field: the field of the map in a JSON document.
+        part: what a report calls a bucket.
+        hashes: what a report calls all hashes together.
+        how_to_read: how to get the map of a broker, as a remedy.
+        has_order: True if the map depends on the order in which the members were bound. Then it may be wrong although its bindings are
+            right, and a restart may change it.
+        changes_unseen: True if a destination changes without the ring, so without anything that a publisher notices.
+    """
+
+    exchange_type: ExchangeType
+    title: str
+    json_field: str
+    part: str
+    hashes: str
+    how_to_read: str
+    has_order: bool = False
+    changes_unseen: bool = False
+
+
+_READ_RING = "pass Broker a ring_source, which reads it"
+#: The traits of each kind.
+TRAITS: Mapping[KeyMapKind, MapTraits] = {
+    "x-consistent-hash": MapTraits(
+        "x-consistent-hash", "ring", "ring", "bucket", "2^21 seeds", _READ_RING, has_order=True
+    ),
+    "slots": MapTraits(
+        "x-consistent-hash",
+        "ring",
+        "ring",
+        "bucket",
+        "2^21 seeds",
+        _READ_RING,
+        has_order=True,
+        changes_unseen=True,
+    ),
+    "x-modulus-hash": MapTraits(
+        "x-modulus-hash",
+        "exchange",
+        "modulus",
+        "binding",
+        "hashes",
+        "pass that of Broker.exchange, on a release that orders its bindings",
+    ),
+    "super-stream": MapTraits(
+        "super-stream",
+        "exchange",
+        "super_stream",
+        "binding",
+        "hashes",
+        "pass that of Broker.exchange",
+    ),
+}
 
 
 @runtime_checkable
@@ -35,6 +99,10 @@ class KeyMap(Protocol):
     @property
     def kind(self) -> KeyMapKind:
         """The kind; ``slots`` is a ring of type ``x-consistent-hash`` with slots."""
+
+    @property
+    def traits(self) -> MapTraits:
+        """What is true of all maps of this kind."""
 
     @property
     def hashing(self) -> str:
@@ -63,6 +131,10 @@ class KeyMap(Protocol):
     @property
     def bucket_count(self) -> int:
         """The number of buckets without holes, to which a hash is reduced."""
+
+    @property
+    def beneath(self) -> KeyMap:
+        """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
 
     def destination_for(self, key: str | bytes) -> Place:
         """Return the destination of a routing key; None if it is a hole.
@@ -101,6 +173,28 @@ class KeyMap(Protocol):
             InputError: keys are hashed differently there, or are not hashed.
         """
 
+    def bind(self, destination: Destination, weight: int | str) -> KeyMap:
+        """Return the map after a bind.
+
+        Args:
+            destination: the queue or exchange.
+            weight: the binding key, as text or a whole number.
+
+        Raises:
+            InputError: the broker would refuse the binding, or it does not determine the map, as with slots.
+        """
+
+    def unbind(self, destination: Destination, weight: int | str | None = None) -> KeyMap:
+        """Return the map after an unbind.
+
+        Args:
+            destination: the queue or exchange.
+            weight: the binding key; None for all bindings of the destination.
+
+        Raises:
+            InputError: it is not bound, or the unbind does not determine the map, as with slots.
+        """
+
     def with_release(self, release: Release) -> Self:
         """Return the map under the rules of another release.
 
@@ -125,6 +219,11 @@ def check_key_map(*key_maps: object) -> None:
             raise InputError(
                 f"{key_map!r:.60} is not a ring: pass a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
             )
+
+
+def is_routed_by_broker(given: object) -> TypeGuard[KeyMap]:
+    """Return True for a key map by which a broker routes; False for a super stream, whose clients route, and for anything else."""
+    return isinstance(given, KeyMap) and given.release is not None
 
 
 def check_comparable(before: KeyMap, after: KeyMap) -> None:
@@ -170,37 +269,3 @@ def _check_seeds(before: KeyMap, after: KeyMap) -> None:
         raise InputError(
             f"a map of the kind {before.kind} does not hash keys to seeds: call its methods flows and share_moved, which are exact for its hash"
         )
-
-
-# -- the kinds that take a hash modulo the number of destinations
-
-
-def modulo_shares(buckets: Sequence[Place], hashes: int) -> dict[Any, float]:
-    """Return the exact share of each destination, if a hash goes to the bucket ``hash % len(buckets)``.
-
-    Args:
-        buckets: the destination of each remainder.
-        hashes: the number of values of the hash.
-    """
-    counts: dict[Any, int] = {}
-    whole, rest = divmod(hashes, len(buckets)) if buckets else (0, 0)
-    for number, place in enumerate(buckets):
-        counts[place] = counts.get(place, 0) + whole + (number < rest)
-    return {place: count / hashes for place, count in counts.items()}
-
-
-def modulo_flows(before: Sequence[Place], after: Sequence[Place], hashes: int) -> Flows:
-    """Return the exact share of the hashes of each pair of destinations, as `modulo_shares`; computed when it is read.
-
-    Without buckets all hashes are in the place None.
-    """
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    return ModuloFlows(before, after, hashes)
-
-
-def modulo_share_moved(before: Sequence[Place], after: Sequence[Place], hashes: int) -> float:
-    """Return the exact share of the hashes whose destination differs, as `modulo_flows`."""
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    return 1 - ModuloFlows(before, after, hashes).staying

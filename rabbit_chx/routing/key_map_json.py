@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from rabbit_chx.checks import json_object
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.modulus_exchange import ModulusHashExchange
 from rabbit_chx.routing.ring import HashRing
@@ -20,11 +19,7 @@ def key_map_from_json(text: str | bytes) -> KeyMap:
     Raises:
         InputError: the text is not a key map, or has a later format.
     """
-    try:
-        document = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        document = None
-    known = document if isinstance(document, dict) else {}
+    known = json_object(text)
     if known.get("format") == "rabbit-chx/modulus":
         return ModulusHashExchange.from_json(text)
     if known.get("format") == "rabbit-chx/super-stream":

@@ -21,25 +21,26 @@ from rabbit_chx.routing.bindings import (
     ascending_bindings,
     binding_key,
     check_destination,
+    destination_from_json,
     order_of_binding,
     order_of_destination,
+    place_to_json,
     tuples_of,
     without_binding,
 )
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    TRAITS,
     Flows,
     KeyMap,
     KeyMapKind,
+    MapTraits,
     check_comparable,
-    modulo_flows,
-    modulo_share_moved,
-    modulo_shares,
 )
 from rabbit_chx.routing.message import SentMessage
+from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
-from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 from rabbit_chx.words import plural
 
@@ -68,6 +69,7 @@ class ModulusHashExchange(HashExchange):
     """
 
     kind: ClassVar[KeyMapKind] = "x-modulus-hash"
+    traits: ClassVar[MapTraits] = TRAITS["x-modulus-hash"]
     hashing: ClassVar[str] = "x-modulus-hash"
 
     name: str
@@ -98,7 +100,7 @@ class ModulusHashExchange(HashExchange):
         ground = Ground(provenance)
         release = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict.fromkeys(
-            _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
+            _check_binding(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
         )
         if release.follows(MODULUS_BY_BINDING_KEY):
             ordered = sorted(distinct, key=order_of_binding)
@@ -128,6 +130,11 @@ class ModulusHashExchange(HashExchange):
     def bucket_count(self) -> int:
         """The number of bindings."""
         return len(self.destinations)
+
+    @property
+    def beneath(self) -> ModulusHashExchange:
+        """The exchange itself."""
+        return self
 
     def destination_for(self, key: str | bytes) -> Destination:
         """Return the destination of a message with this routing key, without CC and BCC.
@@ -316,6 +323,6 @@ class ModulusHashExchange(HashExchange):
         return self.destinations[phash2(list(message.routing_keys)) % len(self.destinations)]
 
 
-def _checked(destination: object, key: int | str) -> tuple[Destination, str]:
+def _check_binding(destination: object, key: int | str) -> tuple[Destination, str]:
     short_string(binding_key(key), "the binding key")
     return check_destination(destination), binding_key(key)

@@ -71,7 +71,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     """Return the state of a ring from observations; see :meth:`HashRing.from_observations`."""
     if isinstance(bindings, (set, frozenset)):
         bindings = tuple(bindings)  # their order does not matter here
-    bound = _bound(checked_bindings(pairs_of_bindings(bindings), release), release)
+    bound = _group_bindings(checked_bindings(pairs_of_bindings(bindings), release), release)
     count = sum(buckets for _, buckets in bound.values())
     if count > MAX_BUCKETS:
         raise InputError(f"a ring of {count} buckets is too large: pass smaller weights")
@@ -95,7 +95,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     )
 
 
-def _bound(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[Destination, _Bound]:
+def _group_bindings(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[Destination, _Bound]:
     """Return the bindings of each destination."""
     weights: dict[Destination, dict[str, int]] = {}
     for (destination, key), weight in bindings:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rabbit_chx.erlang.hashing import hash_binary
@@ -22,15 +21,23 @@ from rabbit_chx.routing import ring_changes
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
-    ExchangeRef,
     GivenBindings,
     Place,
-    check_destination,
+    destination_from_json,
+    place_to_json,
     weight_of,
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import (
+    TRAITS,
+    Flows,
+    KeyMap,
+    KeyMapKind,
+    MapTraits,
+    seed_flows,
+    share_of_seeds_moved,
+)
 from rabbit_chx.routing.observations import state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
@@ -62,6 +69,7 @@ class HashRing:
     """
 
     kind: ClassVar[KeyMapKind] = "x-consistent-hash"
+    traits: ClassVar[MapTraits] = TRAITS["x-consistent-hash"]
     hashing: ClassVar[str] = "x-consistent-hash"
 
     buckets: tuple[Place, ...]
@@ -153,8 +161,9 @@ class HashRing:
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
             pairs: ``(key, queue)``, or ``(key, queue, time, messages)`` with a time that an error shows, and a number of messages that does
-                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages
-                that reached the queue in another way, or were published before the last change of the ring, must not be among them.
+                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term
+                as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages that reached the queue in another
+                way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
 
         Raises:
@@ -176,6 +185,11 @@ class HashRing:
         """The number of buckets without holes, as used for routing."""
         return self._bucket_count
 
+    @property
+    def beneath(self) -> HashRing:
+        """The ring itself."""
+        return self
+
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.
 
@@ -189,7 +203,7 @@ class HashRing:
         Raises:
             InputError: the broker would refuse the binding.
         """
-        return self._after(ring_changes.bind(self._state, destination, weight))
+        return self._after(ring_changes.bind, destination, weight)
 
     def unbind(
         self, destination: Destination, weight: int | str | None = None, *, missing_ok: bool = False
@@ -208,7 +222,7 @@ class HashRing:
             InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
             NotDeterminedError: the result depends on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
-        after = self._after(ring_changes.unbind(self._state, destination, weight))
+        after = self._after(ring_changes.unbind, destination, weight)
         if after is self and not missing_ok:
             raise InputError(ring_changes.why_not_bound(self._state, destination, weight))
         return after
@@ -224,11 +238,11 @@ class HashRing:
             NotDeterminedError: the result depends on the order in which its bindings are removed, which the broker does not define (before
                 3.8.24 and 3.9.9, bound with different weights).
         """
-        return self._after(ring_changes.delete_destination(self._state, destination))
+        return self._after(ring_changes.delete_destination, destination)
 
     def delete_exchange(self) -> HashRing:
         """Return the ring of a later exchange with the same name, without buckets and bindings."""
-        return self._after(ring_changes.delete_exchange(self._state))
+        return self._after(ring_changes.delete_exchange)
 
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node with durable exchange and destinations.
@@ -241,7 +255,7 @@ class HashRing:
             NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia, except 3.8.4 to 3.8.9), or from unknown
                 bindings.
         """
-        return self._after(ring_changes.restart(self._state))
+        return self._after(ring_changes.restart)
 
     def with_release(self, release: Release) -> HashRing:
         """Return the same buckets under the rules of another release, as an assumption.
@@ -463,9 +477,11 @@ class HashRing:
     def _state(self) -> RingState:
         return RingState(self.buckets, self.release, self.ground, self.bindings, self.end_known)
 
-    def _after(self, state: RingState) -> HashRing:
-        """Return the ring after a change; this ring if nothing changed."""
-        return self if all(map(is_, state, self._state)) else HashRing(*state)
+    def _after(self, change: Callable[..., RingState], *arguments: object) -> HashRing:
+        """Return the ring after a change of `ring_changes`; this ring if nothing changed."""
+        before = self._state
+        after = change(before, *arguments)
+        return self if after is before else HashRing(*after)
 
 
 def check_ring(*rings: object) -> None:
@@ -538,16 +554,6 @@ def _loads(text: str | bytes) -> RingState:
 def _end_is_known_by(provenance: str) -> bool:
     """Return whether the end of a ring is known if the JSON has no ``next_bucket``."""
     return provenance != "read"
-
-
-def place_to_json(destination: Place) -> str | dict[str, str] | None:
-    """Return a destination as JSON; None is a hole."""
-    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
-
-
-def destination_from_json(written: Any) -> Destination:
-    """Return the destination of `place_to_json`; an InputError if it is not valid."""
-    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
 
 
 def _read_binding(written: Any) -> Binding:

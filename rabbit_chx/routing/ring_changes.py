@@ -101,11 +101,11 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
         return ring
     growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
     growth.bind(checked_bindings([(destination, weight)], ring.release))
-    bound = _changed(ring, growth.buckets, growth.bindings)
+    bound = _change(ring, growth.buckets, growth.bindings)
     # Where second bindings append buckets, an unbind may leave holes at the end. Then the number of the next bucket is not known.
     guessed = not ring.end_known and ring.release.follows(DUPLICATES_APPEND)
     why = f"an earlier unbind on RabbitMQ {ring.release.version} may have left holes behind its last bucket"
-    return bound._replace(ground=_assumed(ring.ground, why)) if guessed else bound
+    return bound._replace(ground=_assume(ring.ground, why)) if guessed else bound
 
 
 def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
@@ -118,14 +118,14 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
         if destination not in ring.buckets:
             return ring
         removed: list[Binding] = [] if key is None else [(destination, key)]
-        return _changed(ring, _without(destination, removed, ring), ())
+        return _change(ring, _without(destination, removed, ring), ())
     removed = [
         binding for binding in ring.bindings if binding[0] == destination and key in (None, binding[1])
     ]
     if not removed:
         return ring
     remaining = [binding for binding in ring.bindings if binding not in removed]
-    return _changed(ring, _without(destination, removed, ring), remaining)
+    return _change(ring, _without(destination, removed, ring), remaining)
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
@@ -167,12 +167,12 @@ def restart(ring: RingState) -> RingState:
     growth = _Growth(list(ring.buckets) if keeps else [], {}, release)
     for binding in _bindings_added_by_restart(ring):
         growth.restore(*binding)
-    restarted = _changed(ring, growth.buckets, bindings or ())
+    restarted = _change(ring, growth.buckets, bindings or ())
     restarted = restarted._replace(end_known=ring.end_known or not keeps)
     if not release.store_known:
-        return restarted._replace(ground=_assumed(ring.ground, "the store of the broker is not known"))
+        return restarted._replace(ground=_assume(ring.ground, "the store of the broker is not known"))
     if keeps and bindings is None:
-        return restarted._replace(ground=_assumed(ring.ground, "its bindings are not known"))
+        return restarted._replace(ground=_assume(ring.ground, "its bindings are not known"))
     return restarted
 
 
@@ -232,7 +232,7 @@ class _Growth:
         self._destinations.add(destination)
 
 
-def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Binding]) -> RingState:
+def _change(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Binding]) -> RingState:
     """Return the ring with other buckets, and with other bindings if they are known."""
     return RingState(
         tuple(buckets),
@@ -243,7 +243,7 @@ def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Bindi
     )
 
 
-def _assumed(ground: Ground, doubt: str) -> Ground:
+def _assume(ground: Ground, doubt: str) -> Ground:
     """Return the ground of a guess: its first doubt remains."""
     return Ground("assumed", ground.doubt or doubt)
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rabbit_chx.checks import is_whole
+from rabbit_chx.checks import is_whole, json_object
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import Flows, KeyMap, KeyMapKind, seed_flows, share_of_seeds_moved
+from rabbit_chx.routing.key_map import (
+    TRAITS,
+    Flows,
+    KeyMap,
+    KeyMapKind,
+    MapTraits,
+    seed_flows,
+    share_of_seeds_moved,
+)
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.words import plural
@@ -86,6 +94,7 @@ class SlotTable:
     """
 
     kind: ClassVar[KeyMapKind] = "slots"
+    traits: ClassVar[MapTraits] = TRAITS["slots"]
     hashing: ClassVar[str] = HashRing.hashing
 
     ring: HashRing
@@ -147,6 +156,11 @@ class SlotTable:
         """The provenance of the ring."""
         return self.ring.provenance
 
+    @property
+    def beneath(self) -> HashRing:
+        """The ring."""
+        return self.ring
+
     def queue_of(self, place: Place) -> Place:
         """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
 
@@ -156,6 +170,24 @@ class SlotTable:
         if not isinstance(place, ExchangeRef) or place in self.other_exchanges:
             return place
         return self.owners.get(place)
+
+    def bind(self, destination: Destination, weight: int | str) -> SlotTable:
+        """Raise an InputError: a bind to the ring does not determine which slots move; see `reassigned`.
+
+        Args:
+            destination: the queue or exchange.
+            weight: the binding key.
+        """
+        raise _refuse_change("a bind", destination, weight)
+
+    def unbind(self, destination: Destination, weight: int | str | None = None) -> SlotTable:
+        """Raise an InputError, as `bind`.
+
+        Args:
+            destination: the queue or exchange.
+            weight: the binding key.
+        """
+        raise _refuse_change("an unbind", destination, weight)
 
     def with_release(self, release: Release) -> SlotTable:
         """Return the same table under the rules of another release, as an assumption.
@@ -286,7 +318,7 @@ class SlotTable:
             InputError: the text is not a slot table, or has a later format.
         """
         ring = HashRing.from_json(text)
-        queues = _document(text).get("slots")
+        queues = json_object(text).get("slots")
         if queues is None:
             raise InputError("this is a ring without slots: read it with HashRing.from_json")
         if not isinstance(queues, dict) or not all(
@@ -304,6 +336,18 @@ class SlotTable:
         other_exchanges = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
         owners = {slot: queue for slot, queue in named.items() if queue is not None}
         return cls(ring, owners, frozenset(other_exchanges))
+
+
+def _refuse_change(change: str, destination: Destination, weight: int | str | None) -> InputError:
+    bound = f"{destination!s}" if weight is None else f"{destination!s}={weight}"
+    return InputError(
+        Fix(
+            f"the queues of this ring share slots, and {change} of {bound} does not determine which slots move: change `members` in "
+            "a topology file and run ",
+            CommandLine("topology plan", "plan(wanted, live)"),
+            ", or compare two slot tables",
+        )
+    )
 
 
 def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
@@ -385,25 +429,3 @@ def check_slot_table(table: object) -> None:
     """Raise an InputError unless the argument is a SlotTable."""
     if not isinstance(table, SlotTable):
         raise InputError(f"{table!r:.60} is not a slot table: pass a SlotTable, as Broker.slots returns it")
-
-
-@overload
-def ring_beneath(key_map: HashRing | SlotTable) -> HashRing: ...
-
-
-@overload
-def ring_beneath(key_map: KeyMap) -> KeyMap: ...
-
-
-def ring_beneath(key_map: KeyMap) -> KeyMap:
-    """Return the ring of a slot table; any other key map is returned unchanged."""
-    return key_map.ring if isinstance(key_map, SlotTable) else key_map
-
-
-def _document(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; {} if it contains none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}

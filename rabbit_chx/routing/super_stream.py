@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
@@ -26,14 +26,14 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    TRAITS,
     Flows,
     KeyMap,
     KeyMapKind,
+    MapTraits,
     check_comparable,
-    modulo_flows,
-    modulo_share_moved,
-    modulo_shares,
 )
+from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 
@@ -67,6 +67,7 @@ class SuperStream:
     """
 
     kind: ClassVar[KeyMapKind] = "super-stream"
+    traits: ClassVar[MapTraits] = TRAITS["super-stream"]
     #: The client chooses the partition, on all releases alike.
     release: ClassVar[None] = None
 
@@ -116,7 +117,7 @@ class SuperStream:
         object.__setattr__(self, "partitions", names)
         object.__setattr__(self, "binding_keys", keys)
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "client", _checked_client(client))
+        object.__setattr__(self, "client", _check_client(client))
         object.__setattr__(self, "provenance", provenance)
         object.__setattr__(self, "routing", routing)
 
@@ -140,7 +141,7 @@ class SuperStream:
     @property
     def has_named_keys(self) -> bool:
         """True if the binding keys are not ``0``, ``1`` and so on: then clients route by key or by hash, as their program says."""
-        return self.binding_keys != tuple(map(str, range(len(self.partitions))))
+        return are_names(self.binding_keys)
 
     @property
     def hashing(self) -> str:
@@ -167,6 +168,11 @@ class SuperStream:
         """The number of partitions."""
         return len(self.partitions)
 
+    @property
+    def beneath(self) -> SuperStream:
+        """The super stream itself."""
+        return self
+
     def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str | None:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
 
@@ -191,7 +197,7 @@ class SuperStream:
                 )
             return bound[0] if bound else None
         data = bytes_of(routing_key, "the routing key")
-        if (self.client if client is None else _checked_client(client)) == "java":
+        if (self.client if client is None else _check_client(client)) == "java":
             hash_ = murmur3_x86_32(data, _SEED)
         else:
             hash_ = murmur3_x64_128(_utf_16(data), _SEED)
@@ -325,7 +331,7 @@ class SuperStream:
         Raises:
             InputError: the client is unknown.
         """
-        return replace(self, client=_checked_client(client))
+        return replace(self, client=_check_client(client))
 
     def with_release(self, release: Release) -> Self:
         """Raise an InputError: the client chooses the partition, on all releases alike.
@@ -421,13 +427,18 @@ def super_stream_of(
     return SuperStream(streams, keys, name=name, client=client, provenance=provenance)
 
 
+def are_names(binding_keys: Sequence[str | None]) -> bool:
+    """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
+    return list(binding_keys) != list(map(str, range(len(binding_keys))))
+
+
 def check_routing(routing: object) -> None:
     """Raise an InputError unless this is a way in which clients route to a super stream."""
     if routing not in (*get_args(StreamRouting), None):
         raise InputError(f"routing is {routing!r:.60}: pass 'hash' or 'key'")
 
 
-def _checked_client(client: object) -> StreamClient:
+def _check_client(client: object) -> StreamClient:
     if client in get_args(StreamClient):
         return cast("StreamClient", client)
     raise InputError(f"there is no client {client!r} of super streams here: pass 'java' or 'rstream'")

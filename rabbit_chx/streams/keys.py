@@ -20,8 +20,8 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, check_key_map
-from rabbit_chx.routing.super_stream import StreamRouting, check_routing
+from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
+from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
@@ -298,7 +298,7 @@ def find_super_stream(
                 f"no partition of super stream {super_stream!r} is bound with the key {unbound[0]!r:.60}: pass a binding key"
             )
         return SuperStream([stream for stream, _ in bound], [key for _, key in bound], routing="key")
-    if routing is None and is_named(connection.binding_keys(super_stream, streams)):
+    if routing is None and are_names(connection.binding_keys(super_stream, streams)):
         raise InputError(named_keys_text(super_stream))
     return SuperStream(streams)
 
@@ -323,9 +323,20 @@ def check_super_stream(super_stream: str | None, routing: StreamRouting | None) 
         )
 
 
-def is_named(binding_keys: Sequence[str | None]) -> bool:
-    """Return True if the binding keys of a super stream are not ``0``, ``1`` and so on."""
-    return list(binding_keys) != list(map(str, range(len(binding_keys))))
+def check_stream_ring(ring: object) -> KeyMap:
+    """Return a ring whose rows are stored by a client; an InputError unless it was read and each destination is a stream, bound once."""
+    if not is_routed_by_broker(ring):
+        raise InputError(
+            f"{ring!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
+        )
+    if not ring.ground.is_certain:
+        raise InputError(
+            f"the ring must be read from the broker, recorded or observed, and this one is {ring.ground}: {ring.traits.how_to_read}"
+        )
+    if not ring.destinations:
+        raise InputError("the ring has no destinations: bind streams first")
+    check_streams(ring)
+    return ring
 
 
 def named_keys_text(super_stream: str) -> str:
@@ -353,11 +364,8 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
             f"{placing!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange"
         )
     if placing.provenance == "assumed":
-        remedy = "read it with a ring source"
-        if placing.kind == "x-modulus-hash":
-            remedy = f"on {placing.release} their order is not known, or some are left out; read it with Broker.exchange from 4.3 on"
         raise InputError(
-            f"the ring is assumed from the bindings, so the keys may be in another stream: {remedy}"
+            f"the ring is {placing.ground}, so the keys may be in another stream: {placing.traits.how_to_read}"
         )
     places = placing.destinations
     of_stream: dict[str, list[bytes]] = {}

@@ -27,11 +27,11 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishE
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.routing.super_stream import StreamRouting, are_names
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.keys import check_streams, check_super_stream, is_named, named_keys_text
+from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
 from rabbit_chx.streams.references import check_references
@@ -160,7 +160,7 @@ class StreamPublisher(Guarded):
         _check_target(stream, super_stream, options.ring, options.routing, options.exchange)
         _check_create(options.create, stream, super_stream)
         _check_rows(name, options.filter_value, options.sub_entry_rows, options.compression)
-        self._placement: KeyMap | None = None if options.ring is None else _check_ring(options.ring)
+        self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
         self._exchange = (super_stream or "") if options.exchange is None else options.exchange
         self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if options.sub_entry_rows else 0)
         self._routes = _Routes(settings, str(super_stream)) if options.routing == "key" else None
@@ -203,7 +203,7 @@ class StreamPublisher(Guarded):
         self._no_filters = connection.no_filters
         self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
         self._check_filters(self._filter_value)
-        is_ring = self._placement is not None
+        ring = self._placement
         if super_stream is not None:
             self._placement = _super_stream(connection, super_stream, routing)
         streams = _streams_of(self._placement, stream)
@@ -211,7 +211,9 @@ class StreamPublisher(Guarded):
             connection.metadata(streams)
         except NotFoundError as cause:
             raise (
-                InputError(f"{cause}. Each destination of the ring must be a stream") if is_ring else cause
+                InputError(f"{cause}. Each destination of the ring must be a stream")
+                if ring is not None
+                else cause
             ) from None
         return streams
 
@@ -501,25 +503,6 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(_FILTERED_SUB_ENTRIES)
 
 
-def _check_ring(ring: object) -> KeyMap:
-    """Return the ring if it was read from the broker and all of its destinations are queues; else raise an InputError."""
-    if not isinstance(ring, KeyMap) or ring.kind == "super-stream":
-        raise InputError(
-            f"{ring!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
-        )
-    if not ring.ground.is_certain:
-        remedy = "pass Broker a ring_source, which reads it"
-        if ring.kind == "x-modulus-hash":
-            remedy = "pass that of Broker.exchange, on a release that orders its bindings"
-        raise InputError(
-            f"the ring must be read from the broker, recorded or observed, and this one is {ring.ground}: {remedy}"
-        )
-    if not ring.destinations:
-        raise InputError("the ring has no destinations: bind streams first")
-    check_streams(ring)
-    return ring
-
-
 def _check_target(
     stream: str | None,
     super_stream: str | None,
@@ -564,7 +547,7 @@ def _create_missing(
 def _super_stream(connection: StreamConnection, name: str, routing: StreamRouting | None) -> SuperStream:
     """Return the partitions, with a warning if the broker does not determine how clients route."""
     found = SuperStream(connection.partitions(name))
-    if routing is None and is_named(connection.binding_keys(name, found.partitions)):
+    if routing is None and are_names(connection.binding_keys(name, found.partitions)):
         warnings.warn(named_keys_text(name), stacklevel=4)
     return found
 

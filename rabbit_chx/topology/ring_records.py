@@ -26,9 +26,8 @@ from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release, ring_changes
-from rabbit_chx.routing.bindings import Place, order_of_binding
+from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
-from rabbit_chx.routing.ring import destination_from_json, place_to_json
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.words import listed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
-from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.key_map_json import key_map_from_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def as_key_map(given: KeyMap | str) -> KeyMap:
 def as_ring(given: KeyMap | str) -> KeyMap:
     """Return the key map of an exchange, as `as_key_map`; InputError for a super stream, whose keys the client hashes."""
     key_map = as_key_map(given)
-    if key_map.kind == "super-stream":
+    if not is_routed_by_broker(key_map):
         raise InputError(
             "the broker does not hash the keys of a super stream: pass a ring, or write with the option superStream"
         )
@@ -106,7 +106,7 @@ class WatchedRing:
     @property
     def may_change_unseen(self) -> bool:
         """True if keys may change queue without a lost connection, as with slots."""
-        return self.ring is not None and self.ring.kind == "slots"
+        return self.ring is not None and self.ring.traits.changes_unseen
 
     def read_again(self) -> KeyMap:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
@@ -143,7 +143,8 @@ class WatchedRing:
             )
         if before is not None and _same(before, now):
             return None
-        if before is not None and before.hashing == now.hashing and "slots" not in (before.kind, now.kind):
+        changes_unseen = any(ring is not None and ring.traits.changes_unseen for ring in (before, now))
+        if before is not None and before.hashing == now.hashing and not changes_unseen:
             return describe_ring_change(before, now, rows)
         return "the exchange has another type or slots now, and rows may have gone to a queue that no longer has their keys"
 
@@ -164,7 +165,7 @@ def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
                 f"exchange {source.name!r} hashes {source.hashed_on}, and what is predicted here is by routing key: leave the "
                 "ring out, and let the exchange route"
             )
-        source = source.ring if source.slots is None else source.slots
+        source = source.key_map
     return as_ring(source)
 
 

@@ -15,7 +15,8 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.streams.keys import check_streams, is_named, named_keys_text
+from rabbit_chx.routing.super_stream import are_names
+from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 
@@ -53,9 +54,7 @@ class StreamLayout:
 
     @classmethod
     def of(cls, placing: KeyMap, schema: StructType, order_by: str | None = None) -> StreamLayout:
-        """Return the layout of rows of a schema; InputError if a destination is not a queue, or the ring was not read from a broker."""
-        if placing.kind != "super-stream":
-            _check_ring(placing)
+        """Return the layout of rows of a schema."""
         kinds = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
         first = [] if order_by is None else [(order_by.lower(), kinds.get(order_by.lower()))]
         facts = [
@@ -90,17 +89,6 @@ def _rule(placing: KeyMap) -> Any:  # JSON
     return ring["buckets"], ring.get("slots")
 
 
-def _check_ring(ring: KeyMap) -> None:
-    if not ring.ground.is_certain:
-        remedy = "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
-        if ring.kind == "x-modulus-hash":
-            remedy = "by Broker.exchange, on a release that orders its bindings"
-        raise InputError(
-            f"rows go straight to the streams of the ring, and the ring is {ring.ground}: pass one that was read from the broker, {remedy}"
-        )
-    check_streams(ring)
-
-
 def plan_layout(
     options: WriteOptions, schema: StructType, *, patient: bool = False, checks_streams: bool = True
 ) -> StreamLayout:
@@ -124,8 +112,7 @@ def plan_layout(
             if options.super_stream:
                 placing: KeyMap = _super_stream(connection, options)
             else:
-                assert options.ring is not None  # the options were checked
-                placing = options.ring
+                placing = check_stream_ring(options.ring)
             layout = StreamLayout.of(placing, schema, options.order_by)
             if checks_streams:
                 _check_streams(connection, layout, options)
@@ -163,7 +150,7 @@ def _check_streams(connection: StreamConnection, layout: StreamLayout, options: 
         raise InputError(f"{cause}. Each queue of the ring must be a stream") from None
     if options.super_stream and options.routing is None:
         keys = connection.binding_keys(options.super_stream, layout.streams)
-        if is_named(keys):
+        if are_names(keys):
             _log.warning("%s", named_keys_text(options.super_stream))
     if options.app_id is not None and options.version is not None and not options.skip_stale:
         name = layout.name(options.app_id)

@@ -91,11 +91,10 @@ class StreamTaskWriter:
         first = next(pieces, None)
         if first is None:
             return
-        placing = self._layout.placing
-        ring: dict[str, Any] = (
-            {} if placing.kind == "super-stream" else {"ring": placing, "exchange": self._options.exchange}
-        )
         options = self._options
+        ring: dict[str, Any] = (
+            {} if options.super_stream else {"ring": self._layout.placing, "exchange": options.exchange}
+        )
         with self._open(
             super_stream=options.super_stream or None,
             routing=(options.stream_routing or "hash")

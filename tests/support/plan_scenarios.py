@@ -13,7 +13,7 @@ from typing import Any
 from sides import as_live
 from slot_files import live_of
 
-from rabbit_chx.cli.plan import PlanReport
+from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import ExchangeRef, HashRing, Release

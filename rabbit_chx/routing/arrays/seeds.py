@@ -164,7 +164,7 @@ class Buckets(Protocol):
 def share_moved(before: Buckets, after: Buckets) -> float:
     """Return the share of the seeds whose destination differs between two rings or slot tables."""
     numbers: dict[Place, int] = {None: 0}
-    first, second = _numbered(before, numbers), _numbered(after, numbers)
+    first, second = _number_places(before, numbers), _number_places(after, numbers)
     return int(np.count_nonzero(first != second)) / SEEDS
 
 
@@ -175,7 +175,7 @@ def flows(before: Buckets, after: Buckets) -> Mapping[tuple[Place, Place], float
         return {(place, place): share for place, share in shares.items() if share}
     sources: dict[Place, int] = {None: 0}
     targets: dict[Place, int] = {None: 0}
-    first, second = _numbered(before, sources), _numbered(after, targets)
+    first, second = _number_places(before, sources), _number_places(after, targets)
     cells = first * len(targets) + second
     if len(sources) * len(targets) <= SEEDS:
         counted = np.bincount(cells)
@@ -190,7 +190,7 @@ def flows(before: Buckets, after: Buckets) -> Mapping[tuple[Place, Place], float
     }
 
 
-def _numbered(key_map: Buckets, numbers: dict[Place, int]) -> NDArray[np.int64]:
+def _number_places(key_map: Buckets, numbers: dict[Place, int]) -> NDArray[np.int64]:
     """Return the number of the destination of each seed, and add the destinations to `numbers`; None is 0."""
     index = np.array([numbers.setdefault(place, len(numbers)) for place in key_map.buckets], np.int64)
     return index[all_buckets(key_map.bucket_count)] if key_map.bucket_count else np.zeros(SEEDS, np.int64)

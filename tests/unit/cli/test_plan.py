@@ -12,7 +12,8 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.cli.plan import PlanReport, permitting_options
+from rabbit_chx.cli.plan import options_to_permit
+from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.fixes import Argument
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.topology import LiveTopology, Topology, plan
@@ -39,7 +40,7 @@ def test_the_options_that_permit_all_refusals(
     overrides: list[Argument | None], options: dict[str, object] | None
 ) -> None:
     refusals = [Finding("ring", "says", override=override) for override in overrides]
-    assert permitting_options(refusals) == options
+    assert options_to_permit(refusals) == options
 
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx import Topology
-from rabbit_chx.cli.plan import changes_table, ranged
+from rabbit_chx.cli.plan_report import changes_table, fold_names
 from rabbit_chx.topology import BindingDefinition, LiveTopology, QueueDefinition, plan
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import count_changes
@@ -88,4 +88,4 @@ def test_of_created_objects_only_non_default_fields_are_shown() -> None:
 
 
 def test_numbered_names_become_a_range() -> None:
-    assert ranged(["q1", "q2", "other", "q3"]) == ["q{1..2}", "other", "q3"]
+    assert fold_names(["q1", "q2", "other", "q3"]) == ["q{1..2}", "other", "q3"]

@@ -10,7 +10,7 @@ import pytest
 from sides import as_live
 
 from rabbit_chx.cli.broker_options import why_nothing_hashes
-from rabbit_chx.cli.ring import RingList, _listed_rings
+from rabbit_chx.cli.ring import RingList, _list_rings_of
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import LiveTopology, Topology
@@ -53,7 +53,7 @@ def shown(rings: RingList) -> str:
 
 
 def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
-    rings = RingList(("/",), tuple(_listed_rings("/", there())), all_vhosts=False)
+    rings = RingList(("/",), tuple(_list_rings_of("/", there())), all_vhosts=False)
     assert [line.split() for line in shown(rings).splitlines()[2:]] == [
         ["events", "2", "8", "8", "read", "none"],
         ["orders", "3", "5", "read", "unroutable-share"],
@@ -71,7 +71,7 @@ def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
 
 def test_a_ring_that_was_not_read_is_not_checked() -> None:
     assumed = replace(there(), rings={})
-    rings = RingList(("/",), tuple(_listed_rings("/", assumed)), all_vhosts=True)
+    rings = RingList(("/",), tuple(_list_rings_of("/", assumed)), all_vhosts=True)
     assert [line.split(maxsplit=6)[:1] + line.split()[-3:] for line in shown(rings).splitlines()[2:]] == [
         ["/", "assumed", "not", "checked"],
         ["/", "assumed", "not", "checked"],

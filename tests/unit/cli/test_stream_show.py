@@ -14,7 +14,7 @@ from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli import stream_show
+from rabbit_chx.cli import stream_options, stream_show
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.consuming.stream_status import StreamShare
@@ -44,7 +44,7 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
 
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
-        stream_show.places_of(connection, ["s0"])
+        stream_options.find_streams(connection, ["s0"])
 
 
 def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,12 +26,11 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.key_map import (
     KeyMap,
     check_key_map,
-    modulo_flows,
-    modulo_shares,
     seed_flows,
     share_of_seeds_moved,
 )
 from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.routing.modulo import modulo_flows, modulo_shares
 
 _KEYS = [f"k{n}" for n in range(300)]
 _SLOT = ExchangeRef("slot")
@@ -186,6 +185,34 @@ def test_the_slots_that_moved_are_those_of_another_queue() -> None:
     for before, after in itertools.product(tables, repeat=2):
         moved = {slot for slot in before.slots if before.queue_of(slot) != after.queue_of(slot)}
         assert set(before.moved_slots(after)) == moved
+
+
+@makers
+def test_the_map_of_the_broker_has_the_release_and_ground_and_none_beneath(
+    make: Callable[[list[str]], KeyMap],
+) -> None:
+    key_map = make(["a", "b", "d"])
+    beneath = key_map.beneath
+    assert beneath.beneath is beneath
+    assert (beneath.release, beneath.ground) == (key_map.release, key_map.ground)
+    assert beneath.traits.exchange_type == key_map.traits.exchange_type
+    # Only where destinations can change without the map of the broker, there is a map beneath.
+    assert (beneath is not key_map) == key_map.traits.changes_unseen
+
+
+@makers
+def test_a_change_that_does_not_determine_the_map_is_refused(make: Callable[[list[str]], KeyMap]) -> None:
+    key_map = make(["a", "b"])
+    if not key_map.traits.changes_unseen:
+        assert "new" in key_map.bind("new", "9").destinations
+        assert "a" not in key_map.unbind("a").destinations
+        return
+    with pytest.raises(
+        InputError, match=r"a bind of new=9 does not determine which slots move: .* plan\(wanted"
+    ):
+        key_map.bind("new", "9")
+    with pytest.raises(InputError, match="an unbind of a does not determine which slots move"):
+        key_map.unbind("a")
 
 
 @makers

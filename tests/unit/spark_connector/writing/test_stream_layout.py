@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 from rabbit_chx.errors import ConnectionLostError, InputError, MismatchError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.streams.keys import check_stream_ring
 from spark_connector.options.write_options import WriteOptions, check_mode
 from spark_connector.writing import stream_layout
 from spark_connector.writing.stream_layout import (
@@ -67,14 +68,16 @@ def test_what_does_not_move_rows_does_not_change_the_name() -> None:
 
 
 def test_a_ring_by_which_rows_must_not_be_placed() -> None:
-    with pytest.raises(InputError, match="the ring is replayed: pass one that was read from the broker"):
-        digest(HashRing.from_bindings([("s0", 1)]))
+    with pytest.raises(InputError, match="this one is replayed: pass Broker a ring_source"):
+        check_stream_ring(HashRing.from_bindings([("s0", 1)]))
     with pytest.raises(InputError, match="exchange audit of the ring is not a stream"):
-        digest(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
-    with pytest.raises(InputError, match=r"the ring is replayed: .* by Broker\.exchange"):
-        digest(ModulusHashExchange("x", [("s0", "")]))
+        check_stream_ring(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
+    with pytest.raises(InputError, match=r"this one is replayed: pass that of Broker\.exchange"):
+        check_stream_ring(ModulusHashExchange("x", [("s0", "")]))
     with pytest.raises(InputError, match="stream 's0' is bound 2 times: unbind all but one"):
-        digest(ModulusHashExchange("x", [("s0", "a"), ("s0", "b")], None, "read"))
+        check_stream_ring(ModulusHashExchange("x", [("s0", "a"), ("s0", "b")], None, "read"))
+    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
+        check_stream_ring(SuperStream(["s0"]))
 
 
 def test_the_last_id_of_a_stream_has_to_be_that_of_this_version() -> None:

@@ -11,7 +11,7 @@ from sides import as_live
 
 from rabbit_chx import HashRing, Release
 from rabbit_chx.cli.check import CheckReport
-from rabbit_chx.cli.ring import RingList, _listed_moduli
+from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
@@ -275,7 +275,7 @@ def test_an_exchange_that_gets_another_type_moves_all_keys_and_has_no_queue_mean
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_listed_moduli("/", bills(3))))
+    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_list_moduli("/", bills(3))))
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()

@@ -1,0 +1,370 @@
+"""The plan of a topology file and a broker, and its report, which `topology plan`, `apply`, `arrange` and `ring repair` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import place_text, refusals_as_json, to_json
+from rabbit_chx.cli.command import ExitCode, option, say
+from rabbit_chx.cli.inputs import TopologyInput
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, texts
+from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
+from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.argument_table import ArgumentValue, plain
+from rabbit_chx.topology.changes import FieldChange, PlannedChange
+from rabbit_chx.topology.file.ranges import expand, fold
+from rabbit_chx.topology.live.applying import DRAIN_S
+from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.planning.movement import SlotHandOver
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.words import listed, percent, plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+
+_FOLDED_ROWS = 20
+_MOST_NAMES = 30
+_MOST_MOVES = 20
+_MOST_REFUSALS = 20
+_FIRST_ROWS, _LAST_ROWS = 30, 10
+#: The option that permits a refusal that none permits.
+NOT_PERMITTED = "no option permits it"
+_ORDERED = ("least-moving-order", "fewest-steps")
+#: The defaults of a created object.
+_DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
+#: The fields that the name of a binding contains.
+_NAMED = ("source", "destination", "routing_key")
+
+
+def whole_option() -> Any:  # a field's default
+    """Return a field that is the option for long plans."""
+    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan.
+
+    Attributes:
+        about: names and values in its heading, such as the file and the broker.
+        about_json: the same as fields of the document.
+        refusals: the reasons to refuse it; None: those of the plan.
+        whole: True: long lists are not shortened.
+        ending: lines at the end, such as the command that applies it.
+        drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
+    """
+
+    plan: Plan
+    about: Sequence[tuple[str, str]] = ()
+    refusals: Sequence[Finding] | None = None
+    whole: bool = False
+    ending: Sequence[str] = ()
+    about_json: Mapping[str, object] | None = None
+    drain_s: float | None = DRAIN_S
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the changes, each ring, the unmanaged objects, and the refusals."""
+        plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
+        new = {
+            change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
+        }
+        refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
+        yield Facts([*self.about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
+        if plan.changes:
+            table = changes_table(plan.changes, whole=self.whole)
+            is_long = len(table.rows) > _FOLDED_ROWS
+            title = plural(len(plan.changes), "change") if is_long else "Changes"
+            notes = [*_temporary_objects(plan), *_queues_to_drain(plan, self.drain_s)]
+            yield Section(title, [table, *notes], folded=is_long)
+        for change in (change for change in plan.rings.values() if change.is_moving):
+            if change.is_ring:
+                blocks = _ring_blocks(change, is_new=change.exchange in new, whole=self.whole)
+                yield Section(f"Ring of {change.exchange}", list(blocks))
+            elif change.before.buckets:
+                shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
+                yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
+        if unmanaged := _list_unmanaged(plan):
+            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
+            yield Section(
+                "Not in the file, unchanged",
+                [Facts(unmanaged) if self.whole else counts],
+                folded=True,
+            )
+        if refusals:
+            yield Section("Refused", [Facts(_refusal_facts(refusals, whole=self.whole))])
+        if self.ending:
+            yield Lines(self.ending)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of `Plan.to_json`, and the heading."""
+        refusals = refusals_as_json(self.plan.refusals)
+        return {**to_json(self.plan), "refusals": refusals, **(self.about_json or {})}
+
+
+def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:
+    yield "now", plural(len(modulus.before.destinations), "binding")
+    yield "then", plural(len(modulus.after.destinations), "binding")
+    yield "moves", modulus.moves
+    if modulus.lost_at_worst:
+        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the peak"
+
+
+def _temporary_objects(plan: Plan) -> Iterator[Line]:
+    created, deleted = (
+        {(change.kind, change.name): None for change in plan.changes if change.action == action}
+        for action in ("create", "delete")
+    )
+    if names := [name for kind, name in created if (kind, name) in deleted]:
+        yield Line(
+            f"{_list_names(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
+            "unbound and deleted."
+        )
+
+
+def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
+    # Streams are never drained; stand-ins and parking queues have no consumers.
+    others = {change.name for change in plan.changes if change.action == "create"} | {
+        *plan.parking_queues.values()
+    }
+    actions = {
+        change.action
+        for change in plan.changes
+        if isinstance(change.live, QueueDefinition)
+        and change.live.type != "stream"
+        and change.name not in others
+        and (change.action != "replace" or plan.reaches_others(change.name))
+    }
+    ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
+    if drain_s is not None and ends:
+        yield Line(
+            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
+        )
+
+
+def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+    after = (
+        f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
+    )
+    if not ring.before.buckets:
+        now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
+        yield Facts([("now", now), ("then", after)])
+        return
+    matrix, figures = ring.matrix(), ring.moves
+    if matrix is not None and ring.moved:
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
+        least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
+        figures = f"{figures}; minimum {percent(least)}"
+    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    over = ring.handed_over
+    if over:
+        slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
+        facts.insert(2, ("slots", slots))
+    if ring.lost_at_worst:
+        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the peak"))
+    yield Facts(facts)
+    if matrix is not None and ring.moved:
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
+    if over:
+        yield _slots_table(over, whole=whole)
+    yield from _proposal_blocks(ring)
+
+
+def _proposal_blocks(ring: RingPlan) -> Iterator[Block]:
+    if len(ring.proposals) > 1:
+        if ring.moved_at_worst:
+            rows = [
+                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
+                for proposal in ring.proposals
+            ]
+            yield Table([*texts("proposal"), *numbers("in the end", "at worst")], rows)
+        yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
+
+
+def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
+    """Return the slots that change hands; consecutive slots share a row."""
+    entries = [
+        {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
+        for hand in over
+    ]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in fold(entries, ["slot"])]
+    if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
+        rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", "--all shows them")]
+    return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
+
+
+def _proposal_text(proposal: RingProposal) -> str:
+    if proposal.strategy not in _ORDERED:
+        return proposal.description
+    return f"{proposal.description}: {_list_names(_members(proposal.ring))}"
+
+
+def _members(ring: Sequence[RingMember]) -> list[str]:
+    entries = fold([{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"])
+    return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
+
+
+def _list_names(names: Sequence[str], *, whole: bool = False) -> str:
+    return listed(names, len(names) if whole else _MOST_NAMES)
+
+
+def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
+    by_kind: dict[str, list[str]] = {}
+    for left in plan.unmanaged:
+        by_kind.setdefault(left.kind, []).append(left.name)
+    return [
+        (count_kind(len(names), kind), _list_names(fold_names(names), whole=True))
+        for kind, names in by_kind.items()
+    ]
+
+
+def _refusal_facts(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
+    entries = fold(
+        [
+            {"text": in_words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED}
+            for refusal in refusals
+        ],
+        ["text"],
+    )
+    pairs = [(entry["flag"], entry["text"]) for entry in entries]
+    if len(pairs) > _MOST_REFUSALS and not whole:
+        return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
+    return pairs
+
+
+def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
+    """Return the changes in order, field by field."""
+    rows: list[tuple[str, str, str, str]] = []
+    step = 1
+    for change, name, fields, count in _runs(changes):
+        steps = f"{step}" if count == 1 else f"{step}-{step + count - 1}"
+        step += count
+        first, *others = fields or ("",)
+        rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
+    hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
+    if hidden > 1 and not whole:
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} more rows", "", "--all shows them")]
+    columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
+    if any(field for *_, field in rows):
+        return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
+    return Table(columns, [row[:-1] for row in rows])
+
+
+def fold_names(names: Iterable[str]) -> list[str]:
+    """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
+    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
+
+
+def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+    """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
+    for change, run in groupby(changes, key=_describe):
+        entries = [(like.name, tuple(_fields(like))) for like in run]
+        up, down = _fold_changes(entries), _fold_changes(entries[::-1])
+        if len(down) < len(up):
+            for name, fields, count in down[::-1]:
+                yield change, f"{name}, last first" if count > 1 else name, fields, count
+        else:
+            for name, fields, count in up:
+                yield change, name, fields, count
+
+
+def _describe(change: PlannedChange) -> str:
+    return f"{change.action} {change.kind}".removesuffix(" binding")
+
+
+def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
+    return [
+        (entry["name"], fields, len(expand(entry, ["name"])))
+        for fields, like in groupby(entries, key=itemgetter(1))
+        for entry in fold([{"name": name} for name, _ in like], ["name"])
+    ]
+
+
+def _fields(change: PlannedChange) -> Iterator[str]:
+    """Yield the differences; for a created object the non-default values; for a deleted object only its type."""
+    for field in change.fields:
+        if change.action in ("update", "replace"):
+            yield f"{field.field}: {_value(field, field.old)} -> {_value(field, field.new)}"
+        elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
+            continue
+        elif change.action in ("create", "bind") and _DEFAULTS.get(field.field, ...) != field.new:
+            yield f"{field.field}: {_value(field, field.new)}"
+
+
+def _value(field: FieldChange, side: ArgumentValue) -> str:
+    value = plain({"value": side})["value"]
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) and "." not in field.field else toml_value(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """A topology file and a broker; `plan` turns `live` into the topology of the file."""
+
+    file: TopologyInput
+    live: LiveTopology
+    plan: Plan
+    vhost: str
+
+    @classmethod
+    def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
+        """Read a broker, and plan. Nothing is changed."""
+        with sign_of_life("reading the broker"):
+            live, wanted = opened.topology(), file.topology
+            kept = {queue.name for queue in wanted.queues}
+            unwanted = [
+                queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
+            ]
+            if unwanted:
+                live = replace(live, facts=replace(live.facts, consumer_tags=opened.consumers(unwanted)))
+        with sign_of_life("planning"):
+            return cls(file, live, planned(wanted, live), vhost)
+
+    def report(
+        self,
+        refusals: Sequence[Finding] | None = None,
+        *,
+        whole: bool,
+        ending: Sequence[str] = (),
+        drain_s: float | None = DRAIN_S,
+    ) -> PlanReport:
+        """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
+        live = self.live
+        where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
+        return PlanReport(
+            self.plan,
+            [("file", self.file.name), ("broker", where)],
+            refusals,
+            whole,
+            ending,
+            {
+                "file": self.file.name,
+                "broker": to_json({"cluster": live.cluster, "release": live.release, "vhost": self.vhost}),
+            },
+            drain_s,
+        )
+
+
+def unknown_order(plan: Plan) -> ExitCode | None:
+    """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
+    if not plan.guessed_orders:
+        return None
+    say(
+        Fix(
+            "whether the order of ",
+            listed(list(plan.guessed_orders)),
+            " is that of the file is not known: ",
+            NEED_RING,
+        )
+    )
+    return ExitCode.PARTLY
