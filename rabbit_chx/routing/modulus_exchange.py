@@ -39,7 +39,7 @@ from rabbit_chx.routing.key_map import (
     check_comparable,
 )
 from rabbit_chx.routing.message import SentMessage
-from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 from rabbit_chx.words import plural

@@ -33,7 +33,7 @@ from rabbit_chx.routing.key_map import (
     MapTraits,
     check_comparable,
 )
-from rabbit_chx.routing.modulo import modulo_flows, modulo_share_moved, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_share_moved, modulo_shares
 from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 

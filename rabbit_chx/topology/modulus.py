@@ -9,7 +9,7 @@ from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.modulo import modulo_share_moved
+from rabbit_chx.routing.modulo_shares import modulo_share_moved
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.routing.super_stream import super_stream_of

@@ -36,6 +36,7 @@ OVER_SEVERAL = {
 #: Sources without a unit module of their name, and where their tests are.
 TESTED_IN = {
     "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
+    "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",
     "rabbit_chx/cli/arrange.py": "broker/test_topology_command.py",
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/topology/checking/check_queues.py": "unit/topology/checking/test_stored_checks.py",

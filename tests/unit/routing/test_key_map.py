@@ -30,7 +30,7 @@ from rabbit_chx.routing.key_map import (
     share_of_seeds_moved,
 )
 from rabbit_chx.routing.key_map_json import key_map_from_json
-from rabbit_chx.routing.modulo import modulo_flows, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 
 _KEYS = [f"k{n}" for n in range(300)]
 _SLOT = ExchangeRef("slot")
