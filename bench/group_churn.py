@@ -31,10 +31,10 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher, Retries
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.testing import find_broker
 
-_PACE = GroupPace(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
+_TIMING = GroupTiming(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
 _EXCHANGE = "churn"
 _BOUND_S = 120.0
 
@@ -58,7 +58,7 @@ async def member(url: str, name: str, file: str, queues: list[str]) -> None:
         row = time.monotonic(), message.queue, message.body.decode(), name, message.generation
         os.write(out, ("\t".join(map(str, row)) + "\n").encode())
 
-    async with ConsumerGroup(url, queues, member=name, pace=_PACE) as group:
+    async with ConsumerGroup(url, queues, member=name, timing=_TIMING) as group:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
         await group.run(handle)
 

@@ -18,13 +18,13 @@ from contextlib import AsyncExitStack, closing
 import pyarrow as pa
 
 from rabbit_chx import StreamGroup, StreamPublisher
-from rabbit_chx.consuming import GroupPace
+from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 STREAMS = [f"orders-{number}" for number in range(6)]
 #: Shorter than the defaults, so that the example is short.
-PACE = GroupPace(settle_s=0.5, alive_s=0.5, gone_s=5.0)
+TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=5.0)
 
 
 class Store:
@@ -74,7 +74,7 @@ async def member(url: str, name: str, store: Store) -> tuple[StreamGroup, asynci
         store.add(stream, generation, offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
 
     group = StreamGroup(
-        url, streams=STREAMS, name="billing", member=name, on_gained=where_to_start, pace=PACE
+        url, streams=STREAMS, name="billing", member=name, on_gained=where_to_start, timing=TIMING
     )
     await group.__aenter__()
     return group, asyncio.create_task(group.run(handle))

@@ -51,6 +51,7 @@ class Option:
         meaning: one or two clauses for docstrings and pages; links are those of a page in docs.
         default: the value if the option is not given; MISSING for a required one.
         otherwise: the meaning of a default of None, in words.
+        former: its name before; an error for this name tells the new one.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Option:
     meaning: str
     default: Any
     otherwise: str = ""
+    former: str = ""
 
     @property
     def type_text(self) -> str:
@@ -72,9 +74,11 @@ class Option:
         return f"{self.kind.label}; default {self.otherwise or f'`{text}`'}"
 
 
-def option(kind: Kind, meaning: str, default: object, *, otherwise: str = "") -> Any:  # a field of any type
-    """Return the dataclass field of an option with a default; `otherwise` words what None means."""
-    return field(default=default, metadata=declared(kind, meaning, otherwise))
+def option(
+    kind: Kind, meaning: str, default: object, *, otherwise: str = "", former: str = ""
+) -> Any:  # a field of any type
+    """Return the dataclass field of an option with a default; `otherwise` words what None means, `former` is an old name."""
+    return field(default=default, metadata={**declared(kind, meaning, otherwise), "former": former})
 
 
 def declared(kind: Kind, meaning: str, otherwise: str = "") -> Mapping[str, Any]:
@@ -129,11 +133,14 @@ def takes(
     It also takes the options of a value among them, such as `Limits`, by their own names: they change the given value, or the default.
     """
     values = {name: each.default for name, each in options_of(options).items() if is_dataclass(each.default)}
+    renamed = {each.former: name for name, each in options_of(options).items() if each.former}
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
         def __init__(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> None:  # noqa: N807
             single: dict[str, dict[str, Any]] = {}
             try:
+                for name in named.keys() & renamed.keys():
+                    raise TypeError(f"the argument {name!r} is called {renamed[name]!r}")
                 for value, default in values.items():
                     single[value] = {name: named.pop(name) for name in options_of(default) if name in named}
                 given = _with_single(options(*arguments, **named), single)

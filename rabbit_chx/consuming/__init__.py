@@ -32,7 +32,7 @@ from __future__ import annotations
 from rabbit_chx.consuming.deduplication import Deduplicator
 from rabbit_chx.consuming.group import ConsumerGroup, GroupHealth
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.settings import FailurePolicy, GroupPace, GroupReading
+from rabbit_chx.consuming.settings import FailurePolicy, GroupReading, GroupTiming
 from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.stream_group import StreamGroup
 
@@ -42,8 +42,8 @@ __all__ = [
     "FailurePolicy",
     "GroupHealth",
     "GroupMessage",
-    "GroupPace",
     "GroupReading",
+    "GroupTiming",
     "PseudoQueueConsumer",
     "ShardConsumer",
     "StreamGroup",

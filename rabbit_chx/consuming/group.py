@@ -69,7 +69,7 @@ class GroupHealth:
     """The health of a member; it is true if the member is connected and no other member holds what is assigned to it.
 
     Attributes:
-        connected: whether the member runs, its connection is usable, and its event loop has answered within `GroupPace.gone_s`.
+        connected: whether the member runs, its connection is usable, and its event loop has answered within `GroupTiming.gone_s`.
         handled_at: when a handler returned the last time; None before the first message or batch. An idle member is healthy.
         not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands. Empty
             without a journal.
@@ -119,7 +119,7 @@ class Group(ABC):
         )  # of connections that were given up; `run` waits for them at its end
         self._guard: UsageGuard  # since the connection was opened
         self._is_running = False
-        self._loop_watch = LoopWatch(member.pace.loop_timeout_s)
+        self._loop_watch = LoopWatch(member.timing.loop_timeout_s)
 
     @abstractmethod
     async def _open(self) -> Any:
@@ -152,7 +152,7 @@ class Group(ABC):
         Any thread may call it. One of its own learns of a handler that blocks the event loop, which a task would wait for.
         """
         session = self._session
-        is_silent = self._loop_watch.silence_s > self._member.pace.gone_s
+        is_silent = self._loop_watch.silence_s > self._member.timing.gone_s
         connected = session is not None and session.is_up and not session.is_lost and not is_silent
         roster = Roster() if session is None else session.roster
         not_owned = (
@@ -440,7 +440,7 @@ class ConsumerGroup(Group):
             cause.queue,
             len(left),
             len(self._prefetches),
-            self._member.pace.watch_s,
+            self._member.timing.watch_s,
             extra={"queue": cause.queue},
         )
         return True
@@ -458,7 +458,7 @@ class ConsumerGroup(Group):
             MismatchError: it exists again, and is not suitable for a group.
         """
         while self._deleted:
-            await asyncio.sleep(self._member.pace.watch_s)
+            await asyncio.sleep(self._member.timing.watch_s)
             for queue in sorted(self._deleted):
                 with contextlib.suppress(NotFoundError):
                     prefetches = await self._check_queues(connection, (queue,))

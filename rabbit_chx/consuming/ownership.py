@@ -263,7 +263,7 @@ class Subscription:
         commands: list[Command] = []
         held_back: deque[DeliveredMessage] = deque()
         busy = set(self.in_progress)
-        lanes = self.member.lanes
+        lanes = self.member.concurrency
         free = lanes - len(busy)
         while self.pending and free > 0:
             delivery = self.pending.popleft()
@@ -320,7 +320,7 @@ class Subscription:
         hand_over = self.hand_over
         if hand_over is None or hand_over.tag != tag:
             return []
-        reason, park_s = TimerReason("hand-over", tag), self.member.pace.park_s
+        reason, park_s = TimerReason("hand-over", tag), self.member.timing.park_s
         if hand_over.has_progressed:
             hand_over.has_progressed = False
             return [StartTimer(self.number, reason, park_s)]
@@ -337,7 +337,7 @@ class Subscription:
         """Process a marker of the queue itself. All messages before it are handled and acknowledged."""
         if marker.kind == "begin" and marker.id not in self.ended_early:
             self.hand_over = HandOverInProgress(delivery.tag, marker, delivery.reply_to)
-            timer = StartTimer(self.number, TimerReason("hand-over", delivery.tag), self.member.pace.park_s)
+            timer = StartTimer(self.number, TimerReason("hand-over", delivery.tag), self.member.timing.park_s)
             return [timer, *self.fetch_parked(self.hand_over)]
         reply = _REPLIES.get(marker.kind)
         replies = self._replies(marker, delivery.reply_to, reply) if reply else []

@@ -93,7 +93,7 @@ def prefetch_of(arguments: Mapping[str, Any] | None, release: tuple[int, ...], m
     if _has_timeout(arguments, release):
         # The broker returns the messages that are over the timeout, and the next consumer handles them before the others are returned.
         return 1
-    return member.prefetch if delivery_limit(arguments or {}, release) is None else member.lanes
+    return member.prefetch if delivery_limit(arguments or {}, release) is None else member.concurrency
 
 
 def _has_timeout(arguments: Mapping[str, Any] | None, release: tuple[int, ...]) -> bool:
@@ -117,10 +117,10 @@ def queue_warnings(
                 "cannot handle is lost"
             )
     timed = [queue for queue, arguments in queues.items() if _has_timeout(arguments, release)]
-    if timed and member.lanes > 1:
+    if timed and member.concurrency > 1:
         yield (
             f"{listed(timed, _MAX_LISTED)}: because of the argument x-consumer-timeout the group takes one message at a time, not "
-            f"lanes={member.lanes}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
+            f"concurrency={member.concurrency}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
             "without it"
         )
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
@@ -132,5 +132,5 @@ def queue_warnings(
         source, remedy = _LIMITS[is_argument]
         yield (
             f"{listed(names, _MAX_LISTED)}: the delivery limit is {limit}, {source}. Beyond it, the broker {_FATES[is_dead_lettered]}, "
-            f"so the group takes `lanes` at a time. {remedy}"
+            f"so the group takes `concurrency` at a time. {remedy}"
         )

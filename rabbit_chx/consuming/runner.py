@@ -294,7 +294,7 @@ class QueueRunner:
         if call is None:
             return
         try:
-            async with asyncio.timeout(member.pace.hook_s):
+            async with asyncio.timeout(member.timing.hook_s):
                 await call(queue)
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
             _log.exception(
@@ -339,7 +339,7 @@ class QueueRunner:
 
     async def _claim(self, number: int) -> None:
         session, token = self.session, secrets.token_hex(8)
-        journal_s = session.member.pace.journal_s
+        journal_s = session.member.timing.journal_s
         self._claims[token] = number
         await session.write_claim(self.ownership.queue, token)
         await asyncio.sleep(journal_s)

@@ -91,9 +91,9 @@ class GroupSession:
         self._earlier_tokens = earlier_tokens
         self._assignments = Assignments(self.token)
         self._stalls = StallDetector()
-        self._clock = LivenessClock((member.pace.alive_s + member.pace.gone_s) / 2)
+        self._clock = LivenessClock((member.timing.alive_s + member.timing.gone_s) / 2)
         self._caught_up = asyncio.Event()  # our first heartbeat was read
-        self._is_settled = False  # whether `GroupPace.settle_s` has passed
+        self._is_settled = False  # whether `GroupTiming.settle_s` has passed
         self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: RabbitChxError | None = None  # the first one
@@ -167,11 +167,11 @@ class GroupSession:
         self._write_soon("released", queue=queue)
 
     async def write_claim(self, queue: str, token: str) -> None:
-        """Write a claim of a queue into the journal; a BrokerTimeoutError if it is not confirmed after `GroupPace.journal_s`.
+        """Write a claim of a queue into the journal; a BrokerTimeoutError if it is not confirmed after `GroupTiming.journal_s`.
 
         Time during which the broker blocks publishers does not count.
         """
-        journal_s = self.member.pace.journal_s
+        journal_s = self.member.timing.journal_s
         entry = JournalEntry("claim", self.member.name, time.time(), queue=queue, token=token)
         writing = asyncio.ensure_future(self._append(entry))
         if not await wait_unless_blocked(writing, journal_s, self.connection.is_blocked):
@@ -219,8 +219,8 @@ class GroupSession:
 
     async def _catch_up(self, journal: str, stop: asyncio.Event) -> None:
         """Read the journal up to a first heartbeat of this session, so that its consumers subscribe after the present ones."""
-        pace = self.member.pace
-        since_s = time.time() - _READY_EVERY * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
+        timing = self.member.timing
+        since_s = time.time() - _READY_EVERY * timing.alive_s - timing.gone_s - _CLOCK_DIFFERENCE_S
         opening: asyncio.Future[MemberChannel | JournalChannel] = asyncio.ensure_future(
             self.connection.read_journal(journal, since_s, self.on_entry)
         )
@@ -236,9 +236,9 @@ class GroupSession:
         (await opening).when_closed(partial(self.on_channel_closed, journal))
         self._write_soon("alive")
         caught_up = asyncio.ensure_future(wait_for_any(stop, self._ended, self._caught_up))
-        if not await wait_unless_blocked(caught_up, pace.journal_s, self.connection.is_blocked):
+        if not await wait_unless_blocked(caught_up, timing.journal_s, self.connection.is_blocked):
             raise BrokerTimeoutError(
-                f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
+                f"what was written into the stream {journal!r} cannot be read there after {timing.journal_s:g} s: look at that stream, "
                 "and whether a majority of its nodes is up",
                 queue=journal,
             )
@@ -251,7 +251,7 @@ class GroupSession:
         is_answering = await self._write_farewell(
             "ready"
         )  # without queues, so the broker elects their next owners
-        runners, stop_s = self._runners.values(), self.member.pace.stop_s
+        runners, stop_s = self._runners.values(), self.member.timing.stop_s
         for runner in runners:
             runner.execute(runner.ownership.stop())
         if not is_answering:  # handlers end in any case, and the rest may never
@@ -337,7 +337,7 @@ class GroupSession:
             self._log_members()
             self._step_back_behind_owners(self._assignments.update(self.roster))
             if self._assignments.is_new_owner(self.roster.term):
-                delay_s = min(_OWNER_HEARTBEAT_S, self.member.pace.alive_s)
+                delay_s = min(_OWNER_HEARTBEAT_S, self.member.timing.alive_s)
                 asyncio.get_running_loop().call_later(delay_s, self._write_heartbeat)
         self._release_overdue()
 
@@ -412,7 +412,7 @@ class GroupSession:
     async def _join_and_write_heartbeats(self) -> None:
         """Take a share of the queues after some seconds of health, then write heartbeats."""
         if self.roster.members or self.member.journal is None:  # the first member of a group need not wait
-            await asyncio.sleep(self.member.pace.settle_s)
+            await asyncio.sleep(self.member.timing.settle_s)
         self._is_settled = True
         if self.member.journal is None:
             for runner in self._runners.values():
@@ -420,7 +420,7 @@ class GroupSession:
             return
         await self._write("ready")
         for count in itertools.count(1):
-            await asyncio.sleep(self.member.pace.alive_s)
+            await asyncio.sleep(self.member.timing.alive_s)
             # A leaving member is silent once its successor runs, which would take it for a duplicate.
             if self._is_ready and not (self._is_leaving and self._has_successor):
                 # Each is confirmed before the next, so that they do not pile up while the broker blocks.
@@ -432,7 +432,7 @@ class GroupSession:
         read_at = self.roster.seen.get(self.member.name)
         if read_at is None:
             return
-        gone_s = self.member.pace.gone_s
+        gone_s = self.member.timing.gone_s
         for member in self.roster.silent(read_at, gone_s):
             _log.warning("group member %s counts as dead: it wrote no heartbeat for %g s", member, gone_s)
             self.roster.seen.pop(member, None)  # so that it is evicted once
@@ -442,7 +442,7 @@ class GroupSession:
     async def _renew_stalled_consumers(self) -> None:
         """Consume again the queues that have messages and do not deliver them."""
         while True:
-            await asyncio.sleep(self.member.pace.watch_s)
+            await asyncio.sleep(self.member.timing.watch_s)
             for queue, runner in self._runners.items():
                 if not self._should_deliver(queue, runner):
                     self._stalls.forget(queue)

@@ -1,6 +1,6 @@
 """The options of groups, each declared once, as `rabbit_chx.options` describes, and what a member is made of.
 
-`GroupPace`, `FailurePolicy` and `GroupReading` are values, which the members of a group may share.
+`GroupTiming`, `FailurePolicy` and `GroupReading` are values, which the members of a group may share.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
 ObservedFile: TypeAlias = "str | os.PathLike[str] | tuple[str | os.PathLike[str], str | None]"
 
 _MAX_NAME_BYTES = 100
-_MAX_LANES = 256
+_MAX_CONCURRENCY = 256
 _MAX_PREFETCH = 1000
 _MAX_BACKOFF_S = 30.0
 
@@ -67,7 +67,7 @@ _JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
 @dataclass(frozen=True)
-class GroupPace:
+class GroupTiming:
     """Intervals and time limits of a group. All members of a group should have the same.
 
     Attributes:
@@ -191,8 +191,8 @@ class GroupOptions:
         "the action after a failure of a handler, or of the connection",
         FailurePolicy(),
     )
-    pace: GroupPace | None = option(
-        Kind("`GroupPace`"), "the times of the group", None, otherwise="`GroupPace()`"
+    timing: GroupTiming | None = option(
+        Kind("`GroupTiming`"), "the times of the group", None, otherwise="`GroupTiming()`", former="pace"
     )
     credentials: Credentials | None = option(
         Kind("function"),
@@ -219,15 +219,16 @@ class QueueGroupOptions(GroupOptions):
         )
     )
     _: KW_ONLY
-    lanes: int = option(
-        Kind(f"`int`, 1 to {_MAX_LANES}"),
-        "the number of messages of one queue that are handled at a time. All messages of a key have one lane, so their order is kept",
+    concurrency: int = option(
+        Kind(f"`int`, 1 to {_MAX_CONCURRENCY}"),
+        "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
         1,
+        former="lanes",
     )
     prefetch: int = option(
-        Kind(f"`int`, `lanes` to {_MAX_PREFETCH}"),
+        Kind(f"`int`, `concurrency` to {_MAX_PREFETCH}"),
         "the number of messages of one queue that the broker may deliver ahead. When a queue moves to another member, messages that were not started are "
-        "requeued in their place. A queue with a delivery limit delivers `lanes` messages at a time, and one with the argument "
+        "requeued in their place. A queue with a delivery limit delivers `concurrency` messages at a time, and one with the argument "
         "``x-consumer-timeout`` one message from RabbitMQ 4.3 on",
         32,
     )
@@ -298,12 +299,12 @@ class GroupMember:
 
     name: str
     weight: float = GroupOptions.weight
-    lanes: int = QueueGroupOptions.lanes
+    concurrency: int = QueueGroupOptions.concurrency
     prefetch: int = QueueGroupOptions.prefetch
     failures: FailurePolicy = GroupOptions.failures
     on_gained: Hook | None = None
     on_lost: Hook | None = None
-    pace: GroupPace = field(default_factory=GroupPace)
+    timing: GroupTiming = field(default_factory=GroupTiming)
     journal: str | None = JOURNAL
     group: str = ""  # of a `StreamGroup`
     observe: Callable[[GroupMessage], None] | None = None  # called with each message that was handled
@@ -316,8 +317,8 @@ class GroupMember:
             )
         if not is_finite(self.weight) or self.weight <= 0:
             raise InputError(f"weight is {self.weight!r}: pass a finite number, more than 0")
-        check_whole("lanes", self.lanes, 1, _MAX_LANES)
-        check_whole("prefetch", self.prefetch, self.lanes, _MAX_PREFETCH)
+        check_whole("concurrency", self.concurrency, 1, _MAX_CONCURRENCY)
+        check_whole("prefetch", self.prefetch, self.concurrency, _MAX_PREFETCH)
 
     def retry_delay_s(self, attempts: int) -> float:
         """Return the delay before the next attempt, in seconds, after 1 or more failed attempts."""
@@ -330,5 +331,5 @@ def member_of(options: GroupOptions, **own: Any) -> GroupMember:
         each.name: getattr(options, each.name) for each in fields(GroupMember) if hasattr(options, each.name)
     }
     values["name"] = f"{socket.gethostname()}-{os.getpid()}" if options.member is None else options.member
-    values["pace"] = options.pace or GroupPace()
+    values["timing"] = options.timing or GroupTiming()
     return GroupMember(**values | own)

@@ -80,9 +80,9 @@ class StreamGroup(Group):
                 f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: pass 'stop'"
             )
         member = member_of(options, group=name, on_gained=None)  # `_take_over` calls the hook
-        if member.pace.hook_s > _MAX_HOOK_S:
+        if member.timing.hook_s > _MAX_HOOK_S:
             raise InputError(
-                f"the pace has hook_s {member.pace.hook_s:g}: pass {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
+                f"the timing has hook_s {member.timing.hook_s:g}: pass {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
             )
         if options.on_gained is not None:
             check_async("on_gained", options.on_gained)
@@ -183,7 +183,7 @@ class StreamGroup(Group):
         if self._on_gained is not None:
             failures = self._reading.failed_starts
             try:
-                async with asyncio.timeout(self._member.pace.hook_s):
+                async with asyncio.timeout(self._member.timing.hook_s):
                     start = await self._on_gained(batch.stream)
                 if start is not None:
                     _check_start(start)
@@ -196,7 +196,7 @@ class StreamGroup(Group):
     async def _open(self) -> StreamGroupConnection:
         from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
-        reconnect_s = min(self._member.pace.journal_s, self._retries.reconnect_timeout_s)
+        reconnect_s = min(self._member.timing.journal_s, self._retries.reconnect_timeout_s)
         return await StreamGroupConnection.open(self._reading, reconnect_s)
 
     async def _prepare(self, connection: StreamGroupConnection) -> dict[str, int]:

@@ -18,7 +18,7 @@ from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.nodes import open_at, settings_of
 
 _TIMEOUT_S = 60.0
-#: Seconds without an entry of a member after which it is not shown. It is `GroupPace.gone_s` with a margin for a slow pace and for clocks.
+#: Seconds without an entry of a member after which it is not shown. It is `GroupTiming.gone_s` with a margin for slow members and for clocks.
 _SILENT_S = 60.0
 _LAG_ROWS = Metric(
     "rabbit_chx_stream_group_lag_rows", "The number of offsets of a stream after the stored one."

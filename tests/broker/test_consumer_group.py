@@ -78,15 +78,15 @@ def has_its_share(group: ConsumerGroup, told_by: ConsumerGroup) -> bool:
     return len(its) == 3 and its == set(group.held)
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage, lanes: int) -> None:
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage, concurrency: int) -> None:
     """A member that leaves holds messages that were delivered ahead. The one that waits must get them first."""
 
     async def story() -> None:
         async with stage.member("keeper", pause_s=0.002):
             for name in ("a", "b", "c"):
                 stage.publish(60)
-                async with stage.member(name, pause_s=0.002, lanes=lanes) as guest:
+                async with stage.member(name, pause_s=0.002, concurrency=concurrency) as guest:
                     await eventually(partial(knows_two, guest), "both know of each other")
                     async with asyncio.timeout(60):
                         while not handled_by(stage, name):
@@ -97,7 +97,7 @@ def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage, lanes: i
 
     asyncio.run(story())
     assert len(stage.handled) == stage.sent * 6, "nothing is repeated"
-    if lanes == 1:
+    if concurrency == 1:
         assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
@@ -179,7 +179,7 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
 async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
     stage.publish(5)
     async with ConsumerGroup(
-        stage.url, stage.queues, member="a", pace=QUICK, failures=FailurePolicy(retries=1, backoff_s=0.01)
+        stage.url, stage.queues, member="a", timing=QUICK, failures=FailurePolicy(retries=1, backoff_s=0.01)
     ) as group:
         await asyncio.wait_for(group.run(handle), 60)
 
@@ -284,7 +284,7 @@ def test_two_members_of_one_name(stage: GroupStage) -> None:
             with pytest.raises(
                 InputError, match=r"is the member 'a' of this group: use another name in each process"
             ):
-                async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
+                async with ConsumerGroup(stage.url, stage.queues, member="a", timing=QUICK) as twin:
                     await asyncio.wait_for(twin.run(noted), 60)
             stage.publish(20)
             await eventually(stage.all_handled, "the others go on")
@@ -424,7 +424,7 @@ def test_what_cannot_work(vhost_url: str) -> None:
         (["a"], {"member": ""}, "member is ''"),
         (["a"], {"weight": 0}, "weight is 0"),
         (["a"], {"static": (2, 2)}, "static is"),
-        (["a"], {"lanes": 8, "prefetch": 4}, "prefetch is 4"),
+        (["a"], {"concurrency": 8, "prefetch": 4}, "prefetch is 4"),
         (["a"], {"on_failure": "requeue"}, "on_failure is 'requeue'"),
     ]:
         with pytest.raises(InputError, match=said):

@@ -98,7 +98,7 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, journal: str |
 
 def test_all_queues_are_deleted(stage: GroupStage) -> None:
     async def story() -> None:
-        async with ConsumerGroup(stage.url, stage.queues, journal=None, pace=QUICK) as group:
+        async with ConsumerGroup(stage.url, stage.queues, journal=None, timing=QUICK) as group:
             running = asyncio.create_task(group.run(ignore))
             await eventually(group.healthy, "it consumes both queues")
             for queue in stage.queues:
@@ -146,10 +146,10 @@ def test_many_queues_change_hands_at_once_under_load(
     stage.declare(**{"x-delivery-limit": -1})
 
     async def story() -> None:
-        async with stage.member("a", prefetch=100, pace=PATIENT) as a:
+        async with stage.member("a", prefetch=100, timing=PATIENT) as a:
             with stage.load(most_waiting=100):
                 for name in ("b", "c", "d"):
-                    async with stage.member(name, prefetch=100, pace=PATIENT) as guest:
+                    async with stage.member(name, prefetch=100, timing=PATIENT) as guest:
                         await eventually(partial(has_queues, a, 20), "a has let go of half of the queues")
                         await eventually(partial(has_queues, guest, 20), "the guest has them")
                         assert guest.reconnects == 0
@@ -181,7 +181,7 @@ def test_a_user_who_may_not_declare_the_journal(stage: GroupStage, restricted: s
         handled.append(message.body)
 
     async def run() -> None:
-        async with ConsumerGroup(restricted, stage.queues, member="r", pace=QUICK) as group:
+        async with ConsumerGroup(restricted, stage.queues, member="r", timing=QUICK) as group:
             running = asyncio.create_task(group.run(handle))
             waiting = asyncio.create_task(eventually(lambda: len(handled) == 2, "it handles messages"))
             await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)

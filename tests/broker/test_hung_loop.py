@@ -17,7 +17,7 @@ from rabbit_chx.testing import RunningBroker
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.11")]
 
 #: A broker misses the heartbeats of a ConsumerGroup after 4 to 6 s.
-PACE = replace(QUICK, loop_timeout_s=3.0, gone_s=2.0)
+TIMING = replace(QUICK, loop_timeout_s=3.0, gone_s=2.0)
 _BOUND_S = 60.0
 
 
@@ -42,7 +42,7 @@ class Hung:
 
     async def _run(self) -> None:
         stage = self._stage
-        how: Any = {"pace": PACE}
+        how: Any = {"timing": TIMING}
         if isinstance(stage, StreamGroupStage):
             context = stage.member("a", handle=self._handle_batch, **how)
         else:
@@ -85,7 +85,7 @@ def test_a_handler_blocks_the_event_loop(vhost: RunningBroker, kind: str) -> Non
     async def story() -> None:
         await asyncio.to_thread(stage.publish, 20)
         await eventually(lambda: hung.group is not None and len(hung.group.held) == 4, "it owns all")
-        async with stage.member("b", pace=PACE) as b:
+        async with stage.member("b", timing=TIMING) as b:
             with stage.load(2):
                 await eventually(lambda: len(b.held) == 2, "each has its half")
                 assert await asyncio.to_thread(hung.group.healthy)

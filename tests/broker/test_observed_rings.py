@@ -221,7 +221,7 @@ def test_a_group_writes_what_it_handles(
             bound.broker.url,
             queues,
             member="a",
-            pace=QUICK,
+            timing=QUICK,
             journal=None,
             static=(0, 1),
             observe=(path, header),

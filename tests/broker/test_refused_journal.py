@@ -114,7 +114,7 @@ def test_a_journal_that_is_not_a_stream(stage: GroupStage, vhost: RunningBroker,
     """As one that was declared without a type, where quorum is the default queue type."""
 
     async def story() -> None:
-        async with ConsumerGroup(vhost.url, stage.queues, member="a", pace=QUICK) as group:
+        async with ConsumerGroup(vhost.url, stage.queues, member="a", timing=QUICK) as group:
             await asyncio.wait_for(group.run(handle), 30)
 
     async def handle(_: object) -> None:

@@ -168,7 +168,7 @@ def test_a_handler_that_fails_ends_the_group_and_the_next_member_begins_there(
                 stage.url,
                 streams=stage.queues,
                 name=stage.group,
-                pace=QUICK,
+                timing=QUICK,
                 failures=FailurePolicy(retries=2, backoff_s=0.01),
             ) as group:
                 await asyncio.wait_for(group.run(handle), 60)
@@ -221,7 +221,7 @@ def test_failures_of_on_gained_are_counted_over_lost_connections(vhost: RunningB
 
     async def story() -> None:
         url = vhost.stream_url.replace(f":{vhost.stream_port}/", f":{line.port}/")
-        how: Any = {"pace": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
+        how: Any = {"timing": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
         async with StreamGroup(url, streams=["s.0"], name="late", on_gained=on_gained, **how) as group:
             await asyncio.wait_for(group.run(unexpected_rows), 60)
 
@@ -257,7 +257,7 @@ def test_two_members_of_one_name(stage: StreamGroupStage) -> None:
         async with stage.member("a") as a:
             await eventually(lambda: a.members == ("a",), "it is ready")
             async with StreamGroup(
-                stage.url, streams=stage.queues, name=stage.group, member="a", pace=QUICK
+                stage.url, streams=stage.queues, name=stage.group, member="a", timing=QUICK
             ) as twin:
                 with pytest.raises(InputError, match="another process is the member 'a'"):
                     await asyncio.wait_for(twin.run(noted), 60)
@@ -273,7 +273,7 @@ def test_start_next_loses_no_row_of_a_release(stage: StreamGroupStage) -> None:
 
     async def story() -> None:
         stage.publish(10)
-        async with stage.member("a", start="next", handle=hangs, pace=QUICK) as a:
+        async with stage.member("a", start="next", handle=hangs, timing=QUICK) as a:
             await eventually(lambda: len(a.held) == 6, "it has every stream")
             await eventually(lambda: all(stored(stage, name) == 9 for name in stage.queues), "stored")
             stage.publish(10)
@@ -314,7 +314,7 @@ def test_rows_that_retention_has_removed(vhost: RunningBroker) -> None:
 
     async def run(**how: Any) -> StreamGroup:
         async with StreamGroup(
-            stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_zero, **how
+            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=from_zero, **how
         ) as group:
 
             async def handle(_: str, batch: pa.RecordBatch) -> None:
@@ -346,7 +346,7 @@ def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
 
     async def later(**how: Any) -> tuple[int, int]:
         handled: list[int] = []
-        async with StreamGroup(stage.url, streams=["s.0"], name=stage.group, pace=QUICK, **how) as group:
+        async with StreamGroup(stage.url, streams=["s.0"], name=stage.group, timing=QUICK, **how) as group:
 
             async def handle(_: str, batch: pa.RecordBatch) -> None:
                 handled.extend(numbers_in(batch))
@@ -407,7 +407,7 @@ def test_a_stream_that_is_deleted(stage: StreamGroupStage, monkeypatch: pytest.M
     monkeypatch.setattr(stream_connection, "_RECREATED_S", 1.0)
 
     async def story() -> None:
-        async with StreamGroup(stage.url, streams=stage.queues, name="late", pace=QUICK) as group:
+        async with StreamGroup(stage.url, streams=stage.queues, name="late", timing=QUICK) as group:
             running = asyncio.create_task(group.run(unexpected_rows))
             await eventually(lambda: len(group.held) == 6, "it has every stream")
             with closing(open_any(settings_of(stage.url))) as connection:
@@ -444,8 +444,8 @@ def test_the_journal_is_deleted_and_created_again_at_once(stage: StreamGroupStag
 
     async def story() -> None:
         stage.publish(5)
-        pace = replace(QUICK, journal_s=3.0)
-        async with stage.member("a", pace=pace) as a:
+        timing = replace(QUICK, journal_s=3.0)
+        async with stage.member("a", timing=timing) as a:
             await eventually(lambda: len(a.held) == 6, "it has every stream")
             await asyncio.sleep(2)  # some entries
             with closing(open_any(settings_of(stage.url))) as connection:
@@ -473,7 +473,7 @@ def test_a_start_after_the_end_of_the_stream(
     async def story() -> None:
         stage.publish(10)
         async with StreamGroup(
-            stage.url, streams=stage.queues, name="late", pace=QUICK, on_gained=from_99
+            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=from_99
         ) as group:
             await asyncio.wait_for(group.run(unexpected_rows), 60)
 

@@ -133,8 +133,8 @@ def test_rows_are_stored_once_and_read_while_a_node_is_killed(site: Site) -> Non
 
     async def story() -> None:
         async with (
-            StreamGroup(site.url, super_stream="orders", name="billing", member="a", pace=QUICK) as a,
-            StreamGroup(site.url, super_stream="orders", name="billing", member="b", pace=QUICK) as b,
+            StreamGroup(site.url, super_stream="orders", name="billing", member="a", timing=QUICK) as a,
+            StreamGroup(site.url, super_stream="orders", name="billing", member="b", timing=QUICK) as b,
         ):
             running = [asyncio.create_task(member.run(handle)) for member in (a, b)]
             working = [asyncio.create_task(asyncio.to_thread(each)) for each in (load.run, follow)]

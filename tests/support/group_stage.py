@@ -25,11 +25,11 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher, Retries
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.journal import JOURNAL
 
 #: A group that takes notice within a second.
-QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
+QUICK = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 _BOUND_S = 60.0
 
@@ -139,7 +139,7 @@ class GroupStage:
                 Handled(message.queue, int(message.body), message.generation or 0, name, message.redelivered)
             )
 
-        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, "journal": self.journal, **how}
+        how = {"timing": QUICK, "reconnect_backoff_s": 0.1, "journal": self.journal, **how}
         handle = how.pop("handle", handle)
         async with ConsumerGroup(how.pop("url", self.url), self.queues, member=name, **how) as group:
             running = asyncio.create_task(group.run(handle))
@@ -204,7 +204,7 @@ async def _in_process(url: str, name: str, file: str, pause_s: str, journal: str
         row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
         os.write(out, ("\t".join(map(str, row)) + "\n").encode())
 
-    async with ConsumerGroup(url, queues, member=name, pace=QUICK, journal=journal or None) as group:
+    async with ConsumerGroup(url, queues, member=name, timing=QUICK, journal=journal or None) as group:
         await group.run(handle)
 
 

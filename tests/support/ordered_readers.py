@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rabbit_chx import ConsumerGroup
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupTiming
 
 #: Members share the queues within a second, and a busy machine does not make one look dead.
-_PACE = GroupPace(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
+_TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
 _BOUND_S = 120.0
 _PREFETCH = int(os.environ.get("PF", "200"))
 
@@ -89,7 +89,7 @@ async def _read(url: str, file: str, *queues: str, member: str) -> None:
     async def handle(message: GroupMessage) -> None:
         os.write(out, message.body + b"\n")
 
-    async with ConsumerGroup(url, queues, member=member, pace=_PACE, prefetch=_PREFETCH) as group:
+    async with ConsumerGroup(url, queues, member=member, timing=_TIMING, prefetch=_PREFETCH) as group:
         await group.run(handle)
 
 

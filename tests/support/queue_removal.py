@@ -20,13 +20,13 @@ from numbered_load import NumberedLoad, numbered_load
 
 from rabbit_chx import ConsumerGroup, Topology
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.live import applying
 
 QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: Members that look for a deleted queue quickly, and take nobody for gone and no queue for stuck on a busy machine.
-_PACE = GroupPace(settle_s=0.3, alive_s=0.5, gone_s=30.0, watch_s=0.5, stop_s=60.0)
+_TIMING = GroupTiming(settle_s=0.3, alive_s=0.5, gone_s=30.0, watch_s=0.5, stop_s=60.0)
 _CONSUMED_S = _STOPPED_S = 60.0
 #: On a busy machine a quorum queue of 3.10 is slow.
 _DRAIN_S = 200.0
@@ -92,7 +92,7 @@ def group_members(url: str, handled: Counter[str]) -> Iterator[None]:
     async def consume() -> None:
         async with AsyncExitStack() as stack:
             groups = [
-                await stack.enter_async_context(ConsumerGroup(url, QUEUES, member=name, pace=_PACE))
+                await stack.enter_async_context(ConsumerGroup(url, QUEUES, member=name, timing=_TIMING))
                 for name in ("a", "b")
             ]
             running.append(asyncio.get_running_loop())

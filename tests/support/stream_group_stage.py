@@ -57,7 +57,7 @@ class StreamGroupStage(GroupStage):
             await asyncio.sleep(pause_s)
             self.handled += [Handled(stream, n, generation, name, False) for n in numbers_in(batch)]
 
-        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, "name": self.group, "streams": self.queues, **how}
+        how = {"timing": QUICK, "reconnect_backoff_s": 0.1, "name": self.group, "streams": self.queues, **how}
         used = how.pop("handle", handle)
         async with StreamGroup(how.pop("url", self.url), member=name, **how) as group:
             running = asyncio.create_task(group.run(used))
@@ -83,7 +83,7 @@ async def _in_process(url: str, name: str, file: str, pause_s: str, group_name: 
         lines = [f"{stream}\t{n}\t{group.generation(stream)}\t{name}\tFalse\n" for n in numbers_in(batch)]
         os.write(out, "".join(lines).encode())
 
-    async with StreamGroup(url, streams=streams, name=group_name, member=name, pace=QUICK) as group:
+    async with StreamGroup(url, streams=streams, name=group_name, member=name, timing=QUICK) as group:
         await group.run(handle)
 
 

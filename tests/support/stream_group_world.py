@@ -21,7 +21,7 @@ from stream_logs import ChunkLog, RowLog, header_of
 from stream_node import Line, Session, StreamNode, in_memory, reply
 
 from rabbit_chx import StreamGroup, retry
-from rabbit_chx.consuming import GroupPace, group, session, stream_channels, stream_connection, waits
+from rabbit_chx.consuming import GroupTiming, group, session, stream_channels, stream_connection, waits
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import UnreachableError
 from rabbit_chx.streams import nodes, offsets, publisher, writer
@@ -29,7 +29,7 @@ from rabbit_chx.streams.frames import Fields, Key
 
 URL = "rabbitmq-stream://broker?heartbeat=0"
 GROUP = "billing"
-PACE = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s=10.0, journal_s=5.0)
+TIMING = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s=10.0, journal_s=5.0)
 #: The longest that a handler takes in these tests, in seconds.
 LONGEST_S = 0.6
 #: A member that loses a stream handles again at most the rows of so many seconds: an offset is stored after the batch in which it is due.
@@ -229,7 +229,13 @@ class Member:
         self.lost: list[str] = []
         self.gain: Callable[[str], Awaitable[Any]] = _nowhere
         self.before: Callable[[Call], Awaitable[None]] = _nothing
-        how = {"streams": world.streams, "pace": PACE, "reconnect_backoff_s": 0.1, "backoff_s": 0.05, **how}
+        how = {
+            "streams": world.streams,
+            "timing": TIMING,
+            "reconnect_backoff_s": 0.1,
+            "backoff_s": 0.05,
+            **how,
+        }
         self.group = StreamGroup(
             URL, name=GROUP, member=name, on_gained=self._gained, on_lost=self._lost, **how
         )

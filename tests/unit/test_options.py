@@ -137,6 +137,7 @@ def test_an_option_of_a_value_is_given_by_its_name(
         (ConsumerGroup, {"queues": ["q"], "retries": -1}),
         (ConsumerGroup, {"queues": ["q"], "failures": 5, "retries": -1}),
         (ConsumerGroup, {"queues": [], "member": "a"}),
+        (ConsumerGroup, {"queues": ["q"], "lanes": 2}),
     ],
 )
 def test_no_error_shows_the_password(made: Any, arguments: dict[str, Any]) -> None:
@@ -146,3 +147,10 @@ def test_no_error_shows_the_password(made: Any, arguments: dict[str, Any]) -> No
     with pytest.raises((InputError, TypeError, UnreachableError)) as caught:
         made(url=url, **arguments)
     assert locals_with(SECRET, caught.value) == []
+
+
+@pytest.mark.parametrize(("former", "name"), [("lanes", "concurrency"), ("pace", "timing")])
+def test_the_former_name_of_an_argument_is_rejected_with_the_new_one(former: str, name: str) -> None:
+    arguments: dict[str, Any] = {former: 1}
+    with pytest.raises(TypeError, match=f"the argument '{former}' is called '{name}'"):
+        ConsumerGroup("amqp://localhost", ["q"], **arguments)

@@ -17,7 +17,7 @@ from fire_group import HANG_S, GroupFire, group_fire, keep
 from publishing_support import through
 from tcp_proxy import Proxy
 
-from rabbit_chx.consuming import GroupPace
+from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
@@ -148,5 +148,5 @@ def test_a_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., N
         fault="the event loop of a member blocked for 90 s",
         promise="The member gives up its streams after 60 s (loop_timeout_s), and others take them. It does not end, and takes its "
         "share again. Every row is handled, each stream in order.",
-        queue_pause_s=GroupPace.loop_timeout_s,
+        queue_pause_s=GroupTiming.loop_timeout_s,
     )

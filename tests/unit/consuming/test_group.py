@@ -13,7 +13,7 @@ from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
 
 from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange
-from rabbit_chx.consuming import GroupMessage, GroupPace, group
+from rabbit_chx.consuming import GroupMessage, GroupTiming, group
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -23,7 +23,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 
-BRISK = GroupPace(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
+BRISK = GroupTiming(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 
 
 class Site:
@@ -42,7 +42,7 @@ class Site:
         self.gate = asyncio.Event()
         self.gate.set()
         monkeypatch.setattr(group, "_open_connection", self._opened)
-        how = {"pace": BRISK, "reconnect_backoff_s": 0.01, **how}
+        how = {"timing": BRISK, "reconnect_backoff_s": 0.01, **how}
         self.group = ConsumerGroup(
             "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
         )
@@ -377,7 +377,7 @@ def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "release", "lanes", "prefetch"),
+    ("limit", "release", "concurrency", "prefetch"),
     [
         (-1, "4.3.6", 1, 32),
         (20, "4.3.6", 1, 1),
@@ -387,7 +387,7 @@ def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
     ],
 )
 async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
-    monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, lanes: int, prefetch: int
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, concurrency: int, prefetch: int
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
 
@@ -397,7 +397,7 @@ async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch.setattr(ScriptedConnection, "queue_arguments", arguments)
     monkeypatch.setattr(ScriptedConnection, "server_version", release)
 
-    site = Site(monkeypatch, lanes=lanes, prefetch=32)
+    site = Site(monkeypatch, concurrency=concurrency, prefetch=32)
     async with site.group:
         running = asyncio.create_task(site.group.run(site.handle))
         await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")

@@ -61,8 +61,8 @@ def test_one_message_is_handled_at_a_time() -> None:
 
 
 def test_lanes_keep_the_order_of_each_key() -> None:
-    ownership = active(lanes=2, prefetch=10)
-    even, odd = "a", "d"  # crc32 puts them into different lanes
+    ownership = active(concurrency=2, prefetch=10)
+    even, odd = "a", "d"  # crc32 puts them into different concurrency
     assert [type(c) for c in ownership.on_delivered(1, message(2, even))] == [StartHandler]
     assert ownership.on_delivered(1, message(3, even)) == []
     assert ownership.on_delivered(1, message(4, odd)) == [StartHandler(1, message(4, odd), 1, 40)]
@@ -72,7 +72,7 @@ def test_lanes_keep_the_order_of_each_key() -> None:
 
 
 def test_messages_of_a_key_that_wait_together_are_started_in_their_order() -> None:
-    ownership = active(lanes=2, prefetch=10)
+    ownership = active(concurrency=2, prefetch=10)
     even, odd = "a", "d"
     ownership.on_delivered(1, message(2, even))
     ownership.on_delivered(1, message(3, odd))
@@ -250,7 +250,7 @@ def test_what_a_closed_channel_still_delivers_is_not_handled() -> None:
 
 
 def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
-    ownership = active(lanes=4, prefetch=9)
+    ownership = active(concurrency=4, prefetch=9)
     ownership.on_delivered(1, message(2))
     assert ownership.on_delivered(1, marker(3, FLUSH)) == []
     assert ownership.on_delivered(1, message(4, "other")) == []

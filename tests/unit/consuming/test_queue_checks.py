@@ -63,7 +63,7 @@ def test_a_default_limit_is_reported_with_and_without_a_dead_letter_exchange() -
     assert "drops or dead-letters the message" in dropping
     assert "Set -1 by x-delivery-limit or by a policy" in dropping
     assert moving.startswith("d: the delivery limit is 20, the default from 4.0 on")
-    assert "the broker dead-letters the message, so the group takes `lanes` at a time" in moving
+    assert "the broker dead-letters the message, so the group takes `concurrency` at a time" in moving
     assert len(dropping.replace(" and 2 more", "").split()) <= 44  # of which 4 are further names
     assert list(queue_warnings({**plain, **dead_lettered}, (3, 13, 7), GroupMember("a"))) == []
     unlimited = {"u": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1}, "unknown": None}
@@ -86,10 +86,10 @@ def test_a_limit_of_the_queue_is_reported(release: tuple[int, ...]) -> None:
 
 def test_lanes_that_a_timeout_of_the_queue_makes_useless_are_reported() -> None:
     queues = {"t": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1, "x-consumer-timeout": 60_000}}
-    member = GroupMember("a", lanes=8)
+    member = GroupMember("a", concurrency=8)
     (timed,) = queue_warnings(queues, (4, 3, 6), member)
     assert timed.startswith(
-        "t: because of the argument x-consumer-timeout the group takes one message at a time, not lanes=8"
+        "t: because of the argument x-consumer-timeout the group takes one message at a time, not concurrency=8"
     )
     assert list(queue_warnings(queues, (4, 3, 6), GroupMember("a"))) == []
     assert list(queue_warnings(queues, (4, 0, 5), member)) == []

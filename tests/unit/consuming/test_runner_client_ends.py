@@ -14,9 +14,9 @@ from group_stage import eventually
 from scripted_client import JOURNAL, ScriptedClient
 
 from rabbit_chx import ConsumerGroup
-from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupPace, channels
+from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupTiming, channels
 
-BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.5, stop_s=1.0, journal_s=2.0)
+BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.5, stop_s=1.0, journal_s=2.0)
 #: The calls of a member that runs: of one that connects (after the loss of all connections), then of one that consumes.
 CONNECTING = ("connect", "channel", "get_underlay_channel", "queue_declare", "basic_qos", "basic_consume", "ready", "close")  # fmt: skip
 CONSUMING = ("basic_ack", "basic_publish")
@@ -37,7 +37,7 @@ class Member:
             ["q"],
             member="a",
             journal=JOURNAL,
-            pace=BRISK,
+            timing=BRISK,
             failures=FailurePolicy(reconnect_backoff_s=0.001),
         )
 

@@ -13,7 +13,7 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
 
-from rabbit_chx.consuming import GroupMessage, GroupPace
+from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.ownership import QueueOwnership
@@ -22,20 +22,20 @@ from rabbit_chx.consuming.session import GroupSession, StallDetector
 from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
 
-BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
+BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
 class Stage:
     """A member `a` of the queues `q.0` and `q.1`."""
 
-    def __init__(self, pace: GroupPace = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
+    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
         self.journal = ScriptedJournal()
         self.connection = ScriptedConnection(self.journal)
         self.handled: list[int] = []
         self.gate = asyncio.Event()  # cleared while handlers wait
         self.gate.set()
         self.cancelled = 0
-        member = GroupMember("a", pace=pace, **how)
+        member = GroupMember("a", timing=timing, **how)
         self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
         self.runners = [
             QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
@@ -176,13 +176,13 @@ async def test_a_member_is_not_removed_because_none_could_write() -> None:
 
 
 async def test_the_first_member_does_not_wait_for_anybody() -> None:
-    stage = Stage(GroupPace(settle_s=600.0))
+    stage = Stage(GroupTiming(settle_s=600.0))
     async with stage.running():
         await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
 
 
 async def test_a_member_that_joins_others_waits_until_it_has_been_healthy() -> None:
-    stage = Stage(GroupPace(settle_s=600.0))
+    stage = Stage(GroupTiming(settle_s=600.0))
     stage.journal.write(other("ready"))
     async with stage.running():
         await stage.consuming()
@@ -192,7 +192,7 @@ async def test_a_member_that_joins_others_waits_until_it_has_been_healthy() -> N
 
 async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
     """Whoever has its queue lets go then."""
-    stage = Stage(GroupPace(settle_s=0.01, alive_s=300.0, gone_s=600.0))
+    stage = Stage(GroupTiming(settle_s=0.01, alive_s=300.0, gone_s=600.0))
     async with stage.running():
         await eventually(lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself")
 
@@ -228,7 +228,7 @@ async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytes
 
 @pytest.mark.parametrize("under_way", ["nothing", "handler", "consume", "claim", "ack"])
 async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
-    stage = Stage(GroupPace())
+    stage = Stage(GroupTiming())
     connection = stage.connection
     async with stage.running() as running:
         await eventually(lambda: len(connection.lines) == 2, "it consumes")

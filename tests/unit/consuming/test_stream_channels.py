@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from stream_group_world import GROUP, PACE, URL, Call, GroupWorld, TimedLog
+from stream_group_world import GROUP, TIMING, URL, Call, GroupWorld, TimedLog
 
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
@@ -245,14 +245,14 @@ def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: Gr
 
 def test_an_on_gained_that_hangs_is_ended_and_called_again(world: GroupWorld) -> None:
     world.node.publish("s", 1)
-    pace = replace(PACE, hook_s=2.0)
+    timing = replace(TIMING, hook_s=2.0)
 
     async def hangs_once(_: str) -> None:
         if len(world.members[0].gained) == 1:
             await asyncio.Event().wait()
 
     async def story() -> None:
-        async with world.joined(pace=pace, gain=hangs_once) as member:
+        async with world.joined(timing=timing, gain=hangs_once) as member:
             await world.until(world.is_all_handled, "it is handled", 10)
             assert member.gained == ["s", "s"]
 
@@ -586,10 +586,10 @@ def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld) -> N
 
 def test_losses_of_the_journal_that_heal_end_no_session(world: GroupWorld) -> None:
     """Nor if nothing was written meanwhile, and a long time lies between them."""
-    pace = replace(PACE, alive_s=30.0, gone_s=70.0)
+    timing = replace(TIMING, alive_s=30.0, gone_s=70.0)
 
     async def story() -> None:
-        async with world.joined(pace=pace) as member:
+        async with world.joined(timing=timing) as member:
             await world.until(lambda: member.group.healthy() and member.group.held, "it is ready")
             for _ in range(2):
                 for session in world.node.journal_readers():

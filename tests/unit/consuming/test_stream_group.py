@@ -24,7 +24,7 @@ from stream_node import HOST, ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupPace, GroupReading
+from rabbit_chx.consuming import FailurePolicy, GroupMessage, GroupReading, GroupTiming
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
@@ -43,7 +43,7 @@ from rabbit_chx.errors import (
 )
 
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
-BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
+BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
         ({"streams": ["a"], "include": "headers"}, "pass a list of columns"),
         ({"streams": ["a"], "on_missing": "skip"}, "on_missing is 'skip'"),
         ({"streams": ["a"], "batch_rows": 0}, "batch_rows is 0"),
-        ({"streams": ["a"], "pace": GroupPace(hook_s=60)}, "hook_s 60: pass 50 at most"),
+        ({"streams": ["a"], "timing": GroupTiming(hook_s=60)}, "hook_s 60: pass 50 at most"),
         ({"streams": ["a"], "on_gained": lambda _: None}, "on_gained is .* not async: write async def"),
         ({"streams": ["a"], "on_lost": print}, "on_lost is .* not async"),
     ],
@@ -100,7 +100,7 @@ async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limi
         URL,
         streams=["a"],
         name="billing",
-        pace=GroupPace(journal_s=journal_s),
+        timing=GroupTiming(journal_s=journal_s),
         failures=FailurePolicy(reconnect_timeout_s=reconnect_s),
     )
     await group._open()
@@ -187,7 +187,7 @@ def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
 
 
 def test_a_hook_may_take_50_seconds() -> None:
-    assert StreamGroup(URL, streams=["a"], name="billing", pace=GroupPace(hook_s=50))
+    assert StreamGroup(URL, streams=["a"], name="billing", timing=GroupTiming(hook_s=50))
 
 
 def test_a_group_names_its_connection_and_hides_its_password() -> None:
@@ -239,7 +239,7 @@ class Stage:
         self.connection = ScriptedConnection(ScriptedJournal())
         self.connection.channels_fail_alone = True
         self.handled: list[int] = []
-        member = GroupMember("a", pace=BRISK)
+        member = GroupMember("a", timing=BRISK)
         self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle)
         self.session.attach(
             QueueRunner(QueueOwnership(queue, member), self.session, 1) for queue in ("q.0", "q.1")
