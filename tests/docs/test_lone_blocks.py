@@ -30,7 +30,6 @@ PAGES = [
     "docs/deduplication.md",
     "docs/placement.md",
     "docs/publishing.md",
-    "docs/slots.md",
     "docs/spark-streams.md",
     "docs/spark.md",
     "docs/stream-groups.md",
