@@ -206,9 +206,10 @@ def compare(
 ) -> Outcome:
     """Show which keys move between two releases or two rings.
 
-    Give the first ring by --bind, --ring, --topology or --exchange. The second ring is that of --to-bind,
-    --to-ring or --to-exchange, or the same buckets under --to-release. Without a sample the result is exact,
-    over all 2^21 seeds. If the releases hash a header differently, a sample is required.
+    Specify the first ring with --bind, --ring, --topology or --exchange, and the second ring with --to-bind,
+    --to-ring or --to-exchange; or pass --to-release to compare the same ring on another release. Without a
+    sample the result is exact, over all 2^21 seeds. If the releases hash a header differently, a sample is
+    required.
 
     With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.

@@ -104,7 +104,7 @@ def keys(
 ) -> Outcome:
     """Find keys that reach QUEUE, for tests and canaries. Each key is written as soon as it is found.
 
-    Give the ring by --bind, --ring, --topology or --exchange.
+    Specify the ring with --bind, --ring, --topology or --exchange.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     QUEUE may also be a slot or another exchange: exchange:NAME.

@@ -31,8 +31,8 @@ def plan(
     whole: bool = whole_option(),
 ) -> Outcome:
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
-    move: at the end and at the worst moment. No ring is changed. The exit code is 0 without changes, 1 if the
-    plan can be applied, 4 if it is refused.
+    move: at the end and at the peak, while bindings change. No ring is changed. The exit code is 0 without
+    changes, 1 if the plan can be applied, 4 if it is refused.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
     broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.

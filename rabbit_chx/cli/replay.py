@@ -74,8 +74,8 @@ def replay(
     of a KEY is read.
 
     A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
-    routing key. The ring of --exchange must be known: give --ring-via, --ring or --topology. For rows that
-    were written before the ring changed, give the former ring by --ring.
+    routing key. The ring of --exchange must be known: pass --ring-via, --ring or --topology. For rows that
+    were written before the ring changed, pass the former ring with --ring.
 
     Rows are shown up to the end of the stream at the time of opening.
     """

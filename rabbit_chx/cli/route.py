@@ -167,7 +167,7 @@ def route(
 ) -> Outcome:
     """Show the destination of each KEY.
 
-    Give the ring by --bind, --ring, --topology or --exchange.
+    Specify the ring with --bind, --ring, --topology or --exchange.
 
     A KEY is the hashed value: the routing key, or with --hash-header or --hash-property the value of
     that header or property. With --header or --property the options describe a whole message, and a KEY is

@@ -192,7 +192,7 @@ def simulate(
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its difference from the ideal share.
 
-    Give the ring by --bind, --ring, --topology or --exchange.
+    Specify the ring with --bind, --ring, --topology or --exchange.
 
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
     change moves: each --unbind is applied first, then each --add, in the order given.

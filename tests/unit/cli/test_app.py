@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from command_line import BIND, PROGRAM
+from usual_words import UNUSUAL
 
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
@@ -138,6 +139,7 @@ def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
     assert {"--help", "--help-all", "--output"} <= options
     shown = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short, re.MULTILINE))
     assert shown < options
+    assert UNUSUAL.findall(whole) == []
     # The example is one command, whose lines a shell joins.
     example = short.partition("Example:\n")[2].partition("\n\n")[0].removesuffix("\n")
     printed = subprocess.run(

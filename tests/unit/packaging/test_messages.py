@@ -7,21 +7,17 @@ limit of length.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from usual_words import UNUSUAL
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(
     path
     for room in ("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
     for path in (ROOT / room).rglob("*.py")
-)
-#: Words that people of RabbitMQ and Spark do not use, or that they use for something else, as a mirrored queue.
-UNUSUAL = re.compile(
-    r"\b(?:mirror|elsewhere|for ever|changes? hands|in any case|at the worst moment|[Gg]ive|fast lane)\b|\d %"
 )
 MOST_WORDS = 40
 
