@@ -28,7 +28,7 @@ WITHOUT_STREAMS = {
     "4.3": "echo 'queue_types.stream.enabled = false' >/etc/rabbitmq/conf.d/99-streams.conf",
     "3.10": "export RABBITMQ_FEATURE_FLAGS=quorum_queue,implicit_default_bindings,maintenance_mode_status",
 }
-REMEDY = r"The group's journal is the stream 'rabbit-chx\.groups'.* pass journal=None: then messages have no generation"
+REMEDY = r"The group's journal is the stream 'rabbit-chx\.groups'.* pass journal=None: messages then have no generation"
 
 
 def queues_of(vhost: RunningBroker) -> dict[str, str]:
