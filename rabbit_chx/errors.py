@@ -28,7 +28,7 @@
     │   └── PlanOutdatedError                         the broker is another one than when the plan was made
     ├── ApplyError                                    a plan was done in part; carries what was done
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
-    ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
+    ├── PublishError                                  messages were not confirmed, or the ring changed; carries the report
     ├── UnknownOutcomeError                           the message was sent and not answered: it may be in a queue
     ├── BufferFullError                               a publisher holds as many unanswered messages as it may
     ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
@@ -89,7 +89,7 @@ class UriError(InputError):
 
 
 class RowError(InputError):
-    """A row cannot be sent over AMQP."""
+    """A message cannot be sent over AMQP."""
 
 
 class TopologyError(InputError):
@@ -220,7 +220,7 @@ class ApplyError(RabbitChxError):
 
 
 class PublishError(RabbitChxError):
-    """Some rows were not confirmed, or the ring for client routing has changed. `report` has the counts.
+    """Some messages were not confirmed, or the ring for client routing has changed. `report` has the counts.
 
     Attributes:
         report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a `StreamPublisher` a

@@ -1,4 +1,4 @@
-"""Publish rows with confirms: delivery logic without I/O, a publisher for bulk and one for threads and asyncio."""
+"""Publish messages with confirms: delivery logic without I/O, a publisher for bulk and one for threads and asyncio."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Columns as batches of rows that fit the window.
+"""Columns as batches of messages that fit the window.
 
-A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that support slices, such as lists and Arrow arrays,
-are sliced. Others are read row by row; their batch ends early if rows arrive slowly.
+A batch has half a window of messages (500 at most), and about 256 KiB of bodies. Columns that support slices, such as lists and Arrow arrays,
+are sliced. Others are read message by message; their batch ends early if messages arrive slowly.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def name_columns(
 
 @dataclass(frozen=True, slots=True)
 class RowBuilder:
-    """Makes rows from columns, with the publisher's exchange and properties as defaults.
+    """Makes messages from columns, with the publisher's exchange and properties as defaults.
 
     Attributes:
-        routing: routes the rows in the client; None if the exchange routes them.
-        trace: headers of each row, in addition to its own.
+        routing: routes the messages in the client; None if the exchange routes them.
+        trace: headers of each message, in addition to its own.
     """
 
     exchange: str
@@ -60,23 +60,23 @@ class RowBuilder:
     trace: Mapping[str, str] = field(default_factory=dict)
 
     def with_trace(self, trace: Mapping[str, str]) -> RowBuilder:
-        """Return defaults whose rows have further headers; itself if there are none."""
+        """Return defaults whose messages have further headers; itself if there are none."""
         return replace(self, trace=trace, properties=self.properties.with_headers(trace)) if trace else self
 
     def batches_of(self, columns: Mapping[str, Any], first_row: int) -> Iterator[Rows]:
-        """Yield columns, made by `name_columns`, as batches of rows; `first_row` is for errors."""
+        """Yield columns, made by `name_columns`, as batches of messages; `first_row` is for errors."""
         for batch in batches(columns, self.batch_rows):
             yield self.rows(dict(zip(columns, batch, strict=True)), first_row)
             first_row += len(batch[0])
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
-        """Return validated rows."""
+        """Return validated messages."""
         keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
         bodies = as_bytes(columns["bodies"], "body", first_row)
         if self.routing is not None:
             if "exchanges" in columns:
                 raise InputError(
-                    "exchanges are given row by row, and routing='client' bypasses all of them: leave them out, or let "
+                    "exchanges are given for each message, and routing='client' bypasses all of them: leave them out, or let "
                     "the exchange route"
                 )
             of_rows(_check_copies, columns.get("headers", ()), "headers", first_row)
@@ -108,7 +108,7 @@ def _check_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequenc
 
 
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Yield the same rows of all columns: at most `rows` rows and about 256 KiB of bodies at a time."""
+    """Yield slices of all columns: at most `rows` messages and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
         _check_column(name, values)
     if all(map(_can_be_sliced, columns.values())):
@@ -175,7 +175,7 @@ def _values(values: Any) -> Iterable[Any]:
 
 
 def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
-    """Yield a batch once it is complete by its number of rows, size or age; raise an InputError if a column ends before the others."""
+    """Yield a batch once it is complete by its number of messages, size or age; raise an InputError if a column ends before the others."""
     rows: list[tuple[Any, ...]] = []
     size, due, problem = 0, 0.0, ""
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):

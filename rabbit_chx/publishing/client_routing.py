@@ -1,7 +1,7 @@
-"""Routing in the client: rows are published to their queue by the ring, through the default exchange.
+"""Routing in the client: messages are published to their queue by the ring, through the default exchange.
 
 The broker does not evaluate the ring, so it is several times as fast per message, and a wrong ring means a wrong queue. So only a ring read
-from the broker is accepted. If the caller supplies a function that reads it, the ring is read again after the rows are answered. Other
+from the broker is accepted. If the caller supplies a function that reads it, the ring is read again after the messages are answered. Other
 functions of the exchange do not apply: its alternate exchange, its permissions, and routing keys of CC and BCC headers.
 """
 
@@ -24,7 +24,7 @@ _SHOWN_MOVES = 3
 
 
 class ClientRouting:
-    """A ring that routes rows, and the number of rows per queue since the last `compare`. For any number of threads."""
+    """A ring that routes messages, and the number of messages per queue since the last `compare`. For any number of threads."""
 
     def __init__(self, exchange: str, ring: object) -> None:
         self.ring = _check_ring(exchange, ring)
@@ -44,7 +44,7 @@ class ClientRouting:
         return list(map(self._names.__getitem__, indices.tolist()))
 
     def compare(self, ring: object) -> str | None:
-        """Compare with the current ring, reset the counts, and return the changes with the rows that may be in a wrong queue; None without
+        """Compare with the current ring, reset the counts, and return the changes with the messages that may be in a wrong queue; None without
         changes.
         """
         with self._counting:
@@ -61,7 +61,7 @@ class ClientRouting:
 
 
 def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -> str:
-    """Describe the change between two key maps and the rows that may be in a wrong queue; `rows` counts them by destination.
+    """Describe the change between two key maps and the messages that may be in a wrong queue; `rows` counts them by destination.
 
     Both hash keys alike.
     """
@@ -85,7 +85,7 @@ def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -
 def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> None:
     """Raise an error for CC and BCC headers: the default exchange would treat their keys as names of queues.
 
-    `first_row` is the number of the first row, for the error; None for the headers of all messages.
+    `first_row` is the number of the first message, for the error; None for the headers of all messages.
     """
     for row, row_headers in enumerate(headers):
         for name in _COPIES:

@@ -1,4 +1,4 @@
-"""Closes by the broker that are about a row: what they concern, and the error of the row. Pure functions."""
+"""Closes by the broker that are about a message: what they concern, and the error of the message. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rabbit_chx.publishing.outcomes import RowBatch
 
 
 def describe_row(batch: RowBatch) -> str:
-    """Return the number and the routing key of a row, for an error."""
+    """Return the number and the routing key of a message, for an error."""
     key = batch.rows.keys[0].decode(errors="backslashreplace")
     return f"row {batch.numbers[0]} (routing key {key!r:.80})"
 
 
 def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
-    """Return the error for a row, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
+    """Return the error for a message, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
 
     A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.
     """
@@ -34,7 +34,7 @@ def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefuse
 
 
 def names_row(cause: RabbitChxError, row: Rows) -> bool:
-    """Return whether the text of a close names this row: its exchange and key, or the size of its body.
+    """Return whether the text of a close names this message: its exchange and key, or the size of its body.
 
     rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.
     """

@@ -1,23 +1,23 @@
-"""The delivery of rows over all connections: sending, retries and time limits. No I/O, no clock.
+"""The delivery of messages over all connections: sending, retries and time limits. No I/O, no clock.
 
 An operation (`Delivery.connect`, `submit`, `drain`, `serve`) is a generator of steps, which a publisher executes with `drive`. What becomes
-of the rows is passed to the `Outcomes`: counts, or an outcome for each message.
+of the messages is passed to the `Outcomes`: counts, or an outcome for each message.
 
-- **Window.** A batch is sent if the window has room for it. The window holds the open rows: sent and not confirmed, or refused and waiting.
+- **Window.** A batch is sent if the window has room for it. The window holds the open messages: sent and not confirmed, or refused and waiting.
 - **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `ProgressTimeout` raises an error if
   nothing progresses or the broker blocks for too long.
 - **Refusal.** The broker may refuse single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the same
-  connection. A row that is refused too often is counted as nacked, and then the operation ends with an error.
-- **Outage.** Any error of a poll ends the connection. If another connection may succeed, the rows in the ledger move to `_unsent` and are
+  connection. A message that is refused too often is counted as nacked, and then the operation ends with an error.
+- **Outage.** Any error of a poll ends the connection. If another connection may succeed, the messages in the ledger move to `_unsent` and are
   sent first on the next connection, in their order. An `Outage` lasts until the broker confirms a message again, and limits the time for
   attempts. An error that ends it is kept as `failure`, and every later operation raises it.
-- **Rows that close the connection.** The broker closes a channel or a connection over some rows: an exchange is missing, a body is too large,
-  a header makes it fail (541). Such a row is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
-  not name the row, and after two losses without a confirm in between, all open rows are suspect. They are isolated: sent one by one, while
-  new rows wait. The next row follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe
-  behind it: the channel has processed the row then. So slow confirms delay nobody else, but another close repeats the rows without a
-  confirm. A row that is alone at a close is refused: no other is open, or the channel has processed all others. A loss without a close
-  of the broker never refuses a row; if the outage ends in a failure, the error names the row that was alone.
+- **Messages that close the connection.** The broker closes a channel or a connection over some messages: an exchange is missing, a body is too large,
+  a header makes it fail (541). Such a message is refused: it is counted, named by `Tally.closes`, and not sent again. If the broker's text does
+  not name the message, and after two losses without a confirm in between, all open messages are suspect. They are isolated: sent one by one, while
+  new messages wait. The next message follows the confirm of the one before, or, where a confirm takes longer than a second, the answer to a probe
+  behind it: the channel has processed the message then. So slow confirms delay nobody else, but another close repeats the messages without a
+  confirm. A message that is alone at a close is refused: no other is open, or the channel has processed all others. A loss without a close
+  of the broker never refuses a message; if the outage ends in a failure, the error names the message that was alone.
 - **Interruption.** Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains. An operation that is closed
   between two steps leaves a consistent state, from which the next operation continues.
 """
@@ -89,7 +89,7 @@ class RefusedBatches:
 
 
 class Delivery:
-    """Rows being delivered to the broker.
+    """Messages being delivered to the broker.
 
     Args:
         targets: the brokers; each attempt begins with the one after the last.
@@ -98,7 +98,7 @@ class Delivery:
         jitter: returns random numbers from 0 to 1, for the backoff.
         progress: called periodically with the current report; None for no progress.
         exchange: the exchange, for log records.
-        outcomes: what becomes of the rows; None to count them in `tally`.
+        outcomes: what becomes of the messages; None to count them in `tally`.
 
     Attributes:
         failure: the error that every later operation raises, or None.
@@ -160,7 +160,7 @@ class Delivery:
             yield from self._reconnect(self._outage)
 
     def submit(self, rows: Rows) -> Steps:
-        """Queue rows when the window has room for them."""
+        """Queue messages when the window has room for them."""
         tally, wire, encoder, sent = self.tally, b"", None, rows
         size = count = 0
         accepted: Sequence[int] = ()
@@ -200,11 +200,11 @@ class Delivery:
         self._report_progress()
 
     def drain(self) -> Steps:
-        """Wait until every row is answered."""
+        """Wait until every message is answered."""
         yield from self._wait_until(self._is_drained, 0)
 
     def serve(self, source: Source) -> Steps:
-        """Send rows as they come, while others are open, until `source` is over."""
+        """Send messages as they come, while others are open, until `source` is over."""
         timeout = ProgressTimeout(self._limits, self._clock())
 
         def is_due() -> bool:
@@ -238,11 +238,11 @@ class Delivery:
 
     @property
     def report(self) -> PublishReport:
-        """The current counts of the rows since the last `finish`."""
+        """The current counts of the messages since the last `finish`."""
         return self.tally.report(self._connection, self._clock())
 
     def finish(self) -> Tally:
-        """Return the counts with their final report, and begin new counts. Refused rows that still wait are given up."""
+        """Return the counts with their final report, and begin new counts. Refused messages that still wait are given up."""
         tally = self.tally
         if self._refused.rows:
             self._give_up_refused()
@@ -281,7 +281,7 @@ class Delivery:
         )
 
     def _may_send(self) -> bool:
-        """Return whether the window has room for a row of `serve`. Rows that have expired are open here, and no longer at their source."""
+        """Return whether the window has room for a message of `serve`. Messages that have expired are open here, and no longer at their source."""
         connection = self._writable()
         return (
             connection is not None
@@ -289,7 +289,7 @@ class Delivery:
         )
 
     def _writable(self) -> OpenConnection | None:
-        """Return the connection, if new rows may be written to it now."""
+        """Return the connection, if new messages may be written to it now."""
         connection = self._connection
         if connection is None or self.failure is not None or self._isolating or connection.backlog:
             return None
@@ -309,7 +309,7 @@ class Delivery:
         timeout: ProgressTimeout | None = None,
         next_poll: Callable[[OpenConnection], Poll] | None = None,
     ) -> Steps:
-        """Poll until a condition is true; it is false while more than `until_open` rows are open. `timeout` may be of earlier waits."""
+        """Poll until a condition is true; it is false while more than `until_open` messages are open. `timeout` may be of earlier waits."""
         while not self._settle_and_test(condition):
             if self.failure is not None:
                 raise self.failure
@@ -328,7 +328,7 @@ class Delivery:
             self._report_progress()
 
     def _settle_and_test(self, condition: Callable[[], bool]) -> bool:
-        """Settle confirms, send the next suspect row, collect and resend refused messages; then return whether the condition is true."""
+        """Settle confirms, send the next suspect message, collect and resend refused messages; then return whether the condition is true."""
         if self._given_outcomes is not None:  # a tally has nothing to settle, and this is done for each batch
             self._given_outcomes.settle()
         connection = self._connection
@@ -365,7 +365,7 @@ class Delivery:
     # -- messages that the broker refused
 
     def _settle_refused(self, connection: OpenConnection, now: float) -> None:
-        """Collect the refused messages, and resend those that are due, after all suspect rows."""
+        """Collect the refused messages, and resend those that are due, after all suspect messages."""
         session = connection.session
         if session.ledger.refused:
             self._collect_refused(connection, now)
@@ -392,7 +392,7 @@ class Delivery:
             self._outcomes.refuse(batch)
 
     def _publish(self, connection: OpenConnection, batch: RowBatch) -> int:
-        """Send the rows of a batch that still wait for their outcome, and return their number."""
+        """Send the messages of a batch that still wait for their outcome, and return their number."""
         assert self._encoder is not None  # `_adopt` has set it
         pending = self._outcomes.pending(batch)
         if pending is None:
@@ -439,7 +439,7 @@ class Delivery:
         yield from self._reconnect(outage, at_once=is_over_a_row and not outage.retry.attempts)
 
     def _take_back(self, connection: OpenConnection, unanswered: list[RowBatch]) -> None:
-        """Move the open rows of the lost connection to `_unsent`, before those that wait."""
+        """Move the open messages of the lost connection to `_unsent`, before those that wait."""
         self._unsent = unanswered + self._unsent
         self._acked += connection.session.ledger.acked
         self.tally.detach(connection)
@@ -448,12 +448,12 @@ class Delivery:
     # -- rows that close the connection
 
     def _is_over_a_row(self, cause: RabbitChxError, unanswered: list[RowBatch]) -> bool:
-        """Return whether the broker closed the connection, perhaps over one of its open rows, and not over all of them."""
+        """Return whether the broker closed the connection, perhaps over one of its open messages, and not over all of them."""
         is_shared = all(batch.rows.exchanges is None for batch in unanswered)
         return is_close(cause) and bool(unanswered) and not (is_shared and is_of_exchange(cause))
 
     def _mark_processed(self, unanswered: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
-        """Return the suspect rows, of which all but perhaps the last were processed; a row that is processed first is progress."""
+        """Return the suspect messages, of which all but perhaps the last were processed; a message that is processed first is progress."""
         processed = unanswered[: len(unanswered) - is_last_alone]
         if not all(batch.is_processed for batch in processed):
             self._outage = None
@@ -463,7 +463,7 @@ class Delivery:
     def _suspect(
         self, cause: RabbitChxError, unanswered: list[RowBatch], *, by_broker: bool, is_last_alone: bool
     ) -> None:
-        """Refuse the row that closed the connection, or send the rows one by one to find it. `is_last_alone`: the others were processed."""
+        """Refuse the message that closed the connection, or send the messages one by one to find it. `is_last_alone`: the others were processed."""
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in unanswered)
         was_isolating = self._isolating
@@ -491,12 +491,12 @@ class Delivery:
             self._outage = Outage(self._retries, cause, self._clock())
 
     def _is_refused(self, cause: RabbitChxError, alone: RowBatch) -> bool:
-        """Return whether a close over a row that was open alone is final: the broker works otherwise, or the row was tried three times."""
+        """Return whether a close over a message that was open alone is final: the broker works otherwise, or the message was tried three times."""
         works = self._acked > self._acked_at_close
         return not is_transient(cause) or alone.closes >= (2 if works else 3)
 
     def _refuse_closing(self, cause: RabbitChxError, alone: RowBatch) -> None:
-        """Give up a row that closed the connection. If no message to its exchange is accepted, give up the others, too."""
+        """Give up a message that closed the connection. If no message to its exchange is accepted, give up the others, too."""
         exchanges = alone.rows.exchanges
         error = close_error(
             cause, describe_row(alone), exchanges[0].decode() if exchanges else self._exchange
@@ -509,14 +509,14 @@ class Delivery:
         self._outcomes.close(closed, cause, error)
 
     def _is_next_due(self, connection: OpenConnection) -> bool:
-        """Return whether the last suspect row was confirmed, or was processed where confirms are slow."""
+        """Return whether the last suspect message was confirmed, or was processed where confirms are slow."""
         session = connection.session
         if session.ledger.open and self._clock() - self._sent_alone_at >= _SLOW_CONFIRM_S:
             self._confirms_slowly = True
         return not session.ledger.open or (self._confirms_slowly and not session.probes)
 
     def _send_next(self, connection: OpenConnection) -> None:
-        """Send the next suspect row, and a probe behind it."""
+        """Send the next suspect message, and a probe behind it."""
         if self._unsent and (
             connection.session.failure is not None or connection.session.blocked is not None
         ):
@@ -531,7 +531,7 @@ class Delivery:
         self._isolating = self._confirms_slowly = False
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
-        """Connect again; `at_once`, after the first close over a row, without a pause before the first attempt: the broker works."""
+        """Connect again; `at_once`, after the first close over a message, without a pause before the first attempt: the broker works."""
         wait_s: float | None = 0.0
         while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._jitter())) is not None:
             at_once = False
@@ -585,7 +585,7 @@ class Delivery:
         self._adopt(connection)
 
     def _adopt(self, connection: OpenConnection) -> None:
-        """Use this connection; send the open rows of the last connection first."""
+        """Use this connection; send the open messages of the last connection first."""
         self._connection = connection
         if self._given_outcomes is not None:
             self._given_outcomes.attach(connection)

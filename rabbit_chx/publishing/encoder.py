@@ -1,4 +1,4 @@
-"""Rows as AMQP frames: columns of text as bytes, message properties, and a batch of messages in one join.
+"""Messages as AMQP frames: columns of text as bytes, message properties, and a batch of messages in one join.
 
 No object is created per message, for speed. On the wire (AMQP 0-9-1, 4.2.6.1) the properties of a message are 16 flags for the present
 properties, and the values in the order of the flags.
@@ -42,8 +42,8 @@ class Rows:
     """A batch of messages, validated and in bytes; kept until the broker has answered all of them.
 
     Attributes:
-        properties: the property flags and values of each row; None if all rows have the publisher's.
-        exchanges: the exchange of each row; None if all rows use the publisher's.
+        properties: the property flags and values of each message; None if all messages have the publisher's.
+        exchanges: the exchange of each message; None if all messages use the publisher's.
     """
 
     keys: Sequence[bytes]
@@ -55,7 +55,7 @@ class Rows:
         return len(self.keys)
 
     def pick(self, indices: Sequence[int]) -> Rows:
-        """Return the rows with these indices, in this order."""
+        """Return the messages with these indices, in this order."""
         if len(indices) == len(self.keys):
             return self
         return Rows(
@@ -82,7 +82,7 @@ def of_rows(
     what: str,
     first_row: int,
 ) -> Sequence[_T]:
-    """Return what `encode` makes of a column. An error that the methods of a value raise is a RowError with the value's row."""
+    """Return what `encode` makes of a column. An error that the methods of a value raise is a RowError with the value's message."""
     try:
         return encode(values, what, first_row)
     except (InputError, MemoryError):
@@ -128,7 +128,7 @@ def _check_bytes(value: object, what: str, row: int) -> bytes:
     if isinstance(value, (bytes, bytearray)):
         return b"".join((value,))  # a subclass may have its own __bytes__
     if value is None:
-        raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the row out")
+        raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the message out")
     raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; pass a str or bytes")
 
 
@@ -144,7 +144,7 @@ def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: in
 
 
 class Properties:
-    """Encodes message properties; `constants` are those of rows without their own, and `constant` is their encoded form."""
+    """Encodes message properties; `constants` are those of messages without their own, and `constant` is their encoded form."""
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
         self._given = dict(constants)
@@ -168,7 +168,7 @@ class Properties:
         return Properties({**self._given, "headers": with_headers(self._given.get("headers"), headers)})
 
     def of_rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> list[bytes]:
-        """Return the flags and values of each row from columns by property name; None is the constant, if any."""
+        """Return the flags and values of each message from columns by property name; None is the constant, if any."""
         rows = len(next(iter(columns.values())))
         # In the order of the wire: one part for all rows, or one for each.
         parts: list[bytes | Sequence[bytes]] = []
@@ -232,7 +232,7 @@ def _too_long(properties: bytes) -> str:
 
 
 def _join(parts: list[bytes | Sequence[bytes]], rows: int) -> list[bytes]:
-    """Join the parts of each row; adjacent parts that are the same for all rows are joined once."""
+    """Join the parts of each message; adjacent parts that are the same for all messages are joined once."""
     merged: list[bytes | Sequence[bytes]] = []
     for part in parts:
         if merged and isinstance(part, bytes) and isinstance(merged[-1], bytes):
@@ -367,8 +367,8 @@ class Encoder:
     """Encodes messages.
 
     Args:
-        exchange: the encoded exchange of rows without their own.
-        properties: the encoded properties of rows without their own.
+        exchange: the encoded exchange of messages without their own.
+        properties: the encoded properties of messages without their own.
         mandatory: whether the broker returns unroutable messages.
         frame_max: the negotiated largest frame, in bytes.
         channel: the channel's number.

@@ -1,7 +1,7 @@
-"""Message ids that are computed from rows: a row that is published again has the same id.
+"""Message ids that are computed from messages: a message that is published again has the same id.
 
 The rule of both publishers and of Spark: an id is 32 hexadecimal digits of the SHA-256 over the SHA-256 of the write's name, the fields of the
-message, each after its length in 4 bytes (-1 for null), and the body. Among equal rows of a write each except the first has its number
+message, each after its length in 4 bytes (-1 for null), and the body. Among equal messages of a write each except the first has its number
 appended. The key is the first field. Other fields are sorted by name, and their names belong to that of the write.
 """
 
@@ -19,30 +19,30 @@ ID_BYTES = 16
 
 
 def write_hash(write: str) -> bytes:
-    """Return the hash of the name of a write, with which the hash of each of its rows begins."""
+    """Return the hash of the name of a write, with which the hash of each of its messages begins."""
     return hashlib.sha256(write.encode("utf-8", "surrogatepass")).digest()
 
 
 def row_hash(write: bytes, row: bytes) -> bytes:
-    """Return the hash of a row: of the `write_hash`, the fields after their lengths, and the body."""
+    """Return the hash of a message: of the `write_hash`, the fields after their lengths, and the body."""
     return hashlib.sha256(write + row).digest()[:ID_BYTES]
 
 
 def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
-    """Return a message id for each row. The same rows of the same write always have the same ids.
+    """Return a message id for each message. The same messages of the same write always have the same ids.
 
-    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal rows each except the first has its
-    number appended, so that ids are unique. The order of the rows matters only for equal rows. Ids from your own data, such as an order
+    An id is 32 hexadecimal digits of the SHA-256 over the write, the key and the body. Among equal messages each except the first has its
+    number appended, so that ids are unique. The order of the messages matters only for equal messages. Ids from your own data, such as an order
     number, are better: they do not depend on the publisher.
 
     Args:
         write: the name of the write, such as a file, a day or a batch: the same name for a repeated write, a different one for everything
-            else. Equal rows of two calls with one name have one id, and a consumer drops the second.
+            else. Equal messages of two calls with one name have one id, and a consumer drops the second.
         keys: the routing keys, as for `publish_many`, except iterators.
         bodies: one body for each key.
 
     Returns:
-        One id for each row, for ``properties={"message_id": ...}``.
+        One id for each message, for ``properties={"message_id": ...}``.
 
     Raises:
         InputError: the name is empty, the columns differ in length, or one is an iterator.

@@ -80,7 +80,7 @@ class Outage:
     Attributes:
         retry: the attempts to connect.
         last: the error of the last attempt.
-        losses: connections that were lost with open rows and without a confirm.
+        losses: connections that were lost with open messages and without a confirm.
     """
 
     def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:

@@ -173,7 +173,7 @@ class CommonOptions:
     content_type: str | None = option(TEXT, "content type of every message", None)
     properties: Mapping[str, Any] | None = option(
         _MAPPING,
-        "[properties](publishing.md#properties-and-exchanges-row-by-row) of every message; they override `persistent` and `content_type`",
+        "[properties](publishing.md#properties-and-exchanges-of-each-message) of every message; they override `persistent` and `content_type`",
         None,
     )
     limits: Limits = option(value_of(Limits), "the window and the time limits", Limits())

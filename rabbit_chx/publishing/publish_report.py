@@ -1,4 +1,4 @@
-"""The counts of the rows given to a publisher: the report, and the tally over several connections."""
+"""The counts of the messages given to a publisher: the report, and the tally over several connections."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class PublishReport:
-    """Counts of rows: ``confirmed + returned + nacked + unknown == rows``.
+    """Counts of messages: ``confirmed + returned + nacked + unknown == rows``.
 
     Attributes:
-        rows: rows given to the connection.
-        confirmed: rows that the broker acked and did not return.
-        returned: rows that the broker acked and routed to no queue: they are lost.
-        nacked: rows that the broker refused each time, for example because of a full queue, or since they close the channel.
-        unknown: rows without an answer before the end; each may or may not be in a queue.
+        rows: messages given to the connection.
+        confirmed: messages that the broker acked and did not return.
+        returned: messages that the broker acked and routed to no queue: they are lost.
+        nacked: messages that the broker refused each time, for example because of a full queue, or since they close the channel.
+        unknown: messages without an answer before the end; each may or may not be in a queue.
         retried: messages sent again after a refusal.
-        republished: messages sent again because their connection was lost before the answer. Each may be a duplicate. A row may be sent
+        republished: messages sent again because their connection was lost before the answer. Each may be a duplicate. A message may be sent
             more than twice.
         reconnects: connections opened in place of a lost connection.
-        bytes_sent: bytes of AMQP frames for these rows.
-        seconds: from the first row until now, or until the last answer of `flush`.
+        bytes_sent: bytes of AMQP frames for these messages.
+        seconds: from the first message until now, or until the last answer of `flush`.
         blocked_seconds: the part of `seconds` for which the broker blocked publishers (connection.blocked).
         samples: the first few returned messages and a refused message, without their bodies.
-        distinct_keys: 1 if all rows have the same routing key, and 0 without rows; None if there are more keys, which are not counted. A
+        distinct_keys: 1 if all messages have the same routing key, and 0 without messages; None if there are more keys, which are not counted. A
             hash exchange routes one key to one queue. With routing in the client these are the names of queues.
     """
 
@@ -74,7 +74,7 @@ class PublishReport:
 
     @property
     def complete(self) -> bool:
-        """True if every row is confirmed."""
+        """True if every message is confirmed."""
         return self.confirmed == self.rows
 
     def __add__(self, other: PublishReport) -> PublishReport:
@@ -106,7 +106,7 @@ class PublishReport:
 
 
 def refusal_error(report: PublishReport) -> BrokerRefusedError:
-    """Return the error for rows that the broker refused too often."""
+    """Return the error for messages that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
     return BrokerRefusedError(
         "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
@@ -118,11 +118,11 @@ class Tally:
     """Counts from one flush to the next.
 
     Attributes:
-        closes: the errors of rows that closed the channel or the connection.
-        closed: the number of these rows, and of others to an exchange that refuses every message.
+        closes: the errors of messages that closed the channel or the connection.
+        closed: the number of these messages, and of others to an exchange that refuses every message.
         refused_exchanges: these exchanges.
-        key: the routing key of all rows; None before the first row, and after rows with several keys.
-        first_row_at: the time of the first row, in seconds of a monotonic clock; None before it.
+        key: the routing key of all messages; None before the first message, and after messages with several keys.
+        first_row_at: the time of the first message, in seconds of a monotonic clock; None before it.
         final: the report that ended these counts, or None.
         error: the error that was raised with it, or None.
     """
@@ -159,7 +159,7 @@ class Tally:
         """Do nothing: the session counts confirms."""
 
     def pending(self, batch: RowBatch) -> RowBatch:
-        """Return all rows."""
+        """Return all messages."""
         return batch
 
     def refusals(self, batch: RowBatch, acked: int) -> int:
@@ -167,13 +167,13 @@ class Tally:
         return batch.refusals if acked == batch.acked else 0
 
     def refuse(self, batch: RowBatch) -> None:
-        """Count rows that the broker finally refused."""
+        """Count messages that the broker finally refused."""
         if not self.nacked:
             self._samples.append(Return(NACK, "refused (basic.nack)", batch.rows.keys[0]))
         self.nacked += len(batch.rows)
 
     def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
-        """Count rows that are not sent again; `error` names the first one and its `cause`."""
+        """Count messages that are not sent again; `error` names the first one and its `cause`."""
         self._samples.append(Return(cause.reply_code or NACK, str(cause), closed[0].rows.keys[0]))
         self.closes.append(error)
         self.closed += sum(len(batch.rows) for batch in closed)
@@ -181,7 +181,7 @@ class Tally:
     # -- counts
 
     def count(self, rows: Rows) -> None:
-        """Count rows that are about to be sent."""
+        """Count messages that are about to be sent."""
         keys = rows.keys
         if len(keys) and (self.key is not None or not self.rows):
             key = keys[0] if self.key is None else self.key
@@ -190,13 +190,13 @@ class Tally:
         self.rows += len(rows)
 
     def accepts(self, rows: Rows) -> bool:
-        """Return whether no row is for an exchange that refuses every message."""
+        """Return whether no message is for an exchange that refuses every message."""
         return not (self.refused_exchanges and rows.exchanges) or self.refused_exchanges.isdisjoint(
             rows.exchanges
         )
 
     def find_accepted(self, rows: Rows) -> Sequence[int]:
-        """Return the indices of the rows for other exchanges."""
+        """Return the indices of the messages for other exchanges."""
         if self.accepts(rows):
             return range(len(rows))
         assert rows.exchanges is not None  # `accepts` is True without
@@ -210,7 +210,7 @@ class Tally:
         connection.session.samples = self._samples
 
     def detach(self, connection: OpenConnection) -> None:
-        """Keep the counts of a lost connection; its open rows are sent again.
+        """Keep the counts of a lost connection; its open messages are sent again.
 
         A return carries no delivery tag. If the ack of a returned message was lost, only the number of such messages is known. It is
         subtracted from the confirms of this connection, which may then be too few, and are never too many.

@@ -106,7 +106,7 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish rows and wait until the broker has answered every row.
+        """Publish messages and wait until the broker has answered every message.
 
         Args:
             keys: routing keys: a list, an Arrow array, or any iterable of str (UTF-8) or bytes.
@@ -116,10 +116,10 @@ class Publisher(PublisherBase):
             exchanges: one exchange name for each key; None is the publisher's own exchange.
 
         Returns:
-            The counts of these rows, and of rows that `send` submitted before without a flush.
+            The counts of these messages, and of messages that `send` submitted before without a flush.
 
         Raises:
-            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
+            PublishError: a message is not confirmed; `report` has the counts, `__cause__` the reason.
         """
         with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
@@ -134,27 +134,27 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> None:
-        """Submit rows as fast as the window allows; `flush` waits for their confirms.
+        """Submit messages as fast as the window allows; `flush` waits for their confirms.
 
         `keys`, `bodies`, `properties` and `exchanges` are as in `publish_many`.
 
         Raises:
-            PublishError: AMQP cannot carry a row, or the connection failed.
+            PublishError: AMQP cannot carry a message, or the connection failed.
         """
         with publisher_span(self.exchange, exchanges) if TRACED_BY in sys.modules else UNTRACED as trace:
             self._send(keys, bodies, properties, exchanges, trace)
 
     @one_thread
     def flush(self) -> PublishReport:
-        """Wait until every row sent so far is answered, and report on those since the last flush.
+        """Wait until every message sent so far is answered, and report on those since the last flush.
 
         Raises:
-            PublishError: a row is not confirmed.
+            PublishError: a message is not confirmed.
         """
         return self._flush()
 
     def close(self) -> None:
-        """Close the connection. Rows that were not flushed may or may not have arrived. In a forked process it does nothing."""
+        """Close the connection. Messages that were not flushed may or may not have arrived. In a forked process it does nothing."""
         if self._guard.is_this_process:
             self._close()
 
@@ -241,7 +241,7 @@ class Publisher(PublisherBase):
         return report
 
     def _error(self, why: object) -> PublishError:
-        """Return the error of an operation, with the report of its rows, and begin a new report."""
+        """Return the error of an operation, with the report of its messages, and begin a new report."""
         tally = self._delivery.finish()
         assert tally.final is not None  # `finish` has set it
         return self._publish_error(tally, tally.final, why)
@@ -294,7 +294,7 @@ class Publisher(PublisherBase):
 
 def _close_text(tally: Tally) -> str:
     further = tally.closed - 1
-    return f"{tally.closes[0]}" + (f"; {further:,} further rows were refused like this" if further else "")
+    return f"{tally.closes[0]}" + (f"; {further:,} further messages failed like this" if further else "")
 
 
 def _unroutable(report: PublishReport) -> str:

@@ -34,7 +34,7 @@ class Message:
     """A message and its future.
 
     Attributes:
-        rows: the message as one row with its own properties and exchange.
+        rows: the message with its own properties and exchange, as columns of length 1.
         size: bytes on the wire, about.
         future: the future of the caller.
         loop: the event loop of an asyncio future; None for a `concurrent.futures.Future`.
@@ -224,7 +224,7 @@ class Outbox:
             return self._sleeps
 
     def take(self, rows: int, most_bytes: int) -> tuple[list[int], Rows] | None:
-        """Take the next queued messages, at least one; return their numbers and rows, or None without one."""
+        """Take the next queued messages, at least one; return their numbers and columns, or None without one."""
         taken: list[Message] = []
         size = 0
         with self._lock:
@@ -242,7 +242,7 @@ class Outbox:
         return number in self._open
 
     def rows_of(self, number: int) -> Rows | None:
-        """Return the row with this number; None if it has an outcome."""
+        """Return the message with this number; None if it has an outcome."""
         message = self._open.get(number)
         return message.rows if message is not None else None
 

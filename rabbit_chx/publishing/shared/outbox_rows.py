@@ -1,10 +1,10 @@
-"""The messages of an outbox as rows of a delivery, each with its own outcome. No I/O, no clock.
+"""The messages of an outbox as messages of a delivery, each with its own outcome. No I/O, no clock.
 
 - A confirm, a return and a refusal are outcomes of one message. Refusals are counted per message, and end no operation.
 - A return carries no delivery tag. It is compared with the open messages by exchange, key, properties and body. RabbitMQ returns messages
   in the order of their publishing: rabbitmq-server v4.3.6, rabbit_channel.erl, deliver_to_queues/3. Of two equal messages either may be the
   one that was returned; no program can tell them apart.
-- A row that closes the channel or the connection gets the error of the close, and so do open rows to the same missing exchange.
+- A message that closes the channel or the connection gets the error of the close, and so do open messages to the same missing exchange.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IDLE_POLL_S = 1.0
 
 
 class OutboxRows:
-    """The source of a delivery's rows, and what becomes of them: `Source` and `Outcomes`.
+    """The source of a delivery's messages, and what becomes of them: `Source` and `Outcomes`.
 
     Args:
         outbox: the messages.

@@ -45,7 +45,7 @@ class SharedPublisher(PublisherBase):
 
     Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
     written next, together. The messages of one thread, or of one event loop, are sent in the order of their submission. Delivery is at least
-    once, as of `Publisher`. Many rows at once are faster with `publish_many`, which has a connection of its own.
+    once, as of `Publisher`. Many messages at once are faster with `publish_many`, which has a connection of its own.
 
     The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
     replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
@@ -204,19 +204,19 @@ class SharedPublisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`, and wait until every row is answered.
+        """Publish `keys`, `bodies`, `properties` and `exchanges` as `Publisher.publish_many`, and wait until every message is answered.
 
         A `Publisher` with the arguments of this one sends them, in a thread and over a connection of its own; an iterator is read in that
-        thread. Calls take turns, and each has the report and the error of its own rows. `stats` does not count them. Between these rows
+        thread. Calls take turns, and each has the report and the error of its own messages. `stats` does not count them. Between these messages
         and messages of `submit` and `publish` there is no order.
 
-        A cancelled call does not stop its rows, unless it still waits for its turn: those that follow are sent, too.
+        A cancelled call does not stop its messages, unless it still waits for its turn: those that follow are sent, too.
 
         Returns:
-            The counts of these rows.
+            The counts of these messages.
 
         Raises:
-            PublishError: a row is not confirmed; `report` has the counts, `__cause__` the reason.
+            PublishError: a message is not confirmed; `report` has the counts, `__cause__` the reason.
             UnreachableError: there was no connection in time. Nothing was sent.
             BrokerRefusedError: the broker refuses user, password or vhost. Nothing was sent.
             InputError: the publisher is closed, or belongs to another process.
@@ -393,7 +393,7 @@ class _Bulk:
         self._given_up: ConnectionLostError | None = None  # for the call that runs
 
     def call(self, *columns: Any) -> Future[PublishReport]:
-        """Begin a call; it is cancelled only before its turn. A span of the caller is that of its rows."""
+        """Begin a call; it is cancelled only before its turn. A span of the caller is that of its messages."""
         try:
             return self._thread.submit(contextvars.copy_context().run, self._publish, *columns)
         except RuntimeError as cause:

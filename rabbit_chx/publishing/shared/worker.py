@@ -67,7 +67,7 @@ class Worker:
     Args:
         name: the publisher, for logs and errors.
         outbox: the messages.
-        rows: makes the rows of a delivery.
+        rows: makes the messages of a delivery.
         delivery: makes a delivery.
         retries: those of a delivery for messages.
     """
