@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import click
 import pytest
-from tables import commands
+from tables import all_commands, commands
 
 from rabbit_chx.cli import main
 from rabbit_chx.cli.command import SECTIONS, CommandOption
 
-ROOT = Path(__file__).parents[3]
 #: Of a command, with those of its broker, its ring and its sample.
 MOST = 24
-_GENERATED = re.compile(r"<!-- (.+): made by tools/update.py -->.*?<!-- end of \1 -->", re.DOTALL)
 
 
 def options_of(context: click.Context) -> list[CommandOption]:
     return [parameter for parameter in context.command.params if isinstance(parameter, CommandOption)]
-
-
-def prose() -> str:
-    """All pages without the tables that are made from the help."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    return _GENERATED.sub("", "\n".join(page.read_text(encoding="utf-8") for page in pages))
 
 
 @pytest.mark.parametrize(("name", "context"), list(commands()), ids=[name for name, _ in commands()])
@@ -35,9 +26,9 @@ def test_a_command_has_few_options_each_in_a_group(name: str, context: click.Con
     assert {option.section for option in options} <= set(SECTIONS)
 
 
-def test_a_page_shows_each_option() -> None:
+def test_the_page_of_the_site_shows_each_option() -> None:
     names = {max(option.opts, key=len) for _, context in commands() for option in options_of(context)}
-    text = prose()
+    text = all_commands()
     assert [name for name in sorted(names) if not re.search(rf"{name}(?![\w-])", text)] == []
 
 
