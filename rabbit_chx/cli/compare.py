@@ -11,7 +11,7 @@ from rabbit_chx.analysis.comparison import SampleComparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import Document, document, finding_as_json
-from rabbit_chx.cli.command import ExitCode, Outcome, command, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
     matrix_table,
@@ -199,23 +199,25 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 )
 def compare(
     *,
-    ring: RingOptions = options(RingOptions, without=("exchange_type",)),
+    of_broker: str | None = argument(required=False, metavar="[EXCHANGE]"),
+    ring: RingOptions = options(RingOptions, without=("exchange_type",), exchange="The same as EXCHANGE."),
     other: OtherRingOptions = options(OtherRingOptions),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     sample: SampleOptions = sample_options(),
 ) -> Outcome:
     """Show which keys move between two releases or two rings.
 
-    Specify the first ring with --bind, --ring, --topology or --exchange, and the second ring with --to-bind,
-    --to-ring or --to-exchange; or pass --to-release to compare the same ring on another release. Without a
-    sample the result is exact, over all 2^21 seeds. If the releases hash a header differently, a sample is
-    required.
+    The first ring is that of the live EXCHANGE, or of --bind, --ring or --topology. Specify the second ring
+    with --to-bind, --to-ring or --to-exchange; or pass --to-release to compare the same ring on another
+    release. Without a sample the result is exact, over all 2^21 seeds. If the releases hash a header
+    differently, a sample is required.
 
     With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
     The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
     """
+    ring = ring.at(of_broker)
     if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)
         if file is not None:

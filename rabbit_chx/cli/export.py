@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
@@ -48,13 +48,14 @@ class TopologyText(Document):
 @command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")
 def export(
     *,
-    exchanges: tuple[str, ...] = option(
+    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    named: tuple[str, ...] = option(
         "--exchange",
         type=TEXT,
         multiple=True,
         metavar="NAME",
-        help="Only this exchange and everything that its messages reach: queues, bindings, alternate and dead-letter exchanges, "
-        "and their policies. Repeatable.",
+        help="The same as EXCHANGE.",
+        is_rare=True,
     ),
     source: str | None = option(
         "--from",
@@ -64,7 +65,9 @@ def export(
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
 ) -> Outcome:
-    """Write the live topology as a topology file, whose plan is empty.
+    """Write the live topology as a topology file, whose plan is empty. With EXCHANGE only that exchange and
+    everything that its messages reach: queues, bindings, alternate and dead-letter exchanges, and their
+    policies.
 
     --ring-via reads the true rings. Without it their order is that of the records on the broker, or assumed. stderr reports objects that a file
     cannot contain, such as users, queues named by the broker, and what plugins make, such as shards and federation links.
@@ -83,8 +86,8 @@ def export(
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
         topology = LiveTopology.of_file(given.topology)
         is_guessed, is_partial = given.is_definitions, given.has_oddities
-    if exchanges:
-        topology = _select(topology, exchanges, live=live is not None)
+    if chosen := (*exchanges, *named):
+        topology = _select(topology, chosen, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)

@@ -182,6 +182,14 @@ class RingOptions:
     )
     broker: BrokerOptions = options(BrokerOptions)
 
+    def at(self, exchange: str | None) -> RingOptions:
+        """Return these options with the EXCHANGE of the arguments, which a command without other arguments takes."""
+        if exchange is None:
+            return self
+        if self.exchange is not None:
+            raise InputError(f"the exchange is given twice, as {exchange!r} and by --exchange: pass it once")
+        return replace(self, exchange=exchange)
+
     def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
         """Return the ring, and write warnings about it to stderr."""
         is_live = self.exchange is not None and self.topology is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis import simulate as simulated
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import document, place_text
-from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
@@ -172,7 +172,8 @@ class SimulateReport:
 )
 def simulate(
     *,
-    ring: RingOptions = options(RingOptions),
+    of_broker: str | None = argument(required=False, metavar="[EXCHANGE]"),
+    ring: RingOptions = options(RingOptions, exchange="The same as EXCHANGE."),
     unbound: tuple[str, ...] = option(
         "--unbind",
         type=TEXT,
@@ -192,14 +193,14 @@ def simulate(
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its difference from the ideal share.
 
-    Specify the ring with --bind, --ring, --topology or --exchange.
+    The ring is that of the live EXCHANGE, or of --bind, --ring or --topology.
 
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
     change moves: each --unbind is applied first, then each --add, in the order given.
 
     The exit code is 1 if keys reach no queue, 3 if the ring or the hashed value is assumed.
     """
-    given = ring.read()
+    given = ring.at(of_broker).read()
     source = given.source
     has_keys = sample.key_file is not None or sample.pattern is not None
     given = hashed.settle(given) if has_keys else given

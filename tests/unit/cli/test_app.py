@@ -48,7 +48,7 @@ COMMANDS = (
             2,
             r"No such option:? '?--nonsense.*\(see rabbit-chx route -h\)",
         ),
-        (("simulate", "orders"), 2, r"argument \(orders\): an exchange is passed as --exchange NAME \(see"),
+        (("keys", "q1", "orders"), 2, r"argument \(orders\): an exchange is passed as --exchange NAME \(see"),
         (("ring", "show", "a", "b"), 2, r"argument \(b\) \(see"),
         (("route", "--ring", __file__, "k"), 2, "test_app.py: this is not a ring"),
         (("route", *BIND, "--header", "h:array=" + "[" * 100_000), 2, "nested too deeply"),

@@ -49,7 +49,8 @@ def test_what_is_written_is_read_back_whatever_its_characters(
 
 
 def test_only_what_an_exchange_reaches(exported: Callable[..., tuple[int, str, str]]) -> None:
-    found = Topology.from_toml(exported("--exchange", "orders")[1])
+    found = Topology.from_toml(exported("orders")[1])
+    assert exported("--exchange", "orders") == exported("orders")
     assert [exchange.name for exchange in found.exchanges] == ["orders"]
     assert exported("--exchange", "order")[2] == (
         "rabbit-chx: there is no exchange order: did you mean orders?\n"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx import HashRing, SlotTable, Topology
+from rabbit_chx.cli import main
 
 FILE = """
 [[exchanges]]
@@ -72,6 +73,19 @@ def test_a_file_with_one_hash_exchange_needs_no_name(answer: Callable[..., Any],
         assert answer(*command, "--topology", one) == answer(*command, *bindings)
     assert answer("route", "--topology", one, "--exchange", "orders", *KEYS) == answer(
         "route", *bindings, *KEYS
+    )
+
+
+@pytest.mark.parametrize("command", [("simulate",), ("compare", "--to-release", "4.0.5")])
+def test_an_argument_is_the_exchange_of_a_command_without_other_arguments(
+    answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], one: str, command: tuple[str, ...]
+) -> None:
+    assert answer(*command, "orders", "--topology", one) == answer(
+        *command, "--topology", one, "--exchange", "orders"
+    )
+    assert main([*command, "orders", "--exchange", "orders", "--topology", one]) == 2
+    assert (
+        "the exchange is given twice, as 'orders' and by --exchange: pass it once" in capsys.readouterr().err
     )
 
 
