@@ -323,15 +323,21 @@ def check_super_stream(super_stream: str | None, routing: StreamRouting | None) 
         )
 
 
-def check_stream_ring(ring: object) -> KeyMap:
-    """Return a ring whose rows are stored by a client; an InputError unless it was read and each destination is a stream, bound once."""
+def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
+    """Return a ring whose rows are stored by a client; an InputError unless it was read and each destination is a stream, bound once.
+
+    Args:
+        ring: the ring as given.
+        how_to_read: the remedy for a ring of buckets that is assumed; by default that of a program in Python.
+    """
     if not is_routed_by_broker(ring):
         raise InputError(
             f"{ring!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
     if not ring.ground.is_certain:
         raise InputError(
-            f"the ring must be read from the broker, recorded or observed, and this one is {ring.ground}: {ring.traits.how_to_read}"
+            f"the ring is {ring.ground}, and must be read from the broker, recorded or observed: "
+            f"{(ring.traits.has_order and how_to_read) or ring.traits.how_to_read}"
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")

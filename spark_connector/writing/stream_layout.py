@@ -112,7 +112,7 @@ def plan_layout(
             if options.super_stream:
                 placing: KeyMap = _super_stream(connection, options)
             else:
-                placing = check_stream_ring(options.ring)
+                placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
             layout = StreamLayout.of(placing, schema, options.order_by)
             if checks_streams:
                 _check_streams(connection, layout, options)
