@@ -341,21 +341,10 @@ def _hint(error: BaseException) -> str:
     return found_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
 
 
-def _has_exchange(command: click.Command) -> bool:
-    return any("--exchange" in parameter.opts for parameter in command.params)
-
-
 def _message(error: BaseException) -> str:
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "rabbit-chx"
-        text = error.format_message()
-        if (
-            text.startswith("Got unexpected extra argument")
-            and error.ctx
-            and _has_exchange(error.ctx.command)
-        ):
-            text += ": an exchange is passed as --exchange NAME"
-        return f"{text} (see {path} -h)"
+        return f"{error.format_message()} (see {path} -h)"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, (click.Abort, KeyboardInterrupt)):

@@ -202,7 +202,7 @@ class ApplyOptions:
                 f"plan --plan-out {shlex.quote(path)}"
             )
         if checksum is not None and checksum != of_plan:
-            raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: pass one of them")
+            raise InputError(f"--checksum is {checksum}, and {path} has {of_plan}: pass one of them")
         return of_plan
 
 

@@ -199,7 +199,7 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 )
 def compare(
     *,
-    of_broker: str | None = argument(required=False, metavar="[EXCHANGE]"),
+    exchange_argument: str | None = argument(required=False, metavar="[EXCHANGE]"),
     ring: RingOptions = options(RingOptions, without=("exchange_type",), exchange="The same as EXCHANGE."),
     other: OtherRingOptions = options(OtherRingOptions),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
@@ -207,17 +207,17 @@ def compare(
 ) -> Outcome:
     """Show which keys move between two releases or two rings.
 
-    The first ring is that of the live EXCHANGE, or of --bind, --ring or --topology. Specify the second ring
-    with --to-bind, --to-ring or --to-exchange; or pass --to-release to compare the same ring on another
-    release. Without a sample the result is exact, over all 2^21 seeds. If the releases hash a header
-    differently, a sample is required.
+    Specify the first ring with EXCHANGE, --bind, --ring or --topology, and the second ring with --to-bind,
+    --to-ring or --to-exchange; or pass --to-release to compare the same ring on another release. Without a
+    sample the result is exact, over all 2^21 seeds. If the releases hash a header differently, a sample is
+    required.
 
     With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
     The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
     """
-    ring = ring.at(of_broker)
+    ring = ring.at(exchange_argument)
     if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)
         if file is not None:

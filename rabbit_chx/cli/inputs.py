@@ -276,7 +276,7 @@ def _report_definitions(name: str, imported: Imported) -> None:
             )
     if hashed := [exchange.name for exchange in imported.topology.exchanges if exchange.ring]:
         say(
-            f"{name} is a definitions file, which does not contain the order of a ring: that of {', '.join(hashed)} is assumed to be that of "
+            f"{name} is a definitions file, which does not contain the order of a ring: the order of {', '.join(hashed)} is assumed to be that of "
             "the bindings, and a plan keeps the order of the broker"
         )
 

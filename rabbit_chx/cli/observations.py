@@ -122,7 +122,7 @@ class ObservedOptions:
         for name, count in Counter(chosen.values()).items():
             if count > 1:
                 whats = " and ".join(what for what in chosen if chosen[what] == name)
-                raise InputError(f"the column {name!r:.60} is that of {whats}: name each by --column")
+                raise InputError(f"the column {name!r:.60} belongs to {whats}: name each by --column")
         return chosen
 
 

@@ -98,8 +98,8 @@ class RepairReport:
         ending = []
         if self.gap is not None:
             ending.append(
-                "While a queue is bound again, its messages go to other queues: the longest gap is of "
-                f"{self.gap.member!s}, {plural(self.gap.operations, 'operation')}."
+                "While a queue is bound again, its messages go to other queues: for at most "
+                f"{plural(self.gap.operations, 'operation')} ({self.gap.member!s})."
             )
         if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply makes the changes.")

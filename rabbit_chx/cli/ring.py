@@ -322,7 +322,7 @@ def record_rings(
 ) -> Outcome:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
-    The ring is read by --ring-via, is that of --from, or is determined by --observed: about N ln N keys of N
+    The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
     buckets, with the queues that received them. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 

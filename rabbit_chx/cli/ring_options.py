@@ -235,7 +235,7 @@ class RingOptions:
         unused = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
         if unused and self.topology is not None:
             raise InputError(
-                f"{unused[0]} is an option of a live broker, and the ring is that of {self.topology}: pass one of them"
+                f"{unused[0]} is an option of a live broker, and the ring is read from {self.topology}: pass one of them"
             )
         if unused:
             raise InputError(

@@ -172,7 +172,7 @@ class SimulateReport:
 )
 def simulate(
     *,
-    of_broker: str | None = argument(required=False, metavar="[EXCHANGE]"),
+    exchange_argument: str | None = argument(required=False, metavar="[EXCHANGE]"),
     ring: RingOptions = options(RingOptions, exchange="The same as EXCHANGE."),
     unbound: tuple[str, ...] = option(
         "--unbind",
@@ -193,14 +193,14 @@ def simulate(
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its difference from the ideal share.
 
-    The ring is that of the live EXCHANGE, or of --bind, --ring or --topology.
+    Specify the ring with EXCHANGE, --bind, --ring or --topology.
 
     A sample adds the destinations of its messages and the heaviest keys. --unbind and --add show which keys a
     change moves: each --unbind is applied first, then each --add, in the order given.
 
     The exit code is 1 if keys reach no queue, 3 if the ring or the hashed value is assumed.
     """
-    given = ring.at(of_broker).read()
+    given = ring.at(exchange_argument).read()
     source = given.source
     has_keys = sample.key_file is not None or sample.pattern is not None
     given = hashed.settle(given) if has_keys else given

@@ -146,7 +146,7 @@ class StreamOptions:
             return _super_stream(at, self.super_stream, self.routing)
         if self.routing is not None:
             raise InputError(
-                "--routing is that of a super stream: pass --super-stream NAME too, or leave it out"
+                "--routing applies to super streams: pass --super-stream NAME too, or leave it out"
             )
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)

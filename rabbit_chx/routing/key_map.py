@@ -76,7 +76,7 @@ TRAITS: Mapping[KeyMapKind, MapTraits] = {
         "modulus",
         "binding",
         "hashes",
-        "pass that of Broker.exchange, on a release that orders its bindings",
+        "pass the value of Broker.exchange, on a release that orders its bindings",
     ),
     "super-stream": MapTraits(
         "super-stream",
@@ -84,7 +84,7 @@ TRAITS: Mapping[KeyMapKind, MapTraits] = {
         "super_stream",
         "binding",
         "hashes",
-        "pass that of Broker.exchange",
+        "pass the value of Broker.exchange",
     ),
 }
 

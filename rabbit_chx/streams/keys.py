@@ -319,7 +319,7 @@ def check_super_stream(super_stream: str | None, routing: StreamRouting | None) 
         check_name(super_stream, "super stream")
     elif routing is not None:
         raise InputError(
-            f"routing={routing!r} is that of a super stream: pass super_stream, or leave routing out"
+            f"routing={routing!r} applies to super streams: pass super_stream, or leave routing out"
         )
 
 

@@ -138,9 +138,9 @@ class StoredIds:
         self._next_note_at = 0.0
         if claimed_id < self.confirmed_id:
             raise MismatchError(
-                f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and now its last id of "
-                f"{self._name!r} is {claimed_id}: the stream was re-created or truncated, or has over 255 names. Rows up to id "
-                f"{self.confirmed_id} may be lost: publish them again",
+                f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and its last id of "
+                f"{self._name!r} is {claimed_id}: it was re-created or truncated, or has over 255 names. Rows up to id "
+                f"{self.confirmed_id} may be lost: publish them with a new publisher",
                 queue=self._stream,
             )
         self.claimed_id = claimed_id

@@ -465,7 +465,7 @@ def read_record(arguments: Mapping[str, Any]) -> RingRecord:
         )
     text = _text_in(arguments)
     if text is None or hashlib.sha256(text.encode(errors="replace")).hexdigest() != arguments.get("digest"):
-        raise InputError("its digest is not that of its contents: somebody changed it")
+        raise InputError("its digest does not match its contents: somebody changed it")
     try:
         return _record_of(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:

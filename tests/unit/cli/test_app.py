@@ -48,8 +48,6 @@ COMMANDS = (
             2,
             r"No such option:? '?--nonsense.*\(see rabbit-chx route -h\)",
         ),
-        (("keys", "q1", "orders"), 2, r"argument \(orders\): an exchange is passed as --exchange NAME \(see"),
-        (("ring", "show", "a", "b"), 2, r"argument \(b\) \(see"),
         (("route", "--ring", __file__, "k"), 2, "test_app.py: this is not a ring"),
         (("route", *BIND, "--header", "h:array=" + "[" * 100_000), 2, "nested too deeply"),
         (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m does not have a bucket"),

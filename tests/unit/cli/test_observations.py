@@ -108,7 +108,7 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
         ("f.txt", "a q1\n", (), "is not a table: pass one as .csv or .parquet"),
         ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write key=NAME and queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
-        ("f.csv", "key,queue\na,q1\n", ("key=queue",), "the column 'queue' is that of key and queue"),
+        ("f.csv", "key,queue\na,q1\n", ("key=queue",), "the column 'queue' belongs to key and queue"),
         ("f.csv", "key,queue\na,q1\nb,\n", (), "row 2 of .* has no queue"),
     ],
 )  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_dry_run_shows_steps_movement_and_gap() -> None:
     shown = text(report("planned"))
     assert "unbind" in shown
     assert "of the keys in the end" in shown
-    assert "its messages go to other queues: the longest gap is of q2, 1 operation." in shown
+    assert "its messages go to other queues: for at most 1 operation (q2)." in shown
     assert shown.endswith("Nothing was changed: --apply makes the changes.\n")
     assert "left as it is" not in shown  # the queue q0 is no matter of this repair
 

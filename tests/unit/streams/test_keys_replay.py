@@ -32,7 +32,7 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
         (
             ["k"],
             {"ring": ModulusHashExchange("bills", [("s0", ""), ("s1", "")], Release("4.0.5", "khepri"))},
-            r"on RabbitMQ 4.0.5 .khepri. bindings are in an order that cannot be computed.*pass that of Broker\.exchange",
+            r"on RabbitMQ 4.0.5 .khepri. bindings are in an order that cannot be computed.*pass the value of Broker\.exchange",
         ),
         (["k"], {"ring": HashRing.from_bindings([("s0", 1)], provenance="assumed")}, "is assumed"),
         (["k"], {"ring": HashRing.from_buckets([None, "s0"])}, "the key b'k' is routed to no destination"),

@@ -41,7 +41,7 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ({"ring": "orders", "exchange": "x"}, "is not a ring"),
         (
             {"ring": ModulusHashExchange("x", [("s", "")]), "exchange": "x"},
-            "the ring is replayed, .*: pass that of Broker.exchange",
+            "the ring is replayed, .*: pass the value of Broker.exchange",
         ),
         (
             {"ring": ModulusHashExchange("x", [("s", "1"), ("s", "2")], provenance="read"), "exchange": "x"},

@@ -72,7 +72,7 @@ def test_a_ring_by_which_rows_must_not_be_placed() -> None:
         check_stream_ring(HashRing.from_bindings([("s0", 1)]))
     with pytest.raises(InputError, match="exchange audit of the ring is not a stream"):
         check_stream_ring(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
-    with pytest.raises(InputError, match=r"the ring is replayed, .*: pass that of Broker\.exchange"):
+    with pytest.raises(InputError, match=r"the ring is replayed, .*: pass the value of Broker\.exchange"):
         check_stream_ring(ModulusHashExchange("x", [("s0", "")]))
     with pytest.raises(InputError, match="stream 's0' is bound 2 times: unbind all but one"):
         check_stream_ring(ModulusHashExchange("x", [("s0", "a"), ("s0", "b")], None, "read"))

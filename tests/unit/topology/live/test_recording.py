@@ -302,7 +302,7 @@ def test_a_record_that_somebody_changed_is_ignored() -> None:
     content = str(record.arguments["content"]).replace('"b"', '"c"')
     site.model.exchanges[name] = replace(record, arguments={**record.arguments, "content": content})
     assert ring_of(site).ground.doubt == (
-        f"the record {name} is ignored: its digest is not that of its contents: somebody changed it"
+        f"the record {name} is ignored: its digest does not match its contents: somebody changed it"
     )
 
 

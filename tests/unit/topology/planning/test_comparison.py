@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from one_hash_exchange import steps
 from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef
@@ -19,10 +20,6 @@ from rabbit_chx.topology import (
 )
 
 _CHX = "x-consistent-hash"
-
-
-def _steps(wanted: Topology, live: LiveTopology) -> list[str]:
-    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]
 
 
 def test_what_the_file_only_names_is_not_deleted() -> None:
@@ -53,7 +50,7 @@ def test_an_exchange_that_takes_what_queues_drop_is_not_deleted() -> None:
     ):
         assert plan(wanted, as_live(replace(wanted, exchanges=(dead,)))).changes == ()
         others = ExchangeDefinition("other", "fanout")
-        assert _steps(wanted, as_live(replace(wanted, exchanges=(dead, others)))) == ["delete other"]
+        assert steps(wanted, as_live(replace(wanted, exchanges=(dead, others)))) == ["delete other"]
 
 
 def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sides import as_live
+from one_hash_exchange import hashing, steps, with_buckets
 
-from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -17,35 +16,19 @@ from rabbit_chx.topology import (
     plan,
 )
 
-_RELEASE = Release("4.3.6")
 _CHX = "x-consistent-hash"
 
 
-def _hashing(*names: str, **about: object) -> Topology:
-    ring = tuple(RingMember(name) for name in names)
-    exchange = replace(ExchangeDefinition("orders", _CHX, ring=ring), **about)  # type: ignore[arg-type]
-    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abcdefgh"))
-
-
-def _read(topology: Topology, *buckets: str) -> LiveTopology:
-    ring = HashRing.from_buckets(buckets, _RELEASE, next_bucket=len(buckets))
-    return as_live(topology, release=_RELEASE).with_rings({"orders": ring})
-
-
-def _steps(wanted: Topology, live: LiveTopology) -> list[str]:
-    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]
-
-
 def test_a_new_ring_is_arranged_as_written() -> None:
-    assert arrange(_hashing(*"bca"), LiveTopology()) == _hashing(*"bca")
+    assert arrange(hashing(*"bca"), LiveTopology()) == hashing(*"bca")
 
 
 def test_a_binding_with_another_number_of_buckets_than_its_key_is_made_again() -> None:
     """Unbinding and binding do it, so the exchange is not replaced."""
-    heavy = _hashing(ring=(RingMember("a", "2"), RingMember("b")))
+    heavy = hashing(ring=(RingMember("a", "2"), RingMember("b")))
 
     for buckets in ("ab", "aaab"):
-        planned = plan(heavy, _read(heavy, *buckets))
+        planned = plan(heavy, with_buckets(heavy, *buckets))
         assert {change.action for change in planned.changes} == {"unbind", "bind"}
         assert planned.rings["orders"].after.buckets == (*"aab",)
         assert planned.refusals == ()
@@ -53,11 +36,11 @@ def test_a_binding_with_another_number_of_buckets_than_its_key_is_made_again() -
 
 def test_ghost_buckets_of_a_queue_that_is_deleted_need_no_other_queue() -> None:
     live = replace(
-        _read(_hashing("b"), "a", "b"), queues=(QueueDefinition("a", "quorum"), QueueDefinition("b"))
+        with_buckets(hashing("b"), "a", "b"), queues=(QueueDefinition("a", "quorum"), QueueDefinition("b"))
     )
     wanted = replace(live, queues=(QueueDefinition("b"),), owns=("*",))
 
-    assert _steps(wanted.objects, live) == [
+    assert steps(wanted.objects, live) == [
         "bind orders -> a (key 1)",
         "unbind orders -> a (key 1)",
         "delete a",
@@ -66,7 +49,7 @@ def test_ghost_buckets_of_a_queue_that_is_deleted_need_no_other_queue() -> None:
 
 
 def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:
-    live = _read(_hashing("a", "b"), "a", "b")
+    live = with_buckets(hashing("a", "b"), "a", "b")
     wanted = Topology((), (), owns=("a",))
 
     planned = plan(wanted, live)
@@ -77,23 +60,23 @@ def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:
 
 
 def test_keys_that_are_hashed_on_something_else_all_move() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
+    live = with_buckets(hashing(*"abc"), *"abc")
 
-    assert plan(_hashing(*"abc", durable=False), live).rings["orders"].moved == 0.0
-    assert plan(_hashing(*"abc", arguments={"hash-header": "h"}), live).rings["orders"].moved == 1.0
+    assert plan(hashing(*"abc", durable=False), live).rings["orders"].moved == 0.0
+    assert plan(hashing(*"abc", arguments={"hash-header": "h"}), live).rings["orders"].moved == 1.0
 
 
 def test_a_ring_of_others_that_differs_is_refused_and_not_changed() -> None:
-    live = _read(_hashing("a", "b"), "a", "b")
+    live = with_buckets(hashing("a", "b"), "a", "b")
 
-    assert plan(_hashing("a", "b", owner="external"), live).refusals == ()
-    planned = plan(_hashing("b", "a", owner="external"), live)
+    assert plan(hashing("a", "b", owner="external"), live).refusals == ()
+    planned = plan(hashing("b", "a", owner="external"), live)
     assert planned.changes == ()
     assert ["is external, and its ring differs" in refusal.text for refusal in planned.refusals] == [True]
 
 
 def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
+    live = with_buckets(hashing(*"abc"), *"abc")
     twice = (RingMember("b"), RingMember("a"), RingMember("a", "2"))
     wanted = replace(live, exchanges=(ExchangeDefinition("orders", _CHX, ring=twice),))
 
@@ -103,7 +86,7 @@ def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
 
 
 def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> None:
-    live = _read(_hashing(*"abc"), *"abc")
+    live = with_buckets(hashing(*"abc"), *"abc")
     exchange = ExchangeDefinition("orders", _CHX, durable=False)
     wanted = Topology((exchange,), tuple(QueueDefinition(name) for name in "bcdefgh"), owns=("a",))
 
@@ -117,9 +100,9 @@ def test_weights_that_are_older_than_the_limit_of_the_release_stay_as_they_are()
     heavy, light = RingMember("a", "20000"), RingMember("b")
 
     def holding(*members: RingMember) -> Topology:
-        return replace(_hashing("a"), exchanges=(ExchangeDefinition("orders", _CHX, ring=members),))
+        return replace(hashing("a"), exchanges=(ExchangeDefinition("orders", _CHX, ring=members),))
 
-    live = _read(holding(heavy, light), *["a"] * 20_000, "b")
+    live = with_buckets(holding(heavy, light), *["a"] * 20_000, "b")
     kept = plan(holding(heavy, light), live)
     assert (kept.changes, kept.refusals) == ((), ())
     (refusal,) = plan(holding(light, heavy), live).refusals

@@ -8,9 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from one_hash_exchange import RELEASE, hashing, steps, with_buckets
 from sides import as_live
 
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -23,27 +24,11 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.planning.plan import order_downstream_first
 
-_RELEASE = Release("4.3.6")
 _CHX = "x-consistent-hash"
 
 
-def _hashing(*names: str, **about: object) -> Topology:
-    ring = tuple(RingMember(name) for name in names)
-    exchange = replace(ExchangeDefinition("orders", _CHX, ring=ring), **about)  # type: ignore[arg-type]
-    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abcdefgh"))
-
-
-def _read(topology: Topology, *buckets: str) -> LiveTopology:
-    ring = HashRing.from_buckets(buckets, _RELEASE, next_bucket=len(buckets))
-    return as_live(topology, release=_RELEASE).with_rings({"orders": ring})
-
-
-def _steps(wanted: Topology, live: LiveTopology) -> list[str]:
-    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]
-
-
 def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
-    wanted, live = _hashing("h", *"bcdefg"), _read(_hashing(*"abcdefgh"), *"abcdefgh")
+    wanted, live = hashing("h", *"bcdefg"), with_buckets(hashing(*"abcdefgh"), *"abcdefgh")
 
     planned = plan(replace(wanted, max_share_moved=0.5), live)
     assert planned.rings["orders"].moved < 0.5 < planned.rings["orders"].moved_at_worst < 0.88
@@ -56,7 +41,7 @@ def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
 
 @pytest.mark.all_seeds
 def test_a_lifted_refusal_is_not_listed() -> None:
-    planned = plan(_hashing("b", max_share_moved=0.1), _read(_hashing("a", "b"), "a", "b"))
+    planned = plan(hashing("b", max_share_moved=0.1), with_buckets(hashing("a", "b"), "a", "b"))
 
     (refusal,) = planned.refusals
     assert refusal.allow_with == "--allow-moved 0.5001"
@@ -65,7 +50,7 @@ def test_a_lifted_refusal_is_not_listed() -> None:
 
 
 def test_a_first_ring_is_not_limited() -> None:
-    planned = plan(_hashing("a", max_share_moved=0.0), LiveTopology())
+    planned = plan(hashing("a", max_share_moved=0.0), LiveTopology())
 
     assert planned.refusals == ()
     assert planned.rings["orders"].moved == 1.0
@@ -73,29 +58,29 @@ def test_a_first_ring_is_not_limited() -> None:
 
 @pytest.mark.parametrize("provenance", ["replayed", "assumed"])
 def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
-    ring = HashRing.from_bindings([("a", 1)], _RELEASE, provenance)  # type: ignore[arg-type]
-    live = as_live(_hashing("a"), rings={"orders": ring})
+    ring = HashRing.from_bindings([("a", 1)], RELEASE, provenance)  # type: ignore[arg-type]
+    live = as_live(hashing("a"), rings={"orders": ring})
 
-    (refusal,) = plan(_hashing("a", "b"), live).refusals
+    (refusal,) = plan(hashing("a", "b"), live).refusals
     assert refusal.allow_with is None
     assert "ring_source=PREFIX" in refusal.text
     assert provenance in refusal.text
-    assert plan(_hashing("a"), live).refusals == ()
+    assert plan(hashing("a"), live).refusals == ()
 
 
 def test_an_unknown_cluster_is_refused_only_where_something_changes() -> None:
-    wanted = replace(_hashing("a"), cluster="rabbit@prod")
+    wanted = replace(hashing("a"), cluster="rabbit@prod")
 
-    assert plan(wanted, as_live(_hashing("a"))).refusals == ()
+    assert plan(wanted, as_live(hashing("a"))).refusals == ()
     assert [refusal.allow_with for refusal in plan(wanted, LiveTopology()).refusals] == [None]
-    assert plan(wanted, as_live(replace(_hashing("a"), cluster="rabbit@test"))).refusals != ()
+    assert plan(wanted, as_live(replace(hashing("a"), cluster="rabbit@test"))).refusals != ()
 
 
 def test_a_queue_in_two_rings_is_unbound_from_both_before_it_is_replaced() -> None:
     rings = tuple(ExchangeDefinition(name, _CHX, ring=(RingMember("a"),)) for name in ("one", "two"))
     live = Topology(rings, (QueueDefinition("a"),))
 
-    assert _steps(replace(live, queues=(QueueDefinition("a", "quorum"),)), as_live(live)) == [
+    assert steps(replace(live, queues=(QueueDefinition("a", "quorum"),)), as_live(live)) == [
         "unbind one -> a (key 1)",
         "unbind two -> a (key 1)",
         "replace a",
@@ -108,8 +93,8 @@ def test_a_policy_is_created_first_and_deleted_last() -> None:
     policy = PolicyDefinition("p", ".*", definition={"max-length": 1})
     queue = QueueDefinition("q")
 
-    assert _steps(Topology((), (queue,), (), (policy,)), LiveTopology()) == ["create p", "create q"]
-    assert _steps(Topology(owns=("*",)), LiveTopology((), (queue,), (), (policy,))) == [
+    assert steps(Topology((), (queue,), (), (policy,)), LiveTopology()) == ["create p", "create q"]
+    assert steps(Topology(owns=("*",)), LiveTopology((), (queue,), (), (policy,))) == [
         "delete q",
         "delete p",
     ]
@@ -123,9 +108,9 @@ def test_an_exchange_is_bound_before_what_is_bound_to_it() -> None:
         BindingDefinition("z", "q"),
     )
 
-    steps = _steps(Topology(exchanges, (QueueDefinition("q"),), bindings), LiveTopology())
+    listed = steps(Topology(exchanges, (QueueDefinition("q"),), bindings), LiveTopology())
 
-    assert [step for step in steps if step.startswith("bind")] == [
+    assert [step for step in listed if step.startswith("bind")] == [
         "bind z -> q",
         "bind y -> exchange z",
         "bind x -> exchange y",
@@ -157,8 +142,8 @@ def test_a_plan_of_no_movement_loads_no_numpy() -> None:
 
 
 def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
-    live = _read(_hashing(*"abcdefgh"), *"abcdefgh")
-    planned = plan(_hashing("h", *"bcdefg", max_share_moved=0.1), live)
+    live = with_buckets(hashing(*"abcdefgh"), *"abcdefgh")
+    planned = plan(hashing("h", *"bcdefg", max_share_moved=0.1), live)
 
     worse = next(
         proposal for proposal in planned.rings["orders"].proposals if proposal.strategy == "fewest-steps"

@@ -1,0 +1,30 @@
+"""Topologies of one hash exchange `orders` over some of eight queues, its live ring, and the steps of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sides import as_live
+
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+
+RELEASE = Release("4.3.6")
+
+
+def hashing(*names: str, **about: object) -> Topology:
+    """A topology whose exchange has these members; `about` are other fields of the exchange."""
+    ring = tuple(RingMember(name) for name in names)
+    exchange = replace(ExchangeDefinition("orders", "x-consistent-hash", ring=ring), **about)  # type: ignore[arg-type]
+    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abcdefgh"))
+
+
+def with_buckets(topology: Topology, *buckets: str) -> LiveTopology:
+    """The live topology, whose ring was read and has these buckets."""
+    ring = HashRing.from_buckets(buckets, RELEASE, next_bucket=len(buckets))
+    return as_live(topology, release=RELEASE).with_rings({"orders": ring})
+
+
+def steps(wanted: Topology, live: LiveTopology) -> list[str]:
+    """The action and the name of each change of the plan."""
+    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]
