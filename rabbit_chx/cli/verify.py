@@ -94,8 +94,14 @@ class StoredReport:
 
     @property
     def is_guess(self) -> bool:
-        """True if the ring is assumed."""
+        """True if the ring, or the order of the bindings of an exchange without one, is assumed."""
         return self.placement.source.ground.is_assumed
+
+    @property
+    def _why_not_determined(self) -> str:
+        if self.placement.source.traits.has_order:
+            return NEED_RING
+        return "the order of the bindings is not known: RabbitMQ sorts the queues by name from 4.3 on"
 
     @property
     def code(self) -> int:
@@ -150,7 +156,7 @@ class StoredReport:
             (self.placement.title, self.placement.exchange),
             ("vhost", self.vhost),
             ("ring" if name == "ring" else "placing", source),
-            *([("not determined", NEED_RING)] if self.is_guess else []),
+            *([("not determined", self._why_not_determined)] if self.is_guess else []),
             ("compared", f"{total.right + total.wrong:,} of {total.rows:,} rows"),
             ("wrong", f"{total.wrong:,}"),
             ("seconds", f"{self.seconds:.1f}"),
