@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -13,12 +13,12 @@ import pika
 from canary import CANARY, canary_user
 from declared import with_login
 from fire_queues import BINDINGS, EXCHANGE, QUEUES, declare_fire
+from forced_close import force_close
 from row_reader import rows_waiting
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import NotFoundError
 from rabbit_chx.testing import RunningBroker
 
 _POLL_S = 0.1
@@ -109,8 +109,7 @@ class Site:
             assert time.monotonic() < deadline, "the management API shows no connection"
             time.sleep(_POLL_S)
         for entry in listed:
-            with suppress(NotFoundError):  # it has ended meanwhile
-                self.management.request("DELETE", "connections", entry["name"])
+            force_close(self.management, entry["name"])
         return len(listed)
 
     def wait_for_no_connection(self, within_s: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,9 +13,10 @@ from canary import CANARY
 from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_stage import Stage
+from forced_close import force_close
 from tcp_proxy import Proxy
 
-from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError
+from rabbit_chx.errors import BrokerTimeoutError, PublishError
 from rabbit_chx.publishing import Limits
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
@@ -140,8 +140,7 @@ def test_connections_closed_by_an_operator(stage: Stage, kept: Callable[..., Ver
         closed: set[str] = set()
         while len(closed) < 3 and not run.over:
             for connection in stage.site.connections():  # a new one is listed up to five seconds later
-                with suppress(NotFoundError):
-                    stage.site.management.request("DELETE", "connections", connection["name"])
+                if force_close(stage.site.management, connection["name"]):
                     closed.add(connection["name"])
             time.sleep(0.3)
 
