@@ -86,7 +86,10 @@ NONE = "no exchange of type x-consistent-hash or x-modulus-hash:"
     ("vhosts", "types", "exchanges", "why"),
     [
         ([], TYPES, [], "the user 'ops' may access no vhost: grant it permissions with rabbitmqctl set_permissions"),
-        (["/"], TYPES[:1], LISTED, "the broker does not have the exchange type x-consistent-hash: enable its plugin with rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"),
+        (["/"], TYPES[:1], LISTED, (
+            "the broker does not have the exchange type x-consistent-hash: enable its plugin with "
+            "rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"
+        )),
         (["/"], TYPES, LISTED, f"vhost / has {NONE} declare one"),
         (["/", "b"], TYPES, LISTED, f"the 2 vhosts of the user have {NONE} declare one"),
         (["/"], TYPES, [*LISTED, ORDERS], f"""vhost / has {NONE} vhost it's has one, pass --vhost 'it'"'"'s'"""),

@@ -1,14 +1,14 @@
-"""Commands and what they print, as text: `transcripts/*.txt`, and `transcripts/modelled/*.txt` on a broker made of values.
+"""Commands and what they print, as text: `transcripts/*.txt`, and `transcripts/modelled/*.txt` on a broker of values.
 
-A line `$ ` is a command, `! ` is a line of stderr, a number in brackets at the end is an exit code other than 0, and all else is
-stdout. Before a command stands what it finds in its environment, or what `printf` writes to its stdin. The commands of a file run in a
-copy of `transcripts/files`, with no broker named but the model.
+A line `$ ` is a command, `! ` is a line of stderr, a number in brackets at the end is an exit code other than 0, and
+all else is stdout. Before a command stands what it finds in its environment, or what `printf` writes to its stdin. The
+commands of a file run in a copy of `transcripts/files`, with no broker named but the model.
 
-A line `# ` prepares the model (`holds FILE`, `refuses QUEUE`, `messages QUEUE NUMBER`) or the next command (`types TEXT`: stdin is a
-terminal; `sees`: stderr is one). A line `= ` is what the model has after a command: queues, rings, messages. `not asked` means that the
-command did not connect.
+A line `# ` prepares the model (`holds FILE`, `refuses QUEUE`, `messages QUEUE NUMBER`) or the next command (`types
+TEXT`: stdin is a terminal; `sees`: stderr is one). A line `= ` is what the model has after a command: queues, rings,
+messages. `not asked` means that the command did not connect.
 
-`python tests/unit/cli/test_transcripts.py --update` writes the files anew: read the difference.
+`python tests/unit/cli/test_transcripts.py --update [NAME...]` writes the files anew: read the difference.
 """
 
 from __future__ import annotations
