@@ -25,6 +25,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+
 from command_line import CALL
 from modelled_commands import ModelledCommands, Stream
 from slot_files import live_of
