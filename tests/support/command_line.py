@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from rabbit_chx.routing import HashRing
 
+#: Runs a command in this process, and returns its exit code, its stdout and its stderr.
+Ran: TypeAlias = Callable[..., tuple[int, str, str]]
+#: Runs a command with `--output json`, and returns the document.
+Answer: TypeAlias = Callable[..., Any]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
 #: The ring that BIND makes.
 RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
-EQUAL = ("--bind", "q1=1", "--bind", "q2=1")
+#: What the library calls, where the command line has commands and options.
+CALL = re.compile(
+    r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
+)
+
+
+def ended(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, within a minute, whatever it returns."""
+    return subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -29,7 +29,7 @@ class ModelledCommands:
 
     Args:
         path: where the topology file is written.
-        monkeypatch: puts the model in the place of a connection, and a terminal in that of the streams.
+        monkeypatch: puts the model in the place of a connection.
 
     Attributes:
         model: the broker.
@@ -43,7 +43,7 @@ class ModelledCommands:
         self.messages: dict[str, int] = {}
         self.refuses: set[str] = set()
         self.opened = 0
-        self._path, self._monkeypatch = path, monkeypatch
+        self._path = path
         monkeypatch.setattr("rabbit_chx.broker.Broker", self._broker)
 
     def holds(self, topology: Topology | LiveTopology) -> None:
@@ -54,19 +54,6 @@ class ModelledCommands:
         """Write a file, and return the command line of a command about it."""
         self._path.write_text(text)
         return ("topology", command, str(self._path), *_OPTIONS, *options)
-
-    def terminal(self, typed: str = "", *, stdin: bool = True, stderr: bool = True) -> None:
-        """Let stdin be a terminal at which this is typed, and stderr one that shows it; or one of them alone."""
-        streams = {"stdin": _Stream(typed, terminal=stdin), "stderr": _Stream(terminal=stderr)}
-        for name, stream in streams.items():
-            self._monkeypatch.setattr(f"sys.{name}", stream)
-        self._monkeypatch.setattr("rabbit_chx.rendering.progress._BAR_EVERY_S", 60)
-        self._shown = streams["stderr"]
-
-    @property
-    def said(self) -> str:
-        """What the terminal has shown."""
-        return self._shown.getvalue()
 
     def _broker(self, *arguments: Any) -> Broker:
         connected: Any = _Client(self)
@@ -118,7 +105,9 @@ class _Client(ModelClient):
         return listed
 
 
-class _Stream(io.StringIO):
+class Stream(io.StringIO):
+    """A stream that says whether it is a terminal."""
+
     def __init__(self, text: str = "", *, terminal: bool) -> None:
         super().__init__(text)
         self._terminal = terminal

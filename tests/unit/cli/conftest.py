@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import CALL
 from modelled_commands import ModelledCommands
 from output_documents import check_document
 
 from rabbit_chx.cli import main
-
-#: What the library calls, where the command line has commands and options.
-_CALL = re.compile(
-    r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
-)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +52,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         assert main(arguments) == code
         found = capsys.readouterr()
         assert found.err == ""
-        assert not _CALL.search(found.out)
+        assert not CALL.search(found.out)
         return found.out
 
     return run
@@ -70,7 +65,7 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(arguments)
         found = capsys.readouterr()
-        assert not _CALL.search(found.out + found.err)
+        assert not CALL.search(found.out + found.err)
         return code, found.out, found.err
 
     return run

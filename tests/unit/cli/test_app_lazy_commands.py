@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
+from command_line import ended
 
 #: Of what no offline command has a use for.
 HEAVY = {
@@ -31,9 +31,7 @@ sys.stderr.write(json.dumps(sorted(sys.modules)))
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = ended(sys.executable, "-c", PROGRAM, *arguments)
     return set(json.loads(done.stderr))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextvars import copy_context
+from typing import TypeAlias
 
 import pytest
 
@@ -15,10 +16,11 @@ from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError, NotFoundError
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
+Asked: TypeAlias = Callable[..., BrokerAddresses]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BrokerAddresses]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """The broker that options name, under an environment."""
     for name in [name for name in os.environ if name.startswith(("AMQP_URL", "RABBIT_CHX_"))]:
         monkeypatch.delenv(name)
@@ -39,9 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BrokerAddresses]:
     return ask
 
 
-def test_secrets_are_read_from_the_environment(
-    asked: Callable[..., BrokerAddresses],
-) -> None:
+def test_secrets_are_read_from_the_environment(asked: Asked) -> None:
     broker = asked(
         AMQP_URL=URL,
         RABBIT_CHX_MANAGEMENT_URL="http://bob:pw@host:15672",
@@ -52,7 +52,7 @@ def test_secrets_are_read_from_the_environment(
     assert repr(broker.ring_source) == repr(DiagnosticsRing("docker exec r"))
 
 
-def test_options_go_before_the_environment(asked: Callable[..., BrokerAddresses]) -> None:
+def test_options_go_before_the_environment(asked: Asked) -> None:
     broker = asked(
         *("--management-url", "http://carl:pw@there:1", "--ring-via", ""),
         AMQP_URL=URL,
@@ -63,7 +63,7 @@ def test_options_go_before_the_environment(asked: Callable[..., BrokerAddresses]
     assert repr(broker.ring_source) == repr(DiagnosticsRing(""))
 
 
-def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., BrokerAddresses]) -> None:
+def test_a_vhost_goes_before_that_of_the_url(asked: Asked) -> None:
     broker = asked("--url", URL, "--vhost", "a/b c")
     assert broker.url == "amqp://ann:s%40crt@host:5673/a%2Fb%20c?heartbeat=5"
     assert (broker.settings.vhost, broker.settings.heartbeat_s) == ("a/b c", 5)
@@ -76,9 +76,7 @@ def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., BrokerAddresse
         assert asked("--url", url, "--vhost", "v").url == expected
 
 
-def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
-    asked: Callable[..., BrokerAddresses],
-) -> None:
+def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(asked: Asked) -> None:
     own, shared = (
         asked("--url", URL, "--management-url", url).management("it")
         for url in ("http://ann:s%40crt@host:15672/api2", "http://host:15672/api2")
@@ -88,7 +86,7 @@ def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
     assert "s@crt" not in repr(shared)
 
 
-def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., BrokerAddresses]) -> None:
+def test_a_broker_has_all_that_the_options_tell(asked: Asked) -> None:
     via = ("--ring-via", "docker exec r")
     broker = asked("--url", URL, "--vhost", "v", "--management-url", "http://host:15672", *via).broker()
     assert repr(broker) == (
@@ -98,28 +96,24 @@ def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., BrokerAddre
     assert repr(asked("--url", URL).broker()) == "Broker('amqp://ann:***@host:5673/shop')"
 
 
-def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(
-    asked: Callable[..., BrokerAddresses],
-) -> None:
+def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(asked: Asked) -> None:
     assert asked("--url", URL, RABBIT_CHX_VHOST="v").settings.vhost == "shop"
     assert asked("--url", URL, "--vhost", "w", RABBIT_CHX_VHOST="v").settings.vhost == "w"
     assert asked(AMQP_URL=URL, RABBIT_CHX_VHOST="v").settings.vhost == "v"
 
 
-def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Callable[..., BrokerAddresses]) -> None:
+def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Asked) -> None:
     with pytest.raises(InputError, match=r"pass --url .* or set AMQP_URL"):
         asked()
 
 
-def test_an_odd_quote_in_the_token_command_is_refused_without_the_command(
-    asked: Callable[..., BrokerAddresses],
-) -> None:
+def test_an_odd_quote_in_the_token_command_is_refused_without_the_command(asked: Asked) -> None:
     with pytest.raises(InputError, match=r"^RABBIT_CHX_TOKEN_COMMAND cannot be split into words") as caught:
         asked("--url", "amqp://h", RABBIT_CHX_TOKEN_COMMAND="echo 'hidden")  # noqa: S106  # a command
     assert "hidden" not in str(caught.value)
 
 
-def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., BrokerAddresses]) -> None:
+def test_a_password_and_a_token_command_are_too_much(asked: Asked) -> None:
     with pytest.raises(
         InputError, match="has a password, and RABBIT_CHX_TOKEN_COMMAND is given: take the pass"
     ):
@@ -133,9 +127,7 @@ def test_a_password_and_a_token_command_are_too_much(asked: Callable[..., Broker
         "amqp://u@h?password=a&s3cr3t", "amqps://u@h?key_password=s3cr3t", "ftp://u:s3cr3t@h",
     ],
 )  # fmt: skip
-def test_a_wrong_url_is_named_by_its_option_without_its_password(
-    asked: Callable[..., BrokerAddresses], url: str
-) -> None:
+def test_a_wrong_url_is_named_by_its_option_without_its_password(asked: Asked, url: str) -> None:
     for name, words in {
         "--url": ("--url", url),
         "--management-url": ("--url", "amqp://h", "--management-url", url),
@@ -147,9 +139,7 @@ def test_a_wrong_url_is_named_by_its_option_without_its_password(
         assert "s3cr3t" not in str(caught.value)
 
 
-def test_a_wrong_management_url_in_the_environment_is_an_error_of_what_uses_it(
-    asked: Callable[..., BrokerAddresses],
-) -> None:
+def test_a_wrong_management_url_in_the_environment_is_an_error_of_what_uses_it(asked: Asked) -> None:
     broker = asked("--url", URL, "--vhost", "w", RABBIT_CHX_MANAGEMENT_URL="ftp://u:s3cr3t@h")
     for use in (lambda: broker.management("it"), broker.broker):
         with pytest.raises(InputError, match=r"^\$RABBIT_CHX_MANAGEMENT_URL begins with ") as caught:
@@ -170,10 +160,7 @@ def test_a_wrong_management_url_in_the_environment_is_an_error_of_what_uses_it(
     ],
 )
 def test_what_may_be_meant_by_an_exchange_that_does_not_exist(
-    asked: Callable[..., BrokerAddresses],
-    monkeypatch: pytest.MonkeyPatch,
-    listed: list[dict[str, object]],
-    hint: str,
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, listed: list[dict[str, object]], hint: str
 ) -> None:
     broker = asked("--url", URL, "--management-url", "http://h:1")
     monkeypatch.setattr(Management, "request", lambda *_, **__: listed)

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 from exposition import Family, parsed_exposition
+from given_report import console_text
 from sides import as_live
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.check import CheckReport, check_ring
-from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
+from rabbit_chx.rendering import PrometheusOutput
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import Topology, TopologyCheck
 from rabbit_chx.topology import check as check_topology
@@ -42,21 +43,15 @@ def metrics(report: CheckReport) -> dict[str, Family]:
     return parsed_exposition(stream.getvalue())
 
 
-def text(report: CheckReport) -> str:
-    stream = io.StringIO()
-    ConsoleOutput(stream, 200).show(report)
-    return stream.getvalue()
-
-
 def test_people_read_each_finding_with_its_cure() -> None:
-    assert text(report([SHARE, GHOST, QUEUE])) == (
+    assert console_text(report([SHARE, GHOST, QUEUE])) == (
         "broker    rabbit:5672\nvhost     /\nchecked   2 rings (2 buckets, read) against f.toml\nfindings  3\n\n"
         "exchange          orders\nunroutable-share  25% of all keys\nghost-bucket      q9 has 1 bucket\n"
         "fix               cure it\n\n"
         "missing  queue q1 does not exist\nfix      apply it\n"
     )
-    assert "none" in text(report(file=None))
-    assert "against its own bindings and queues" in text(report(file=None))
+    assert "none" in console_text(report(file=None))
+    assert "against its own bindings and queues" in console_text(report(file=None))
 
 
 def test_alike_findings_of_queues_that_count_up_share_a_line() -> None:
@@ -71,7 +66,7 @@ def test_alike_findings_of_queues_that_count_up_share_a_line() -> None:
         for n, share in ((1, 0.1), (2, 0.1), (3, 0.1), (4, 0.2))
     ]
     checked = report(expiring)
-    assert text(checked).partition("findings")[2] == (
+    assert console_text(checked).partition("findings")[2] == (
         "  4\n\n"
         "expiring-destination  q.{1..3} expires after 60000 ms\nfix                   set x-expires of q.{1..3}\n\n"
         "expiring-destination  q.4 expires after 60000 ms\nfix                   set x-expires of q.4\n"
@@ -99,7 +94,7 @@ def test_a_thousand_queues_with_the_same_faults_are_a_line_for_each_fault() -> N
         as_live(topology, rings={"orders": replace(ring, ground=Ground("read"))}), exchange="orders"
     )
     found = CheckReport("rabbit:5672", {"/": checked}, (), TIME_S)
-    lines = [line for line in text(found).splitlines() if "destination  " in line]
+    lines = [line for line in console_text(found).splitlines() if "destination  " in line]
     shares = [finding.share or 0.0 for _, finding in found.findings]
     span = f"{percent(min(shares))} to {percent(max(shares))} of all keys go there"
     assert len(lines) == 4
@@ -125,7 +120,7 @@ def test_a_share_of_the_double_has_a_line_of_its_own() -> None:
         )
         for n, share in shares.items()
     ]
-    assert text(report(found)).partition("exchange")[2].splitlines()[1:-1] == [
+    assert console_text(report(found)).partition("exchange")[2].splitlines()[1:-1] == [
         "hole      10.000% to 11.000% of the keys of q{1..2} are lost",
         "hole      25.000% of the keys of q3 are lost",
         "hole      10.000% of the keys of q4 are lost",
@@ -135,7 +130,7 @@ def test_a_share_of_the_double_has_a_line_of_its_own() -> None:
 @pytest.mark.parametrize("name", ["q{1..3}", "q\0", "q1.000%", "1" * 255])
 def test_a_name_that_resembles_a_range_is_shown_as_it_is(name: str) -> None:
     message = f"queue {name} expires; 1.000% of all keys go there"
-    shown = text(report([Finding("expiring-destination", message, f"cure {name}")])).replace("\n", "")
+    shown = console_text(report([Finding("expiring-destination", message, f"cure {name}")])).replace("\n", "")
     assert shown.replace(" ", "").endswith(f"{message}fixcure {name}".replace(" ", "").replace("\0", "\\x00"))
 
 
@@ -146,7 +141,7 @@ def test_more_findings_than_are_shown_are_counted_one_by_one() -> None:
         for n in range(40)
     ]
     odd = [Finding("different", f"x{'y' * n}", "apply it") for n in range(60)]
-    shown = text(report([*odd, *many]))
+    shown = console_text(report([*odd, *many]))
     assert "findings  180" in shown
     assert (
         "and 133 more (13 different, 120 missing)" in shown
@@ -161,7 +156,7 @@ def test_no_findings_says_what_was_checked_and_what_was_not() -> None:
     check = TopologyCheck(
         (), ("orders", "events"), rings=rings, unordered={"orders": "no file to compare it with"}
     )
-    shown = text(CheckReport("rabbit:5672", {"/": check}, (), TIME_S))
+    shown = console_text(CheckReport("rabbit:5672", {"/": check}, (), TIME_S))
     assert shown == (
         "broker    rabbit:5672\nvhost     /\n"
         "checked   2 rings (6 buckets, read, recorded) against its own bindings and queues\nfindings  none\n"
@@ -181,7 +176,7 @@ def test_no_findings_says_what_was_checked_and_what_was_not() -> None:
 def test_a_kind_that_is_meant_counts_nowhere() -> None:
     meant = replace(report([SHARE, GHOST, QUEUE]), ignored=("missing", "unroutable-share"))
     assert [finding for _, finding in meant.findings] == [GHOST]
-    assert "findings  1\nignored   2 (missing, unroutable-share)\n" in text(meant)
+    assert "findings  1\nignored   2 (missing, unroutable-share)\n" in console_text(meant)
     assert [finding["kind"] for finding in meant.as_json()["findings"]] == ["ghost-bucket"]
     counts = metrics(meant)["rabbit_chx_check_findings"]
     assert counts.value(exchange="orders", kind="ghost-bucket") == 1
@@ -259,7 +254,7 @@ def test_of_several_vhosts_each_finding_reports_its_own() -> None:
         ("/", "orders"), ("shop", "orders"), ("shop", "audit"),
     ]  # fmt: skip
     assert list(findings[0]) == ["vhost", "kind", "exchange", "destination", "share", "message", "fix"]
-    shown = text(of_vhosts())
+    shown = console_text(of_vhosts())
     assert "vhosts    /, shop, closed\nchecked   2 rings against its own" in shown
     assert "vhost             shop\nexchange          orders\nunroutable-share  25% of all keys" in shown
 

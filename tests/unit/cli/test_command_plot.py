@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import BIND
+from command_line import BIND, Ran, ended
 from matplotlib.image import imread
 from modelled_commands import ModelledCommands
 
@@ -22,9 +20,7 @@ BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "PNG": b"\x89P
 
 
 @pytest.mark.parametrize("suffix", BEGINNINGS)
-def test_the_suffix_is_the_format(
-    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, suffix: str
-) -> None:
+def test_the_suffix_is_the_format(ran: Ran, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"shares.{suffix}"
     assert ran("simulate", *BIND, "--plot", str(path)) == ran("simulate", *BIND)
     assert path.read_bytes().startswith(BEGINNINGS[suffix])
@@ -35,35 +31,26 @@ def svg_texts(path: Path) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", path.read_text(encoding="utf-8"))
 
 
-def test_a_change_is_drawn_as_what_it_moves(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_a_change_is_drawn_as_what_it_moves(ran: Ran, tmp_path: Path) -> None:
     path = tmp_path / "moves.svg"
     sample = ("--pattern", "k{n}", "--count", "9")
     assert ran("simulate", *BIND, "--add", "q9=1", *sample, "--plot", str(path))[0] == 0
     assert {"arrives", "leaves", "q9"} <= {*svg_texts(path)}
 
 
-def test_a_refused_plan_is_drawn_too(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+def test_a_refused_plan_is_drawn_too_and_no_text_is_cut_at_the_edge(
+    modelled: ModelledCommands, ran: Ran, tmp_path: Path
 ) -> None:
     modelled.holds(Topology.from_toml(FILE + QUEUES))
     wanted = f"max_share_moved = 0.05\n{FILE.replace('1..3', '2..3')}{QUEUES}"
-    path = tmp_path / "plan.svg"
-    code, out, _ = ran(*modelled.arguments("plan", wanted, "--plot", str(path)))
-    assert code == 4
-    assert "Refused" in out
-    texts = {*svg_texts(path)}
+    for suffix in ("svg", "png"):
+        plot = ("--plot", str(tmp_path / f"plan.{suffix}"))
+        code, out, _ = ran(*modelled.arguments("plan", wanted, *plot))
+        assert (code, "Refused" in out) == (4, True)
+    texts = {*svg_texts(tmp_path / "plan.svg")}
     assert {"as-written", "may move", "at worst"} <= texts
     assert any(text.startswith("Plan of ") and text.endswith(", vhost /") for text in texts)
-
-
-def test_no_text_is_cut_at_the_edge(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    modelled.holds(Topology.from_toml(FILE + QUEUES))
-    wanted = f"max_share_moved = 0.05\n{FILE.replace('1..3', '2..3')}{QUEUES}"
-    path = tmp_path / "plan.png"
-    ran(*modelled.arguments("plan", wanted, "--plot", str(path)))
-    pixels = imread(path)[..., :3]
+    pixels = imread(tmp_path / "plan.png")[..., :3]
     for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
         assert (edge == 1.0).all()
 
@@ -71,13 +58,7 @@ def test_no_text_is_cut_at_the_edge(
 def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     code = "import sys; sys.modules['matplotlib'] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "simulate", *BIND, "--plot", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended(sys.executable, "-c", code, "simulate", *BIND, "--plot", str(path))
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr == f"rabbit-chx: {missing_extra('a plot', 'matplotlib', 'plot')}\n"
     assert not path.exists()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import Ran
 
 from rabbit_chx.cli import group
 from rabbit_chx.cli.group import StreamGroupReport
@@ -29,20 +30,14 @@ Shown = Callable[..., tuple[dict[str, Any], str]]
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch, ran: Callable[..., tuple[int, str, str]]) -> Shown:
+def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
     """Return the JSON and the table of `group show x` for queues and the claims of a journal."""
 
-    def show(*queues: str, claimed: str = "q1", active: bool = True) -> tuple[dict[str, Any], str]:
+    def show(*queues: str, claimed: str = "q1") -> tuple[dict[str, Any], str]:
+        consumer = {"queue": {"name": "q1"}, "consumer_tag": "rabbit-chx.group.pod-7.a1b2"}
         answers = {
             "queues": [{"name": name, "type": "classic", "messages_ready": 0} for name in queues],
-            "consumers": [
-                {
-                    "queue": {"name": "q1"},
-                    "consumer_tag": "rabbit-chx.group.pod-7.a1b2",
-                    "active": active,
-                    "channel_details": {},
-                }
-            ],
+            "consumers": [{**consumer, "active": True, "channel_details": {}}],
             "vhosts": [],
         }
         requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
@@ -50,15 +45,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Callable[..., tuple[int, str, st
         monkeypatch.setattr(group, "_names", lambda *_: (["q1"], Release("4.3.6")))
         monkeypatch.setattr(group, "_read_once", lambda *_: group_read(requested))
         monkeypatch.setattr(group, "_roster", lambda *_: (roster, 0))
-        command = (
-            "group",
-            "show",
-            "x",
-            "--url",
-            "amqp://h",
-            "--management-url",
-            "http://guest:guest@h:15672",
-        )
+        address = ("--url", "amqp://h", "--management-url", "http://guest:guest@h:15672")
+        command = ("group", "show", "x", *address)
         return json.loads(ran(*command, "--output", "json")[1]), ran(*command)[1]
 
     real = group._read_once
@@ -104,8 +92,3 @@ def test_data_without_an_active_consumer_are_read_again_for_a_while(
     assert found[0] == answers if answers < longest else abs(found[0] - longest - 1) <= 1
     assert found[1].nobody_active == (answers > longest)
     assert now[0] <= group._STALE_S + group._POLL_S
-
-
-def test_only_a_group_of_streams_has_several_exchanges(ran: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, errors = ran("group", "show", "orders", "events", "--url", "amqp://127.0.0.1:1")
-    assert (code, "pass one, or --stream-group NAME" in " ".join(errors.split())) == (2, True), errors

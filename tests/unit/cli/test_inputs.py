@@ -1,35 +1,25 @@
-"""Files of rings and of keys."""
+"""Files of rings, and streams of keys: what a transcript of commands cannot show."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
-from command_line import RING
+from command_line import BIND, PROGRAM, RING, Ran, ended
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
-from rabbit_chx.cli.inputs import parse_header_type
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.cli.inputs import parse_header_type, read_ring_record
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing
 
-
-def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., Any], tmp_path: Path) -> None:
-    ring = HashRing.from_buckets(["q1", None, "q2"], Release("3.8.9"))
-    path = shown_ring(tmp_path / "ring.json", {}, ring)
-    document = answer("route", "--ring", path, "k1", "k2", "k3", "k4", code=1)
-    assert document["ring"]["provenance"] == "read"
-    assert [row["destination"] for row in document["answers"]] == [
-        ring.destination_for(key) for key in ("k1", "k2", "k3", "k4")
-    ]
-    assert answer("route", "--ring", path, "--release", "4.3.6", "k")["ring"]["provenance"] == "assumed"
-
-
-def shown_ring(path: Path, arguments: Mapping[str, Any] | None, ring: HashRing = RING) -> str:
-    """A file as `ring show --output json` writes it."""
-    path.write_text(json.dumps(json.loads(ring.to_json()) | {"arguments": arguments}))
-    return str(path)
+if TYPE_CHECKING:
+    Stdin = Callable[[str | bytes], None]
 
 
 @pytest.mark.parametrize("name", ["t", "a:b", "t:integer", ":", "", "t:long:"])
@@ -38,44 +28,81 @@ def test_a_header_with_a_type_may_have_any_name(name: str, type_: FieldType) -> 
     assert parse_header_type(f"{name}:{type_}") == (name, None if type_ == "longstr" else type_)
 
 
-@pytest.mark.parametrize("type_", ["integer", "Long", "", "string", "int", " long"])
-@pytest.mark.parametrize("option", ["--hash-header={}", "--header={}=5"])
-def test_an_unknown_type_is_not_taken_for_a_part_of_the_name(
-    ran: Callable[..., tuple[int, str, str]], type_: str, option: str
-) -> None:
-    for command in ("route", "compare") if option.startswith("--hash") else ("route",):
-        others = () if command == "route" else ("--to-release", "3.12")
-        code, out, errors = ran(
-            command, "--bind", "q1=1", *others, option.format(f"t:{type_}"), "--keys", "-"
-        )
-        assert (code, out) == (2, "")
-        assert f"{type_!r} is not the type of a header: pass one of {', '.join(FIELD_TYPES)}" in errors
-        assert f"t:{type_}:longstr" in errors
+def test_stdin_is_streamed_as_lines_and_as_documents(ran: Ran, stdin: Stdin) -> None:
+    keys = [f"user {n}" for n in range(25_000)]
+    expected = [(key, RING.destination_for(key)) for key in keys]
+    stdin("\n".join(keys))
+    _, out, _ = ran("route", *BIND, "-")
+    assert [tuple(line.split("\t")) for line in out.splitlines()] == expected
+    stdin("\n".join(keys))
+    code, out, errors = ran("route", *BIND, "-", "--output", "json")
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert [(row["key"], row["destination"]) for row in documents] == expected
+    assert (code, errors) == (0, "")
 
 
-@pytest.mark.parametrize("text", ["exchnage:x", "Exchange:x", "queue:x"])
-def test_a_queue_whose_name_resembles_another_destination_is_noted(
-    ran: Callable[..., tuple[int, str, str]], text: str
-) -> None:
-    code, _, errors = ran("route", "--bind", f"{text}=1", "k")
-    assert (code, errors.count("is taken for the name of a queue")) == (0, 1)
-    assert ran("route", "--bind", "orders:1=1", "--bind", "exchange:x=1", "k")[2] == ""
+def test_lines_longer_than_what_is_read_at_once(ran: Ran, stdin: Stdin) -> None:
+    value = "x" * 200_000
+    stdin(f"{value}\nshort")
+    _, out, _ = ran("route", *BIND, "--hash-header", "h", "-")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [value, "short"]
 
 
-def test_a_range_of_a_binding_expands_as_in_a_file(
-    answer: Callable[..., Any], ran: Callable[..., Any]
-) -> None:
-    queues = [f"q{n}" for n in range(1, 5)]
-    document = answer("route", "--bind", "q{1..4}=2", "--bind", "w{1..2}={1..2}", "--bind", "{{1..2}}=1", "k")
-    assert document["ring"]["destinations"] == [*queues, "w1", "w2", "{1..2}"]
-    assert document["ring"]["buckets"] == 2 * 4 + 1 + 2 + 1
-    ring = ("--bind", "q1=1", "--bind", "q2=1", "--bind", "q5=1")
-    for command, ranged, single in (
-        (("simulate", *ring, "--add"), "q{3..4}=1", ("q3=1", "--add", "q4=1")),
-        (("simulate", *ring, "--unbind"), "q{1..2}", ("q1", "--unbind", "q2")),
-        (("compare", *ring, "--to-bind"), "q{1..3}=1", ("q1=1", "--to-bind", "q2=1", "--to-bind", "q3=1")),
-    ):
-        assert ran(*command, ranged) == ran(*command, *single)
-    code, _, errors = ran("route", "--bind", "q{4..1}=1", "k")
-    assert code == 2
-    assert "q{4..1}=1" in errors
+def test_a_line_is_answered_before_the_next_one_arrives() -> None:
+    with subprocess.Popen(
+        [PROGRAM, "route", *BIND, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for key in (b"a", b"b"):
+            process.stdin.write(key + b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline().startswith(key + b"\t")
+        process.stdin.write(b"c")
+        process.stdin.close()
+        assert process.stdout.read().startswith(b"c\t")
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("rabbit-chx route --bind q=1 - <&-", "stdin is closed"),
+        ("rabbit-chx route --bind q=1 k >&-", "stdout is closed"),
+    ],
+)
+def test_a_closed_stream_is_reported(command: str, message: str) -> None:
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    done = ended("bash", "-c", command, PATH=path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"rabbit-chx: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+EXPORT = {"format": "rabbit-chx/topology", "format_version": 1, "cluster": "a" * 300, "queues": []}
+READ = json.loads(HashRing.from_buckets(["b", "a"]).to_json())
+ASSUMED = json.loads(HashRing.from_bindings([("a", 1)], None, "assumed").to_json()) | {"exchange": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[exchanges]]", " is not the record of a ring: .* Leave --ring-from out"),
+        (json.dumps(EXPORT), " is not the record of a ring"),
+        ('{"format": "rabbit-chx/plan"}', ": this JSON is not a ring"),
+        (json.dumps(ASSUMED), " is assumed, so it is not a record"),
+        (json.dumps(READ), " does not contain the name of its exchange"),
+    ],
+)
+def test_what_is_no_record_of_a_ring_is_named_with_its_file(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}{words}"):
+        read_ring_record(str(path))
+
+
+def test_a_record_has_the_bindings_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "ring.json"
+    path.write_text(json.dumps({**READ, "exchange": "x"}))
+    record = read_ring_record(str(path))
+    assert (record.exchange, record.state.bindings) == ("x", (("b", "1"), ("a", "1")))

@@ -31,35 +31,36 @@ PAIRS = [
 ]
 
 
+def read(
+    path: Path, content: str | pa.Table, exchange: str = "orders", *columns: str, started: float | None = None
+) -> list[Observation]:
+    """Write a file of observations, and read it."""
+    if isinstance(content, str):
+        path.write_text(content)
+    else:
+        parquet.write_table(content, path)
+    return ObservedOptions(str(path), columns).read(exchange, Hashing(), started)
+
+
 def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "seen.csv"
-    path.write_text(WRITTEN)
-    assert ObservedOptions(str(path)).read("orders", Hashing()) == PAIRS
+    assert read(path, WRITTEN) == PAIRS
     assert "1 message of other exchanges left out ('audit'); if 'orders' gets" in capsys.readouterr().err
-    every = ObservedOptions(str(path), ("exchange=",)).read("orders", Hashing())
-    assert Observation("d", "q2") in every
+    assert Observation("d", "q2") in read(path, WRITTEN, "orders", "exchange=")
     with pytest.raises(InputError, match=r"seen\.csv has no key of the exchange 'bills'"):
-        ObservedOptions(str(path)).read("bills", Hashing())
+        read(path, WRITTEN, "bills")
 
 
 def test_pairs_from_before_a_restart_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "seen.csv"
-    path.write_text(WRITTEN + "e,q1,2026-11-26 03:02:01,orders\nf,q1,yesterday,orders\n")
-    start = datetime(2026, 11, 26, 3, 2, 1, tzinfo=UTC).timestamp()
-    read = ObservedOptions(str(path)).read("orders", Hashing(), start)
-    assert [each.key for each in read] == ["a", "b, c", "a", "", "e", "f"]
-    assert read[0].time == "2026-11-26T03:02:01Z"
+    later = WRITTEN + "e,q1,2026-11-26 03:02:01,orders\nf,q1,yesterday,orders\n"
+    found = read(path, later, started=datetime(2026, 11, 26, 3, 2, 1, tzinfo=UTC).timestamp())
+    assert [each.key for each in found] == ["a", "b, c", "a", "", "e", "f"]
+    assert found[0].time == "2026-11-26T03:02:01Z"
     assert "1 message from before the last start of the broker left out" in capsys.readouterr().err
-
-
-def test_keys_from_before_a_restart_alone_determine_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "seen.csv"
-    path.write_text("key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01Z\n")
-    started = datetime(2026, 11, 26, 4, tzinfo=UTC).timestamp()
-    with pytest.raises(
-        NotDeterminedError, match=r"all 2 messages of 'orders' .* are from before the last start"
-    ):
-        ObservedOptions(str(path)).read("orders", Hashing(), started)
+    early = "key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01Z\n"
+    with pytest.raises(NotDeterminedError, match=r"all 2 messages of 'orders' .* are from before the last"):
+        read(path, early, started=datetime(2026, 11, 26, 4, tzinfo=UTC).timestamp())
 
 
 def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
@@ -69,14 +70,11 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
         "to": pa.array(["q1", "q2"]).dictionary_encode(),
         "at": pa.array([datetime(2026, 11, 26, 3, 2, tzinfo=UTC), None]),
     }
-    parquet.write_table(pa.table(table), path)
-    options = ObservedOptions(str(path), ("key=user", "queue=to", "time=at"))
-    first, second = options.read("orders", Hashing())
+    first, second = read(path, pa.table(table), "orders", "key=user", "queue=to", "time=at")
     assert (first.key, first.queue, str(first.time)[:16]) == ("7", "q1", "2026-11-26 03:02")
     assert second == Observation("8", "q2")
-    stamps = ObservedOptions(str(path), ("key=user", "queue=to")).read(
-        "x", Hashing(hash_property="timestamp")
-    )
+    options = ObservedOptions(str(path), ("key=user", "queue=to"))
+    stamps = options.read("x", Hashing(hash_property="timestamp"))
     assert [each.key for each in stamps] == [7, 8]
 
 
@@ -84,16 +82,11 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
 def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
     path = tmp_path / "seen.parquet"
     for values in (pa.array([[1]]), pa.array([b"\xff"])):
-        parquet.write_table(pa.table({"key": ["a"], "queue": ["q1"], column: values}), path)
         with pytest.raises(InputError, match=f"the column '{column}' of .*, which is no text"):
-            ObservedOptions(str(path)).read("x", Hashing())
-    views: dict[str, Any] = {
-        "key": pa.array(["a"], pa.string_view()),
-        "queue": pa.array(["q1"], pa.large_string()),
-        column: [None],
-    }
-    parquet.write_table(pa.table(views), path)
-    assert ObservedOptions(str(path)).read("x", Hashing()) == [Observation("a", "q1")]
+            read(path, pa.table({"key": ["a"], "queue": ["q1"], column: values}))
+    keys, queues = pa.array(["a"], pa.string_view()), pa.array(["q1"], pa.large_string())
+    views: dict[str, Any] = {"key": keys, "queue": queues, column: [None]}
+    assert read(path, pa.table(views)) == [Observation("a", "q1")]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +108,8 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
 def test_mistakes_are_named(
     tmp_path: Path, name: str, content: str, columns: tuple[str, ...], message: str
 ) -> None:
-    path = tmp_path / name
-    path.write_text(content)
     with pytest.raises(InputError, match=message):
-        ObservedOptions(str(path), columns).read("x", Hashing())
+        read(tmp_path / name, content, "x", *columns)
 
 
 def test_a_column_without_a_file_is_refused() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import pytest
+from command_line import Ran
 from modelled_commands import ModelledCommands
 
 import rabbit_chx
@@ -178,9 +178,7 @@ def brokers_opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return seen
 
 
-def planned(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], *options: str
-) -> tuple[str, str]:
+def planned(modelled: ModelledCommands, ran: Ran, *options: str) -> tuple[str, str]:
     modelled.holds(Topology())
     code, out, errors = ran("topology", "plan", modelled.arguments("plan", FILE)[2], *options)
     assert code == 1, (out, errors)
@@ -188,7 +186,7 @@ def planned(
 
 
 def test_a_printed_command_has_no_password_and_takes_it_from_the_environment(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    modelled: ModelledCommands, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = (
         "--url",
@@ -205,12 +203,8 @@ def test_a_printed_command_has_no_password_and_takes_it_from_the_environment(
     seen = brokers_opened(monkeypatch)
     assert ran(*shlex.split(command), "--yes")[0] == 0
     ((settings, management, source),) = seen
-    assert (settings.username, settings.password.reveal(), settings.host, settings.port) == (
-        "u",
-        "s3cret",
-        "model",
-        5673,
-    )
+    who = (settings.username, settings.password.reveal())
+    assert (*who, settings.host, settings.port) == ("u", "s3cret", "model", 5673)
     assert (settings.vhost, management.password.reveal()) == ("dev", "s3cret")
     assert "docker exec r" in repr(source)
 
@@ -219,10 +213,7 @@ def test_a_printed_command_has_no_password_and_takes_it_from_the_environment(
     "known", ["amqp://v:s3cret@model", "amqp://u:s3cret@other", "amqp://u:s3cret@model:5673", "x", ""]
 )
 def test_the_password_of_another_url_is_not_taken(
-    modelled: ModelledCommands,
-    ran: Callable[..., tuple[int, str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-    known: str,
+    modelled: ModelledCommands, ran: Ran, monkeypatch: pytest.MonkeyPatch, known: str
 ) -> None:
     monkeypatch.setenv("AMQP_URL", known)
     seen = brokers_opened(monkeypatch)
@@ -231,7 +222,7 @@ def test_the_password_of_another_url_is_not_taken(
 
 
 def test_options_of_the_environment_are_not_repeated(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    modelled: ModelledCommands, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMQP_URL", "amqp://model")
     monkeypatch.setenv("RABBIT_CHX_RING_VIA", "env")
@@ -240,27 +231,8 @@ def test_options_of_the_environment_are_not_repeated(
     assert errors == ""
 
 
-def test_a_plan_that_is_written_to_a_file_has_complete_commands(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    path = tmp_path / "plan.json"
-    planned(
-        modelled,
-        ran,
-        "--url",
-        "amqp://model",
-        "--management-url",
-        "http://model",
-        "--ring-via",
-        "env",
-        "--plan-out",
-        str(path),
-    )
-    assert json.loads(path.read_text())["format"] == "rabbit-chx/plan"
-
-
 def test_a_command_that_reads_the_file_has_its_values_of_variables(
-    modelled: ModelledCommands, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+    modelled: ModelledCommands, ran: Ran, tmp_path: Path
 ) -> None:
     values = tmp_path / "my values.toml"
     values.write_text("weight = 2\n")
@@ -277,7 +249,7 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     assert ran("topology", "check", path, *url, *given)[0] == 0
 
 
-def test_options_are_those_of_the_command_that_runs(ran: Callable[..., tuple[int, str, str]]) -> None:
+def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
     repair, check = Fix(to_type("ring repair", "o", file="f")), Fix(to_type("ring check", "o"))
 
     def words() -> tuple[str, str]:

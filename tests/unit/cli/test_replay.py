@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from command_line import Ran
 
 from rabbit_chx.cli import replay
 from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
@@ -66,7 +66,7 @@ def test_a_replay_counts_the_rows_of_all_batches() -> None:
 
 
 def test_a_replay_reads_the_rows_of_the_exchange_that_they_were_published_to(
-    ran: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from given_report import console_text
 from sides import as_live
 
 from rabbit_chx.cli.broker_options import why_nothing_hashes
 from rabbit_chx.cli.ring import RingList, _list_rings_of
-from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.slots import expand
@@ -46,15 +45,9 @@ def there() -> LiveTopology:
     return as_live(topology, release=Release("4.3.6")).with_rings(rings)
 
 
-def shown(rings: RingList) -> str:
-    stream = io.StringIO()
-    ConsoleOutput(stream, 200).show(rings)
-    return stream.getvalue()
-
-
 def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
     rings = RingList(("/",), tuple(_list_rings_of("/", there())), all_vhosts=False)
-    assert [line.split() for line in shown(rings).splitlines()[2:]] == [
+    assert [line.split() for line in console_text(rings).splitlines()[2:]] == [
         ["events", "2", "8", "8", "read", "none"],
         ["orders", "3", "5", "read", "unroutable-share"],
     ]
@@ -72,7 +65,9 @@ def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
 def test_a_ring_that_was_not_read_is_not_checked() -> None:
     assumed = replace(there(), rings={})
     rings = RingList(("/",), tuple(_list_rings_of("/", assumed)), all_vhosts=True)
-    assert [line.split(maxsplit=6)[:1] + line.split()[-3:] for line in shown(rings).splitlines()[2:]] == [
+    assert [
+        line.split(maxsplit=6)[:1] + line.split()[-3:] for line in console_text(rings).splitlines()[2:]
+    ] == [
         ["/", "assumed", "not", "checked"],
         ["/", "assumed", "not", "checked"],
     ]
@@ -84,48 +79,24 @@ LISTED = [{"name": "amq.direct", "vhost": "/", "type": "direct"}]
 ORDERS = {"name": "orders", "vhost": "it's", "type": "x-consistent-hash"}
 
 
+NONE = "no exchange of type x-consistent-hash or x-modulus-hash:"
+
+
 @pytest.mark.parametrize(
     ("vhosts", "types", "exchanges", "why"),
     [
-        (
-            [],
-            TYPES,
-            [],
-            "the user 'ops' may access no vhost: grant it permissions with rabbitmqctl set_permissions",
-        ),
-        (
-            ["/"],
-            TYPES[:1],
-            LISTED,
-            "the broker does not have the exchange type x-consistent-hash: enable its plugin with rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
-        ),
-        (
-            ["/"],
-            TYPES,
-            LISTED,
-            "vhost / has no exchange of type x-consistent-hash or x-modulus-hash: declare one",
-        ),
-        (
-            ["/", "b"],
-            TYPES,
-            LISTED,
-            "the 2 vhosts of the user have no exchange of type x-consistent-hash or x-modulus-hash: declare one",
-        ),
-        (
-            ["/"],
-            TYPES,
-            [*LISTED, ORDERS],
-            """vhost / has no exchange of type x-consistent-hash or x-modulus-hash: vhost it's has one, pass --vhost 'it'"'"'s'""",
-        ),
-        (
-            ["/"],
-            [],
-            LISTED,
-            "vhost / has no exchange of type x-consistent-hash or x-modulus-hash: declare one",
-        ),
+        ([], TYPES, [], "the user 'ops' may access no vhost: grant it permissions with rabbitmqctl set_permissions"),
+        (["/"], TYPES[:1], LISTED, (
+            "the broker does not have the exchange type x-consistent-hash: enable its plugin with "
+            "rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"
+        )),
+        (["/"], TYPES, LISTED, f"vhost / has {NONE} declare one"),
+        (["/", "b"], TYPES, LISTED, f"the 2 vhosts of the user have {NONE} declare one"),
+        (["/"], TYPES, [*LISTED, ORDERS], f"""vhost / has {NONE} vhost it's has one, pass --vhost 'it'"'"'s'"""),
+        (["/"], [], LISTED, f"vhost / has {NONE} declare one"),
     ],
     ids=["permission", "plugin", "vhost", "vhosts", "another-vhost", "types-not-listed"],
-)
+)  # fmt: skip
 def test_without_an_exchange_that_hashes_the_reason_is_named(
     vhosts: list[str], types: list[dict[str, Any]], exchanges: list[dict[str, Any]], why: str
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
+from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
@@ -15,7 +15,6 @@ from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import ConsoleOutput, Report
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.balance import LoadTarget
 from rabbit_chx.topology.live.reading import PublishRates
@@ -43,24 +42,18 @@ def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = No
     return LoadOptions(sample, type_).read(live)
 
 
-def text(report: Report) -> str:
-    stream = io.StringIO()
-    ConsoleOutput(stream, 200).show(report)
-    return stream.getvalue()
-
-
 def test_without_a_sample_the_rate_is_shown_and_no_load() -> None:
-    shown = text(SlotsReport(LIVE, None))
+    shown = console_text(SlotsReport(LIVE, None))
     assert "published  100.0 messages/s in the last seconds" in shown
     assert "of the load" not in shown
     quiet = LiveTable("events", "shop", {}, TABLE, PublishRates(None, {}))
-    assert "messages/s" not in text(SlotsReport(quiet, None))
+    assert "messages/s" not in console_text(SlotsReport(quiet, None))
 
 
 def test_a_slot_that_nobody_has_is_shown() -> None:
     table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
     live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
-    assert "events.slot.00   (nowhere)" in text(SlotsReport(live, None))
+    assert "events.slot.00   (nowhere)" in console_text(SlotsReport(live, None))
     document = SlotsReport(live, None).as_json()
     assert document["slots"][0]["queue"] is None
     assert [queue["queue"] for queue in document["queues"]] == ["events.1", None]
@@ -77,7 +70,9 @@ def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
     whale = TABLE.ring.destination_for("whale")
     assert isinstance(whale, ExchangeRef)
     row = next(
-        line for line in text(SlotsReport(LIVE, sample)).splitlines() if line.startswith(f" {whale.name}")
+        line
+        for line in console_text(SlotsReport(LIVE, sample)).splitlines()
+        if line.startswith(f" {whale.name}")
     )
     load = next(slot["load"] for slot in document["slots"] if slot["slot"] == whale.name)
     assert row.endswith(f"{load * 100:.1f}")  # of 100 messages/s
@@ -85,7 +80,7 @@ def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
 
 def test_the_members_that_are_proposed_are_those_of_a_topology_file(sample: SlotSample) -> None:
     made = balance(TABLE, sample.load, {"events.1": 1, "events.2": 1, "events.3": 1}, target=1.8)
-    shown = text(BalanceReport(LIVE, sample, made))
+    shown = console_text(BalanceReport(LIVE, sample, made))
     assert f"result     {len(made.moves)} slot" in shown
     assert "(the minimum)" in shown
     members = shown[shown.index("slots = 8\n") :]
@@ -102,7 +97,7 @@ def test_what_is_impossible_names_the_key_and_the_target_that_is_not(sample: Slo
     made = balance(
         TABLE, sample.load, {f"events.{n}": 1 for n in range(1, 6)}, target=LoadTarget(0.25, "share")
     )
-    shown = text(BalanceReport(LIVE, sample, made))
+    shown = console_text(BalanceReport(LIVE, sample, made))
     assert (
         "key 'whale' alone has 30.000% of the load or more, and no queue may have more than 25.000%" in shown
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import Ran
 from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
@@ -28,7 +29,7 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 NOBODY = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "")
 
 
-def test_a_command_that_nobody_answers_exits_with_69(ran: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_command_that_nobody_answers_exits_with_69(ran: Ran) -> None:
     code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
     assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,41 +17,33 @@ ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("rabbit_chx", "spark_connector", "tools")
 
 
-class Addition(NamedTuple):
-    """What is added, as a row of the table calls it: a text of a file, and what takes its place."""
-
-    row: str
-    file: str
-    old: str
-    new: str
-
-
+#: What is added: the row of the table, a file, a text of it, and what takes its place.
 ADDITIONS = (
-    Addition(
+    (
         "release",
         "rabbit_chx/routing/rules.py",
         "# fmt: on\n",
         'ADDED = Rule("added rule", "does something else", _since("4.3.0"), "added.erl")\n# fmt: on\n',
     ),
-    Addition(
+    (
         "release",
         "rabbit_chx/routing/rules.py",
         "RULES: tuple[Rule, ...] = (",
         "RULES: tuple[Rule, ...] = (ADDED,",
     ),
-    Addition(
+    (
         "finding",
         "rabbit_chx/analysis/finding_kinds.py",
         "CHECK_KINDS = _by_name(",
         'CHECK_KINDS = _by_name(FindingKind("added-kind", "what was added"),',
     ),
-    Addition(
+    (
         "option of Spark",
         "spark_connector/options/write_options.py",
         "    ignore_unknown_columns: bool",
         '    added: bool = option("addedOption", FLAG, "what was added", default=False)\n    ignore_unknown_columns: bool',
     ),
-    Addition(
+    (
         "format of `--output`",
         "rabbit_chx/rendering/output.py",
         '    "json": OutputFormat(JsonOutput),\n',
@@ -91,10 +83,10 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     copy = tmp_path_factory.mktemp("copy")
     for name in COPIED:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for addition in ADDITIONS:
-        text = (copy / addition.file).read_text(encoding="utf-8")
-        assert text.count(addition.old) == 1, addition
-        (copy / addition.file).write_text(text.replace(addition.old, addition.new), encoding="utf-8")
+    for _, file, old, new in ADDITIONS:
+        text = (copy / file).read_text(encoding="utf-8")
+        assert text.count(old) == 1, (file, old)
+        (copy / file).write_text(text.replace(old, new), encoding="utf-8")
     ran = subprocess.run(
         [sys.executable, "-c", USES],
         cwd=copy,
@@ -109,17 +101,14 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_an_addition_is_where_it_is_used(added: dict[str, Any]) -> None:
+def test_an_addition_is_where_it_is_used_and_on_the_generated_pages(added: dict[str, Any]) -> None:
     assert added["rule"] == [False, True]
     assert [added[use] for use in ("ignored", "counted", "spark", "output")] == [True] * 4
-
-
-def test_the_generated_pages_have_it(added: dict[str, Any]) -> None:
     assert set(added["generated"].values()) == {True}
 
 
-@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.row)
-def test_the_table_names_the_file(addition: Addition) -> None:
+@pytest.mark.parametrize(("row", "file"), [addition[:2] for addition in ADDITIONS])
+def test_the_table_names_the_file(row: str, file: str) -> None:
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\| {re.escape(addition.row)} \|.*", table, re.MULTILINE)
-    assert f"({addition.file})" in row
+    (line,) = re.findall(rf"^\| {re.escape(row)} \|.*", table, re.MULTILINE)
+    assert f"({file})" in line

@@ -20,39 +20,21 @@ SOURCES = sorted(
 )
 BUILTINS = {"eval", "exec", "compile", "__import__", "breakpoint"}
 CALLS = {
-    *(
-        "os.system",
-        "os.popen",
-        "subprocess.getoutput",
-        "subprocess.getstatusoutput",
-        "asyncio.create_subprocess_shell",
-    ),
-    *(
-        "pickle.load",
-        "pickle.loads",
-        "pickle.Unpickler",
-        "marshal.load",
-        "marshal.loads",
-        "shelve.open",
-        "dill.loads",
-    ),
-    *(
-        "cloudpickle.load",
-        "cloudpickle.loads",
-        "joblib.load",
-        "numpy.load",
-        "np.load",
-        "pandas.read_pickle",
-        "pd.read_pickle",
-    ),
-    *(
-        "yaml.load",
-        "yaml.unsafe_load",
-        "tempfile.mktemp",
-        "code.interact",
-        "runpy.run_path",
-        "runpy.run_module",
-    ),
+    f"{module}.{name}"
+    for module, names in {
+        "os": "system popen",
+        "subprocess": "getoutput getstatusoutput",
+        "asyncio": "create_subprocess_shell",
+        **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal"), "load loads Unpickler"),
+        "shelve": "open",
+        **dict.fromkeys(("numpy", "np"), "load"),
+        **dict.fromkeys(("pandas", "pd"), "read_pickle"),
+        "yaml": "load unsafe_load",
+        "tempfile": "mktemp",
+        "code": "interact",
+        "runpy": "run_path run_module",
+    }.items()
+    for name in names.split()
 }
 #: What is pickled data of our own. The driver reads what its executors sent, an executor what the driver sent: Spark itself
 #: pickles both ways around it, so who can change it runs code there anyway.
@@ -75,12 +57,7 @@ def called(source: str) -> list[str]:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
-        if (
-            name in BUILTINS
-            or name.removeprefix("builtins.") in BUILTINS
-            or name in CALLS
-            or name.startswith("os.exec")
-        ):
+        if name.removeprefix("builtins.") in BUILTINS or name in CALLS or name.startswith("os.exec"):
             found.append(name)
         if any(word.arg == "shell" and not is_false(word.value) for word in node.keywords):
             found.append(f"{name}(shell=)")

@@ -4,43 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from given_report import Given, console_text
 
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, JsonOutput, Line, Lines, Table, TableColumn
 from rabbit_chx.rendering.table import cell_width
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A report of given blocks."""
-
-    given: tuple[Block, ...]
-
-    def blocks(self) -> Iterable[Block]:
-        """The given."""
-        return self.given
-
-    def as_json(self) -> dict[str, Any]:
-        """How many."""
-        return {"é": len(self.given)}
-
-    def as_row(self) -> list[tuple[str, str]]:
-        """Two fields."""
-        return [("key", "a"), ("to", "b\t")]
-
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
 WIDE = Table([TableColumn("a" * 30), TableColumn("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
 
 
 def console(width: int, *blocks: Block) -> str:
-    stream = io.StringIO()
-    ConsoleOutput(stream, width).show(Given(blocks))
-    return stream.getvalue()
+    return console_text(Given(blocks), width)
 
 
 def test_blocks_stand_apart() -> None:
@@ -154,21 +131,21 @@ def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
 
 def test_json_is_one_document_or_one_on_each_line() -> None:
     stream = io.StringIO()
-    JsonOutput(stream).show(Given(()))
+    JsonOutput(stream).show(Given())
     assert stream.getvalue() == '{\n  "é": 0\n}\n'
     stream = io.StringIO()
-    JsonOutput(stream).show_each([Given(()), Given((Line("x"),))])
+    JsonOutput(stream).show_each([Given(), Given((Line("x"),))])
     assert [json.loads(line) for line in stream.getvalue().splitlines()] == [{"é": 0}, {"é": 1}]
 
 
 def test_json_is_escaped_where_the_stream_lacks_characters() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    JsonOutput(stream).show_each([Given(())])
+    JsonOutput(stream).show_each([Given()])
     stream.seek(0)
     assert stream.read() == '{"\\u00e9": 0}\n'
 
 
 def test_records_are_lines() -> None:
     stream = io.StringIO()
-    ConsoleOutput(stream).show_each([Given(()), Given(())])
-    assert stream.getvalue() == "a\tb\\t\na\tb\\t\n"
+    ConsoleOutput(stream).show_each([Given(), Given()])
+    assert stream.getvalue() == "a\\t|\tb\na\\t|\tb\n"

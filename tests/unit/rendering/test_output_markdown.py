@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
+from given_report import Given, console_text
 from readme_renderer import markdown
 
 from rabbit_chx.rendering import (
     Block,
-    ConsoleOutput,
     Facts,
     Line,
     Lines,
@@ -24,28 +21,9 @@ from rabbit_chx.rendering import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A report of given blocks."""
-
-    given: tuple[Block, ...]
-
-    def blocks(self) -> Iterable[Block]:
-        """The given."""
-        return self.given
-
-    def as_json(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def as_row(self) -> list[tuple[str, str]]:
-        """Two fields."""
-        return [("key", "a\t|"), ("to", "*b*")]
-
-
 def page(*blocks: Block) -> str:
     stream = io.StringIO()
-    MarkdownOutput(stream).show(Written(blocks))
+    MarkdownOutput(stream).show(Given(blocks))
     return stream.getvalue()
 
 
@@ -108,24 +86,20 @@ def test_lists_in_a_row_stay_apart() -> None:
     assert shown.count("<ul>") == 4
 
 
-def test_a_line_stays_one_line() -> None:
+def test_a_line_stays_one_line_and_nothing_is_written_for_nothing() -> None:
     assert page(Lines(["a\nb"])) == "```\na\\nb\n```\n"
-
-
-def test_nothing_is_written_for_nothing() -> None:
     assert page() == page(Lines([])) == ""
 
 
 def test_records_are_one_table_whose_headings_are_the_names_of_the_fields() -> None:
     stream = io.StringIO()
     output = MarkdownOutput(stream)
-    output.show_each([Written(())])
-    output.show_each([Written(())])
+    output.show_each([Given(second="*b*")])
+    output.show_each([Given(second="*b*")])
     row = "| a\\\\t\\| | \\*b\\* |"
     assert stream.getvalue().splitlines() == ["| key | to |", "| --- | --- |", row, row]
 
 
 def test_a_terminal_shows_sections_one_after_the_other() -> None:
-    stream = io.StringIO()
-    ConsoleOutput(stream, 80).show(Written((Section("title", [Line("one"), Section("in", [Line("two")])]),)))
-    assert stream.getvalue() == "title\n\none\n\nin\n\ntwo\n"
+    sections = Section("title", [Line("one"), Section("in", [Line("two")])])
+    assert console_text(Given([sections])) == "title\n\none\n\nin\n\ntwo\n"

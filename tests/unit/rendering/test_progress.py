@@ -96,6 +96,15 @@ def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
             shown.until("a pipe")
 
 
+def said_until(capsys: pytest.CaptureFixture[str], word: str) -> str:
+    """Return what stderr has got when it has this word."""
+    said, deadline = "", time.monotonic() + 60
+    while word not in said and time.monotonic() < deadline:
+        time.sleep(0.05)
+        said += capsys.readouterr().err
+    return said
+
+
 def test_without_a_terminal_there_is_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,13 +119,8 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
 
     with CountProgress("applied", 120, count):
         assert asked.wait(30)
-    said = ""
     with sign_of_life("planning"):
-        deadline = time.monotonic() + 60
-        while "planning" not in said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said += capsys.readouterr().err
-    lines = said.splitlines()
+        lines = said_until(capsys, "planning").splitlines()
     assert lines[0].startswith("applied: 25%, 30 of 120 after ")
     assert lines[-1].startswith("planning: at work for ")
 
@@ -137,12 +141,8 @@ def test_the_first_line_comes_early_and_the_innermost_work_is_shown(
 ) -> None:
     monkeypatch.setattr(progress, "_FIRST_LINE_S", 0.05)
     monkeypatch.setattr(progress, "_SIGN_EVERY_S", 3_600.0)
-    said = ""
     with sign_of_life("reading the broker"), sign_of_life("planning"):
-        deadline = time.monotonic() + 60
-        while "planning" not in said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said += capsys.readouterr().err
+        said = said_until(capsys, "planning")
         time.sleep(0.2)
     said += capsys.readouterr().err
     assert said == "planning: at work for 0 s\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -52,26 +53,25 @@ def pulls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Exception]:
     return errors
 
 
-def test_a_pull_that_timed_out_is_repeated_after_ten_minutes(pulls: list[Exception], tmp_path: Path) -> None:
-    pulls += [BrokerTimeoutError("docker pull did not end"), NoBrokerError("no such host")]
-    with pytest.raises(NoBrokerError, match="did not end"):
+def refusal() -> str:
+    """Return why an image cannot be had."""
+    with pytest.raises(NoBrokerError) as caught:
         containers.require_image("rabbitmq:4.3")
-    with pytest.raises(
-        NoBrokerError, match=r"a pull timed out \d+ s ago; to try again: docker pull rabbitmq:4\.3"
-    ):
-        containers.require_image("rabbitmq:4.3")
+    return str(caught.value)
+
+
+def test_a_pull_that_timed_out_is_repeated_after_ten_minutes_and_another_at_once(
+    pulls: list[Exception], tmp_path: Path
+) -> None:
+    timed_out = BrokerTimeoutError("docker pull did not end")
+    pulls += [NoBrokerError("no route"), NoBrokerError("no host"), timed_out, NoBrokerError("no such host")]
+    assert "no route" in refusal()
+    assert "no host" in refusal()
+    assert "did not end" in refusal()
+    assert re.search(r"a pull timed out \d+ s ago; to try again: docker pull rabbitmq:4\.3", refusal())
     (noted,) = tmp_path.iterdir()
     os.utime(noted, (0, noted.stat().st_mtime - 600))
-    with pytest.raises(NoBrokerError, match="no such host"):
-        containers.require_image("rabbitmq:4.3")
-
-
-def test_a_pull_that_failed_at_once_is_repeated_at_once(pulls: list[Exception]) -> None:
-    pulls += [NoBrokerError("no such host"), NoBrokerError("no route")]
-    with pytest.raises(NoBrokerError, match="no such host"):
-        containers.require_image("rabbitmq:4.3")
-    with pytest.raises(NoBrokerError, match="no route"):
-        containers.require_image("rabbitmq:4.3")
+    assert "no such host" in refusal()
 
 
 def test_where_ryuk_is_switched_off_nobody_asks_for_it(
