@@ -141,12 +141,14 @@ def _edited(topology: Topology, table: Table) -> Topology:
     changed, gone = table.pop("changed", {}), table.pop("gone", [])
     unbound = {*gone, *table.pop("unbound", [])}
     bound = [BindingDefinition(*pair.split()) for pair in table.pop("bound", [])]
-    exchanges, queues = (
-        tuple(replace(one, **changed.get(one.name, {})) for one in side if one.name not in gone)
-        for side in (plain.exchanges, plain.queues)
-    )
+    objects: dict[str, Any] = {
+        kind: tuple(
+            replace(one, **changed.get(one.name, {})) for one in getattr(plain, kind) if one.name not in gone
+        )
+        for kind in ("exchanges", "queues")
+    }
     bindings = (*(binding for binding in plain.bindings if binding.source not in unbound), *bound)
-    return replace(plain, exchanges=exchanges, queues=queues, bindings=bindings)
+    return replace(plain, bindings=bindings, **objects)
 
 
 def _policies(entries: Iterable[Table]) -> tuple[PolicyDefinition, ...]:
@@ -160,7 +162,7 @@ def _typed(facts: Table) -> Table:
         "applied_policies": lambda names: {queue: name or None for queue, name in names.items()},
         "priorities": lambda listed: {queue: tuple(some) for queue, some in listed.items()},
     }
-    return {
-        key: types.get(key, frozenset if isinstance(value, list) else lambda fact: fact)(value)
-        for key, value in facts.items()
+    sets = {
+        key: frozenset(value) for key, value in facts.items() if isinstance(value, list) and key not in types
     }
+    return {**facts, **sets, **{key: types[key](facts[key]) for key in types if key in facts}}

@@ -36,7 +36,7 @@ def stored_text(scenario: Scenario) -> str:
     """Return what is found, and the shares that metrics have."""
     live, wanted, options = scenario
     exchange, pairs = options.get("exchange"), options.get("observed", ())
-    observed = {exchange: [Observation(key, queue, None, *counts) for key, queue, *counts in pairs]}
+    observed = {str(exchange): [Observation(key, queue, None, *counts) for key, queue, *counts in pairs]}
     file = options.get("path", "t.toml") if wanted else None
     found = check(live, wanted, exchange=exchange, file=file, observed=observed if pairs else None)
     lines = []
