@@ -1,4 +1,4 @@
-"""Topologies of one hash exchange `orders` over some of eight queues, its live ring, and the steps of a plan."""
+"""Topologies of one hash exchange `orders` over some of eight queues, and its live ring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from sides import as_live
 
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology
 
 RELEASE = Release("4.3.6")
 
@@ -23,8 +23,3 @@ def with_buckets(topology: Topology, *buckets: str) -> LiveTopology:
     """The live topology, whose ring was read and has these buckets."""
     ring = HashRing.from_buckets(buckets, RELEASE, next_bucket=len(buckets))
     return as_live(topology, release=RELEASE).with_rings({"orders": ring})
-
-
-def steps(wanted: Topology, live: LiveTopology) -> list[str]:
-    """The action and the name of each change of the plan."""
-    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]

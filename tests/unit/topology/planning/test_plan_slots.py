@@ -84,13 +84,6 @@ def _check_figures(made: Plan, live: LiveTopology) -> None:
     assert matrix.moved == ring.moved
 
 
-def test_a_member_that_is_not_declared_is_reported_once() -> None:
-    members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
-    made = plan(slotted(8, members, "events.{1..2}"), LiveTopology())
-    says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events; declare it, or correct the name"
-    assert [(refusal.text, refusal.allow_with) for refusal in made.refusals] == [(says, None)]
-
-
 @pytest.mark.parametrize("owns", [(), ("events.*",)])
 def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
     """It is not wanted any more, and messages may be in it."""
@@ -125,20 +118,6 @@ def test_a_slot_with_two_queues_keeps_one() -> None:
     more = (*live.bindings, BindingDefinition("events.slot.02", "events.1"))
     assert _mended(replace(live, bindings=more)) == ["unbind events.slot.02 -> events.1"] or (
         _mended(replace(live, bindings=more)) == ["unbind events.slot.02 -> events.2"]
-    )
-
-
-def test_a_slot_without_an_alternate_exchange_is_declared_again() -> None:
-    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
-    bare = tuple(
-        replace(exchange, arguments={}) if exchange.name == "events.slot.02" else exchange
-        for exchange in live.exchanges
-    )
-    made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), replace(live, exchanges=bare))
-    told = _told(made)
-    assert "replace exchange events.slot.02" in told
-    assert told.index("unbind events -> exchange events.slot.02 (key 1)") < told.index(
-        "unbind events.slot.02 -> events.2"
     )
 
 
@@ -220,22 +199,6 @@ def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) 
     without = shrunk.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
     assert ring.moved_at_worst == shrunk.ring_before(ring.before).share_moved(without)
     assert (ring.moved, ring.lost_at_worst) == (0.0, 0.0)
-
-
-def test_slots_of_others_are_only_checked() -> None:
-    wanted = slotted(4, '[{ queue = "events.1" }]\nowner = "external"', "events.1")
-    live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
-    assert plan(wanted, live).changes == ()
-    other = replace(
-        live, bindings=tuple(binding for binding in live.bindings if binding.source != "events.slot.02")
-    )
-    made = plan(wanted, other)
-    assert made.changes == ()
-    [refusal] = made.refusals
-    assert refusal.text == (
-        "binding events.slot.02 -> events.1 is external, and it does not exist; its owner has to declare it, or take "
-        'owner = "external" out of the topology'
-    )
 
 
 _members = st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True).flatmap(

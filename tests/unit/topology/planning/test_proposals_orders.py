@@ -55,24 +55,17 @@ def _rings(places: str) -> st.SearchStrategy[list[RingMember]]:
     return st.lists(member, min_size=1, max_size=6, unique_by=lambda member: member.destination)
 
 
-def test_the_last_member_takes_the_place_of_one_that_goes() -> None:
-    there = _members(*"abcdefg")
-
-    order = _order(there, _members(*"bcdefg"))
-
-    assert _names(order) == "gbcdef"
-
-
-def test_a_new_member_takes_the_place_of_one_that_goes() -> None:
-    there = _members(*"abcd")
-
-    assert _names(_order(there, _members(*"nacd"))) == "ancd"
-
-
-def test_a_new_member_is_last_if_none_is_removed() -> None:
-    there = _members(*"abc")
-
-    assert _names(_order(there, _members(*"nabc"))) == "abcn"
+@pytest.mark.parametrize(
+    ("there", "wanted", "order"),
+    [
+        ("abcdefg", "bcdefg", "gbcdef"),  # the last member takes the place of one that goes
+        ("abcd", "nacd", "ancd"),  # and so does a new one
+        ("abc", "nabc", "abcn"),  # which is last if none is removed
+        ("abc", "zyx", "zyx"),  # orders that move as much stay as written
+    ],
+)
+def test_the_order_that_moves_least_is_the_nearest_one(there: str, wanted: str, order: str) -> None:
+    assert _names(_order(_members(*there), _members(*wanted))) == order
 
 
 def test_two_light_members_take_the_place_of_a_heavy_one() -> None:
@@ -82,12 +75,6 @@ def test_two_light_members_take_the_place_of_a_heavy_one() -> None:
 
     assert sorted(_names(order)[:2]) == ["h", "i"]
     assert _names(order)[2:] == "bcdefg"
-
-
-def test_orders_that_move_as_much_stay_as_written() -> None:
-    there = _members(*"abc")
-
-    assert _names(_order(there, _members(*"zyx"))) == "zyx"
 
 
 @settings(max_examples=30, deadline=None)

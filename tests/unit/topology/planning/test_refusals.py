@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sides import as_live
@@ -13,7 +14,6 @@ from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
-    PolicyDefinition,
     QueueDefinition,
     Topology,
     plan,
@@ -62,68 +62,25 @@ def test_no_flag_lifts_what_has_none() -> None:
     assert not is_allowed(Finding("ring", "no"), 1.0, allow_delete=True)
 
 
-def test_a_policy_is_named_only_if_it_sets_all_that_differs() -> None:
-    bare = QueueDefinition("q")
-    limited = QueueDefinition("q", arguments={"x-max-length": 5, "x-message-ttl": 1})
-    both = QueueDefinition("q", "quorum", arguments={"x-max-length": 5})
-
-    assert "set max-length and message-ttl by a policy" in replacement(bare, limited).text
-    assert "holding" in replacement(bare, both).text
-    assert "holding" in replacement(limited, bare).text  # a policy takes no argument away
+_BARE = QueueDefinition("q")
+_LIMITED = QueueDefinition("q", arguments={"x-max-length": 5, "x-message-ttl": 1})
 
 
-def test_an_alternate_exchange_can_be_set_by_a_policy() -> None:
-    wanted = ExchangeDefinition("x", arguments={"alternate-exchange": "lost"})
-
-    assert "set alternate-exchange by a policy" in replacement(ExchangeDefinition("x"), wanted).text
-
-
-def test_what_the_broker_denies_is_refused_before_it_is_declared() -> None:
-    wanted = Topology.from_toml(
-        """
-        [[queues]]
-        name = "near"
-        arguments = { x-queue-master-locator = "client-local" }
-        [[queues]]
-        name = "short"
-        durable = false
-        [[queues]]
-        name = "own"
-        durable = false
-        exclusive = true
-        [[policies]]
-        name = "mirrors"
-        pattern = "^near$"
-        definition = { ha-mode = "all" }
-        [[policies]]
-        name = "leaders"
-        pattern = "^near$"
-        definition = { queue-master-locator = "min-masters" }
-        """
-    )
-    release = Release("3.13.7")
-    features = {"queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring"}
-
-    def refused(denied: set[str]) -> set[str]:
-        live = as_live(Topology(), denied_features=frozenset(denied), release=release)
-        return {refusal.message.partition(" and the broker")[0] for refusal in plan(wanted, live).refusals}
-
-    assert refused(features) == {
-        "queue near has x-queue-master-locator,",
-        "queue short is not durable,",
-        "policy mirrors sets ha-mode,",
-        "policy leaders sets queue-master-locator,",
-    }
-    assert refused({"transient_nonexcl_queues"}) == {"queue short is not durable,"}
-    assert refused(set()) == set()
-    assert plan(wanted, as_live(wanted, denied_features=frozenset(features))).refusals == ()
-    unclear = plan(wanted, as_live(Topology(), unclear_features=frozenset(features), release=release))
-    assert (unclear.refusals, len(unclear.warnings)) == ((), 4)
-    assert any(
-        warning.startswith("queue short is not durable, and whether the broker denies")
-        for warning in unclear.warnings
-    )
-    assert plan(wanted, LiveTopology()).warnings == ()
+@pytest.mark.parametrize(
+    ("live", "wanted", "words"),
+    [
+        (_BARE, _LIMITED, "set max-length and message-ttl by a policy"),
+        (_BARE, QueueDefinition("q", "quorum", arguments={"x-max-length": 5}), "holding"),
+        (_LIMITED, _BARE, "holding"),  # a policy takes no argument away
+        (
+            ExchangeDefinition("x"),
+            ExchangeDefinition("x", arguments={"alternate-exchange": "lost"}),
+            "set alternate-exchange by a policy",
+        ),
+    ],
+)
+def test_a_policy_is_named_only_if_it_sets_all_that_differs(live: Any, wanted: Any, words: str) -> None:
+    assert words in replacement(live, wanted).text
 
 
 def on_broker(release: str, *types: str) -> LiveTopology:
@@ -163,35 +120,3 @@ def test_a_type_that_the_broker_does_not_have(type_: str, release: str, remedy: 
         plan(wanted, as_live(wanted, release=Release("4.3.6"), exchange_types=frozenset(("direct",)))).changes
         == ()
     )
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "type_", "plugin", "until"),
-    [
-        ("shards-per-node", 4, "x-modulus-hash", "rabbitmq_sharding", "4.3.0"),
-        ("federation-upstream-set", "all", "x-federation-upstream", "rabbitmq_federation", "4.1.0"),
-    ],
-)
-def test_a_policy_of_a_plugin_that_the_broker_does_not_have(
-    setting: str, value: object, type_: str, plugin: str, until: str
-) -> None:
-    wanted = Topology(policies=(PolicyDefinition("p", "^x", definition={setting: value}),))
-    (refusal,) = plan(wanted, on_broker("4.0.5")).refusals
-    assert refusal.fix == f"run rabbitmq-plugins enable {plugin} on every node"
-    assert plan(wanted, on_broker("4.0.5", type_)).refusals == ()
-    assert plan(wanted, on_broker(until)).refusals == ()  # the types do not show the plugin
-
-
-def test_a_limit_that_loses_messages_is_refused_before_anything_is_declared() -> None:
-    wanted = Topology(queues=(QueueDefinition("q", "quorum", arguments={"x-delivery-limit": -1}),))
-    (refusal,) = plan(wanted, on_broker("3.10.8")).refusals
-    assert (refusal.kind, refusal.destination) == ("delivery-limit", "q")
-    assert "RabbitMQ 3.10.8 drops each message that is returned" in refusal.message
-    assert plan(wanted, on_broker("4.0.5")).refusals == ()
-
-
-def test_a_plan_names_the_arguments_that_the_broker_ignores() -> None:
-    wanted = Topology((ExchangeDefinition("x", arguments={"x-hash-on": "k"}),))
-    (warning,) = plan(wanted, on_broker("4.3.6")).warnings
-    assert warning.startswith("exchange x has the argument x-hash-on, which RabbitMQ 4.3.6 ignores")
-    assert plan(wanted, as_live(wanted)).warnings == (warning,)

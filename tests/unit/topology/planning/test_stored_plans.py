@@ -1,4 +1,4 @@
-"""Stored plans of each scenario of tests/support/plan_scenarios.py; review any difference.
+"""Stored plans of each scenario of `plans.toml`, and the steps of those of `steps.toml`; review any difference.
 
 ``PYTHONPATH=tests/support python tests/unit/topology/planning/test_stored_plans.py --update`` writes them.
 """
@@ -6,14 +6,36 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from plan_scenarios import SCENARIOS, stored_texts
+from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
+
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.all_seeds
 
 _FOLDER = Path(__file__).parent / "plans"
+_STEPS = Path(__file__).with_name("steps.txt")
+SMALL = read_scenarios(_STEPS.with_suffix(".toml"))
+
+
+def steps_text(scenario: Scenario) -> str:
+    """Return the steps of a plan, its rings with the shares moved, moved at the peak and lost, and what it prints."""
+    assert scenario.wanted is not None
+    made = plan(scenario.wanted, scenario.live)
+    lines = [str(change) for change in made.changes]
+    for name, ring in made.rings.items():
+        after = ring.after.buckets if isinstance(ring.after, HashRing) else ring.after.destinations
+        places = " ".join(f"{place}:{len(list(runs))}" for place, runs in groupby(after))
+        lines.append(f"{name}: {places}; {ring.moved:.3%} {ring.moved_at_worst:.3%} {ring.lost_at_worst:.3%}")
+    lines += [f"unmanaged {subject.kind} {subject.name}" for subject in made.unmanaged]
+    lines += [f"refusal {found.kind} [{found.destination}] [{found.override}]" for found in made.refusals]
+    lines += [line for line in str(made).splitlines() if not line.startswith("checksum")]
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -23,6 +45,13 @@ def test_the_plan_is_as_stored_in_every_form(name: str) -> None:
         assert text == stored, (
             f"{name}{ending} differs: run this file with --update, and review the difference"
         )
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_steps_and_reasons_are_as_stored(name: str) -> None:
+    assert steps_text(SMALL[name]) == stored_sections(_STEPS)[name], (
+        "write it again, and review the difference"
+    )
 
 
 def test_no_plan_has_the_words_of_version_1() -> None:
@@ -37,6 +66,9 @@ def test_each_stored_plan_has_a_scenario() -> None:
     assert {name + ending for name in SCENARIOS for ending in (".json", ".txt")} <= stored
     assert {Path(name).stem for name in stored} == {*SCENARIOS}
     assert len(SCENARIOS) >= 40
+    assert list(stored_sections(_STEPS)) == list(SMALL)
+    assert len(SMALL) >= 40
+    assert [name for name, scenario in SMALL.items() if scenario.options] == []
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["--update"]:
@@ -45,3 +77,4 @@ if __name__ == "__main__" and sys.argv[1:] == ["--update"]:
     for name in SCENARIOS:
         for ending, text in stored_texts(name).items():
             (_FOLDER / f"{name}{ending}").write_text(text, encoding="utf-8")
+    write_sections(_STEPS, {name: steps_text(scenario) for name, scenario in SMALL.items()})
