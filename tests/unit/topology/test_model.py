@@ -89,17 +89,6 @@ def test_a_ring_that_was_read_orders_the_members() -> None:
     assert live.objects != listed
 
 
-def test_the_error_has_lines_in_the_order_of_the_file() -> None:
-    text = '[[bindings]]\nsource = "x"\n\n[[queues]]\nname = "amq.q"\ntype = "quroum"\n\n[[exchanges]]\nname = "x.{2..1}"\n'
-    with pytest.raises(TopologyError) as caught:
-        Topology.from_toml(text, file="t.toml")
-    assert [(problem.line, problem.subject) for problem in caught.value.problems] == [
-        (1, "bindings[0].queue"), (5, 'queues[0].name = "amq.q"'), (6, 'queues[0].type = "quroum"'),
-        (9, 'exchanges[0].name = "x.{2..1}"'),
-    ]  # fmt: skip
-    assert str(caught.value).startswith("t.toml has 4 mistakes:\n  line 1, bindings[0].queue: ")
-
-
 def test_a_topology_made_in_python_is_validated() -> None:
     wrong = Topology(queues=(QueueDefinition("q", "quorum", exclusive=True), QueueDefinition("amq.x")))
     assert [problem.subject for problem in wrong.problems] == [
