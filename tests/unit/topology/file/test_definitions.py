@@ -169,50 +169,25 @@ def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
 
 
 def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
-    document = {
-        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
-        "exchanges": [exchange_entry("", "direct"), exchange_entry("x", "topic")],
-        "bindings": [binding_entry("", "q"), binding_entry("x", "q")],
-    }
-    imported = Imported.from_definitions(json.dumps(document))
-    assert [exchange.name for exchange in imported.topology.exchanges] == ["x"]
-    assert imported.topology.bindings == (BindingDefinition("x", "q", "q"),)
+    bound = BindingDefinition("x", "q", "q")
+    exchanges = ExchangeDefinition("", "direct"), ExchangeDefinition("x", "topic")
+    file = Topology(exchanges, (QueueDefinition("q"),), (replace(bound, source=""), bound))
+    imported = Imported.from_definitions(definitions_file(file))
+    assert imported.topology.exchanges == exchanges[1:]
+    assert imported.topology.bindings == (bound,)
     assert (imported.left_out, imported.oddities) == ((), ())
 
 
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
 def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind: str) -> None:
     """The keys of the other queues of an x-modulus-hash exchange depend on it."""
-    document = {
-        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
-        "exchanges": [exchange_entry("x", kind), exchange_entry("whole", kind)],
-        "bindings": [binding_entry("x", "q"), binding_entry("x", "exclusive"), binding_entry("whole", "q")],
-    }
-    topology = Topology.from_definitions(json.dumps(document))
+    exchanges = ExchangeDefinition("x", kind), ExchangeDefinition("whole", kind)
+    bindings = [BindingDefinition(*ends) for ends in (("x", "q"), ("x", "exclusive"), ("whole", "q"))]
+    file = Topology(exchanges, (QueueDefinition("q"),), tuple(bindings))
+    topology = Topology.from_definitions(definitions_file(file))
     assert topology.sources_left_out == {"x"}
     if kind == "x-modulus-hash":
         assert topology.modulus("x").provenance == "assumed"
-
-
-def exchange_entry(name: str, kind: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": kind,
-        "durable": True,
-        "auto_delete": False,
-        "internal": False,
-        "arguments": {},
-    }
-
-
-def binding_entry(source: str, queue: str) -> dict[str, Any]:
-    return {
-        "source": source,
-        "destination": queue,
-        "destination_type": "queue",
-        "routing_key": queue,
-        "arguments": {},
-    }
 
 
 def test_a_ring_that_cannot_be_computed_is_reported() -> None:
@@ -235,6 +210,8 @@ def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
     ("text", "says"),
     [
         ("[", "invalid JSON"),
+        ("definitions.json", "this is the name of a file: pass its text"),
+        ('{"queues": [{"name": "a\\ud800"}]}', r"queues\[0\].name: .* surrogate"),
         ("[]", "the text contains none of exchanges, queues, bindings, policies"),
         ('{"users": []}', "the text contains none of exchanges"),
         ('{"queues": {}}', "queues = {}: the value must be a list"),
@@ -339,17 +316,16 @@ def test_a_queue_without_a_type_has_the_default_of_the_vhost(
     of_broker: str | None, entry: dict[str, Any], type_: str
 ) -> None:
     file = Topology.from_definitions(json.dumps({"queues": [{"name": "q", **entry}]}))
-    (change,) = plan(file, as_live(Topology(), default_queue_type=of_broker)).changes
-    assert isinstance(change.wanted, QueueDefinition)
-    assert (change.wanted.type, change.wanted.exclusive) == (type_, False)
     whole = {
         "vhosts": [{"name": "/", "metadata": {"default_queue_type": "stream"}}],
         "queues": [{"name": "q", **entry}],
     }
     of_file = Topology.from_definitions(json.dumps(whole))
-    (change,) = plan(of_file, as_live(Topology(), default_queue_type=of_broker)).changes
-    assert isinstance(change.wanted, QueueDefinition)
-    assert change.wanted.type == ("stream" if type_ == "quorum" or entry == {} else type_)
+    live = as_live(Topology(), default_queue_type=of_broker)
+    for wanted, expected in ((file, type_), (of_file, type_ if entry else "stream")):
+        (change,) = plan(wanted, live).changes
+        assert isinstance(change.wanted, QueueDefinition)
+        assert (change.wanted.type, change.wanted.exclusive) == (expected, False)
 
 
 def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
@@ -433,11 +409,6 @@ def test_operator_policies_of_a_file_are_compared() -> None:
     assert not plan(file, as_live(Topology(), operator_policies=(policy,))).warnings
 
 
-def test_half_a_character_is_refused() -> None:
-    with pytest.raises(TopologyError, match=r"queues\[0\].name: .* surrogate"):
-        Topology.from_definitions('{"queues": [{"name": "a\\ud800"}]}')
-
-
 def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:
     wanted = Topology(queues=(QueueDefinition("q", arguments={"x-f": [1.5]}),))
     (refusal,) = plan(wanted, LiveTopology()).refusals
@@ -454,11 +425,6 @@ def test_a_text_may_begin_with_a_byte_order_mark() -> None:
 def test_only_a_text_is_read(text: Any) -> None:
     with pytest.raises(InputError, match="is not the text of a definitions file: pass the text"):
         Topology.from_definitions(text)
-
-
-def test_the_name_of_a_file_is_not_its_text() -> None:
-    with pytest.raises(TopologyError, match=r"this is the name of a file: pass its text"):
-        Topology.from_definitions("definitions.json")
 
 
 def test_each_mistake_is_one_line_whatever_the_names() -> None:

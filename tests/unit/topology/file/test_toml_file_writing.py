@@ -85,13 +85,6 @@ definition = { "x y" = [1, 2.5, { b = true }] }
     )
 
 
-def test_an_empty_topology_and_an_empty_ring_are_written_too() -> None:
-    assert Topology.from_toml(Topology().to_toml()) == Topology()
-    empty = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=()),))
-    assert "ring = []" in empty.to_toml()
-    assert Topology.from_toml(empty.to_toml()) == empty
-
-
 def test_slot_exchanges_become_one_entry() -> None:
     slots = Topology(tuple(ExchangeDefinition(f"e.slot.{n:02d}", "fanout", internal=True) for n in range(64)))
     assert 'name = "e.slot.{00..63}"' in slots.to_toml()
