@@ -1,4 +1,4 @@
-"""A file becomes objects."""
+"""A file becomes objects, and objects become a file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,23 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.file.fields import read_document
 from rabbit_chx.topology.file.toml_file import parse
 
-WHOLE = """
-cluster = "rabbit@prod"
+#: As a person would write it.
+WHOLE = """cluster = "rabbit@prod"
+vhost = "shop"
 max_share_moved = 0.2
 owns = ["orders.*"]
+
+[[exchanges]]
+name = "audit"
+type = "topic"
+arguments = { alternate-exchange = "lost" }
+
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 64
+members = [{ queue = "events.{1..2}", weight = 2 }]
+
 [[exchanges]]
 name = "orders"
 type = "x-consistent-hash"
@@ -24,68 +37,83 @@ durable = false
 auto_delete = true
 internal = true
 arguments = { hash-header = "tenant" }
+ring = [
+    { queue = "orders.{1..40}", weight = 1 },
+    { exchange = "audit", weight = 2 },
+    { queue = "z", weight = "007", arguments = { a = 1 } },
+]
 max_share_moved = 0.05
-ring = [{ queue = "orders.{1..2}", weight = 3 }, { exchange = "audit" }, { queue = "q", weight = "007", arguments = { a = 1 } }]
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 64
-members = [{ queue = "events.{1..2}", weight = 2 }]
-[[queues]]
-name = "orders.{01..02}"
-type = "quorum"
-arguments = { x-delivery-limit = 5, x-dead-letter-exchange = "dead.{1..2}" }
-owner = "external"
+
 [[queues]]
 name = "mine"
 durable = false
 exclusive = true
 auto_delete = true
+
+[[queues]]
+name = "orders.{01..99}"
+type = "quorum"
+arguments = { x-dead-letter-exchange = "dead.{01..99}", x-delivery-limit = 5 }
+owner = "external"
+
+[[queues]]
+name = "orders.{100..1000}"
+type = "quorum"
+
 [[bindings]]
 source = "audit"
-queue = "a.{1..2}"
-routing_key = "k.{1..2}"
-arguments = { x = [1, { y = 2 }] }
+queue = "a.{1..3}"
+routing_key = "k.{1..3}"
+arguments = { "x y" = [1, { b = true }] }
 owner = "external"
+
+[[bindings]]
+source = "audit"
+queue = "a.5"
+routing_key = "k.5"
+
 [[bindings]]
 source = "audit"
 exchange = "other"
+
 [[policies]]
 name = "shards"
-pattern = "^images{1..2}$"
+pattern = "^images{1..2}\\\\.$"
 apply_to = "exchanges"
 definition = { shards-per-node = 4 }
 priority = -1
 owner = "external"
 """
-
-
-def test_each_field_is_read() -> None:
-    topology = Topology.from_toml(WHOLE)
-    assert (topology.cluster, topology.max_share_moved, topology.owns) == ("rabbit@prod", 0.2, ("orders.*",))
-    members = (RingMember("events.1", "2"), RingMember("events.2", "2"))
-    ring = (
-        RingMember("orders.1", "3"), RingMember("orders.2", "3"), RingMember(ExchangeRef("audit"), "1"),
-        RingMember("q", "007", {"a": 1}),
-    )  # fmt: skip
-    assert topology.exchanges == (
-        ExchangeDefinition("events", "x-consistent-hash", slots=64, members=members),
-        ExchangeDefinition(
-            "orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, ring, max_share_moved=0.05
+RING = (
+    *(RingMember(f"orders.{n}") for n in range(1, 41)), RingMember(ExchangeRef("audit"), "2"), RingMember("z", "007", {"a": 1}),
+)  # fmt: skip
+TOPOLOGY = Topology(
+    (
+        ExchangeDefinition("audit", "topic", arguments={"alternate-exchange": "lost"}),
+        ExchangeDefinition("events", "x-consistent-hash", slots=64, members=(RingMember("events.1", "2"), RingMember("events.2", "2"))),
+        ExchangeDefinition("orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, RING, max_share_moved=0.05),
+    ),
+    (
+        QueueDefinition("mine", durable=False, exclusive=True, auto_delete=True),
+        *(
+            QueueDefinition(f"orders.{n:02d}", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": f"dead.{n:02d}"}, owner="external")
+            for n in range(1, 100)
         ),
-    )  # fmt: skip
-    assert topology.queues[0] == QueueDefinition("mine", durable=False, exclusive=True, auto_delete=True)
-    assert topology.queues[2] == QueueDefinition(
-        "orders.02", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": "dead.2"}, owner="external"
-    )  # fmt: skip
-    assert topology.bindings == (
-        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2}]}, "external"),
-        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2}]}, "external"),
+        *(QueueDefinition(f"orders.{n}", "quorum") for n in range(100, 1001)),
+    ),
+    (
+        *(BindingDefinition("audit", f"a.{n}", f"k.{n}", {"x y": [1, {"b": True}]}, "external") for n in (1, 2, 3)),
+        BindingDefinition("audit", "a.5", "k.5"),
         BindingDefinition("audit", ExchangeRef("other")),
-    )
-    assert topology.policies == (
-        PolicyDefinition("shards", "^images{1..2}$", "exchanges", {"shards-per-node": 4}, -1, "external"),
-    )
+    ),
+    (PolicyDefinition("shards", "^images{1..2}\\.$", "exchanges", {"shards-per-node": 4}, -1, "external"),),
+    "rabbit@prod", 0.2, ("orders.*",), "shop",
+)  # fmt: skip
+
+
+def test_each_field_is_read_and_written() -> None:
+    assert Topology.from_toml(WHOLE) == TOPOLOGY
+    assert TOPOLOGY.to_toml() == WHOLE
 
 
 def test_a_file_without_anything_is_an_empty_topology() -> None:

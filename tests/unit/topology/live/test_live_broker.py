@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
+from rabbit_chx import errors
 from rabbit_chx.broker.pika_connection import _call
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.changes import PlannedChange
@@ -130,13 +122,13 @@ WHERE = "amqp://guest:***@host:5672/%2F"
 )
 def test_a_type_that_the_broker_does_not_have_is_one_of_a_plugin(code: int, type_: str, plugin: str) -> None:
     error = make_refusal(WHERE, X, code, f"PRECONDITION_FAILED - unknown exchange type '{type_}'")
-    assert (type(error), error.reply_code) == (BrokerRefusedError, code)
+    assert (type(error), error.reply_code) == (errors.BrokerRefusedError, code)
     assert f"rabbitmq-plugins enable {plugin} on" in str(error)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\r", "é" * 128, "\ud800"])
 def test_a_name_that_would_not_arrive_as_it_is_is_refused(name: str) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(errors.InputError):
         check_declared_name(name, "queue")
     for other in ("a", "-", " ", "é" * 127, "amq.x", "\0"):
         check_declared_name(other, "queue")
@@ -165,26 +157,30 @@ def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
         403,
         "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'",
     )
-    assert type(error) is AccessRefusedError
+    assert type(error) is errors.AccessRefusedError
     assert str(error).endswith(f"rabbitmqctl set_permissions; for this the user needs {NEEDS[operation]}")
     assert error.reply_code == 403
 
 
-CODES: list[tuple[int, str, type[RabbitChxError]]] = [
-    (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError),
-    (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue", BrokerRefusedError),
-    (406, "PRECONDITION_FAILED - inequivalent arg 'durable'", MismatchError),
-    (530, "NOT_ALLOWED - vhost / is down", BrokerRefusedError),
-    (540, "NOT_IMPLEMENTED - cannot delete queue", BrokerRefusedError),
-    (541, "INTERNAL_ERROR", BrokerRefusedError),
-    (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", ConnectionLostError),
+CODES: list[tuple[int, str, type[errors.RabbitChxError]]] = [
+    (404, "NOT_FOUND - no exchange 'x' in vhost '/'", errors.NotFoundError),
+    (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue", errors.BrokerRefusedError),
+    (406, "PRECONDITION_FAILED - inequivalent arg 'durable'", errors.MismatchError),
+    (530, "NOT_ALLOWED - vhost / is down", errors.BrokerRefusedError),
+    (540, "NOT_IMPLEMENTED - cannot delete queue", errors.BrokerRefusedError),
+    (541, "INTERNAL_ERROR", errors.BrokerRefusedError),
+    (
+        320,
+        "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
+        errors.ConnectionLostError,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("code", "text", "kind"), CODES)
 @pytest.mark.parametrize("operation", NEEDS)
 def test_the_code_decides_the_error(
-    operation: Operation, code: int, text: str, kind: type[RabbitChxError]
+    operation: Operation, code: int, text: str, kind: type[errors.RabbitChxError]
 ) -> None:
     error = make_refusal(WHERE, operation, code, text)
     assert type(error) is kind
