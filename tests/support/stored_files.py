@@ -20,32 +20,42 @@ _FOLDER = Path(__file__).parents[1] / "unit/topology/file"
 _CASE = re.compile(r"^(?!\n)(.+?\n)((?:-> [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 
 
-def _read(name: str) -> dict[str, dict[str, str]]:
-    """Return the texts of each section of a file, and what is said of each text."""
+def _sections(name: str) -> dict[str, str]:
+    """Return the sections of a file by their titles."""
     parts = re.split(r"^## (.*)\n", (_FOLDER / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return {title: dict(_CASE.findall(part)) for title, part in zip(parts[::2], parts[1::2], strict=True)}
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _all(sections: dict[str, dict[str, str]]) -> dict[str, str]:
-    return {text: said for cases in sections.values() for text, said in cases.items()}
+#: Topology files of each section, and what is said of each.
+SECTIONS: dict[str, dict[str, str]] = {
+    title: dict(_CASE.findall(section)) for title, section in _sections("mistakes.txt").items()
+}
+STORED_FILES = {text: said for cases in SECTIONS.values() for text, said in cases.items()}
+STORED_DEFINITIONS: dict[str, str] = dict(_CASE.findall("".join(_sections("definitions.txt").values())))
+#: Two topology files that say the same, by what they are about.
+EQUAL_FILES = {title: text.split("==\n") for title, text in _sections("equal_files.txt").items()}
 
 
-SECTIONS = _read("mistakes.txt")
-STORED_FILES = _all(SECTIONS)
-STORED_DEFINITIONS = _all(_read("definitions.txt"))
+def topology_of(text: str) -> Topology:
+    """Return the topology of a file, with the release and the variables that its comments give."""
+    given = re.search("^# given: (.*)", text, re.MULTILINE)
+    return Topology.from_toml(
+        text, release=_release_of(text), variables=json.loads(given[1]) if given else None
+    )
+
+
+def _release_of(text: str) -> Release:
+    named = re.search("^# release: (.*)", text, re.MULTILINE)
+    return Release(named[1]) if named else NEWEST_COMPARED
 
 
 def judge_file(text: str) -> str:
     """Return what is said of a topology file: its mistakes, or what is odd about it."""
-    release, given = (re.search(f"^# {name}: (.*)", text, re.MULTILINE) for name in ("release", "given"))
-    number = Release(release[1]) if release else NEWEST_COMPARED
     try:
-        topology = Topology.from_toml(text, release=number, variables=json.loads(given[1]) if given else None)
+        topology = topology_of(text)
     except TopologyError as error:
-        said = [line.strip() for line in str(error).splitlines()[1:]]
-    else:
-        said = [*topology.misspellings, *topology.ignored_arguments(number)] or ["no mistake"]
-    return _listed(said)
+        return _listed(line.strip() for line in str(error).splitlines()[1:])
+    return _listed([*topology.misspellings, *topology.ignored_arguments(_release_of(text))] or ["no mistake"])
 
 
 def judge_definitions(text: str) -> str:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+
+import pytest
+from jsonschema import Draft7Validator
+from stored_files import EQUAL_FILES, topology_of
+from topology_schema import topology_schema
+
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -11,7 +19,7 @@ from rabbit_chx.topology import (
     RingMember,
 )
 from rabbit_chx.topology.file.fields import read_document
-from rabbit_chx.topology.file.toml_file import parse
+from rabbit_chx.topology.file.toml_file import parse, rearrange
 
 #: As a person would write it.
 WHOLE = """cluster = "rabbit@prod"
@@ -114,6 +122,18 @@ TOPOLOGY = Topology(
 def test_each_field_is_read_and_written() -> None:
     assert Topology.from_toml(WHOLE) == TOPOLOGY
     assert TOPOLOGY.to_toml() == WHOLE
+
+
+@pytest.mark.parametrize("title", EQUAL_FILES)
+def test_a_short_file_says_the_same_as_the_file_in_full(title: str) -> None:
+    """Variables, lists, ranges and super streams are only ways to write it. The schema permits them."""
+    short, full = EQUAL_FILES[title]
+    topology, meant = topology_of(short), topology_of(full)
+    assert topology == meant
+    assert topology.file.untyped_queues == meant.file.untyped_queues
+    assert Topology.from_toml(topology.to_toml()) == topology
+    assert rearrange(short, {}).text == short
+    assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(short))
 
 
 def test_a_file_without_anything_is_an_empty_topology() -> None:
