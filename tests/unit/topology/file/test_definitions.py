@@ -153,24 +153,6 @@ def test_another_vhost_is_read_by_its_name() -> None:
     assert Topology.from_definitions(exported("vhost-4.3.6.json"), vhost="prod").queues
 
 
-def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
-    document = json.loads(exported("vhost-4.3.6.json"))
-    document["queues"] = [queue for queue in document["queues"] if queue["name"] != "orders.5"]
-    imported = Imported.from_definitions(json.dumps(document))
-    assert "orders.5" in imported.topology.ring("orders").destinations
-    assert "queue orders.5: a member of orders that is not among the queues" in imported.left_out
-
-
-def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
-    bound = BindingDefinition("x", "q", "q")
-    exchanges = ExchangeDefinition("", "direct"), ExchangeDefinition("x", "topic")
-    file = Topology(exchanges, (QueueDefinition("q"),), (replace(bound, source=""), bound))
-    imported = Imported.from_definitions(definitions_file(file))
-    assert imported.topology.exchanges == exchanges[1:]
-    assert imported.topology.bindings == (bound,)
-    assert (imported.left_out, imported.oddities) == ((), ())
-
-
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
 def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind: str) -> None:
     """The keys of the other queues of an x-modulus-hash exchange depend on it."""

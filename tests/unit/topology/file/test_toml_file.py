@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft7Validator
@@ -22,76 +23,7 @@ from rabbit_chx.topology.file.fields import read_document
 from rabbit_chx.topology.file.toml_file import parse, rearrange
 
 #: As a person would write it.
-WHOLE = """cluster = "rabbit@prod"
-vhost = "shop"
-max_share_moved = 0.2
-owns = ["orders.*"]
-
-[[exchanges]]
-name = "audit"
-type = "topic"
-arguments = { alternate-exchange = "lost" }
-
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 64
-members = [{ queue = "events.{1..2}", weight = 2 }]
-
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-durable = false
-auto_delete = true
-internal = true
-arguments = { hash-header = "tenant" }
-ring = [
-    { queue = "orders.{1..40}", weight = 1 },
-    { exchange = "audit", weight = 2 },
-    { queue = "z", weight = "007", arguments = { a = 1 } },
-]
-max_share_moved = 0.05
-
-[[queues]]
-name = "mine"
-durable = false
-exclusive = true
-auto_delete = true
-
-[[queues]]
-name = "orders.{01..99}"
-type = "quorum"
-arguments = { x-dead-letter-exchange = "dead.{01..99}", x-delivery-limit = 5 }
-owner = "external"
-
-[[queues]]
-name = "orders.{100..1000}"
-type = "quorum"
-
-[[bindings]]
-source = "audit"
-queue = "a.{1..3}"
-routing_key = "k.{1..3}"
-arguments = { "x y" = [1, { b = true }] }
-owner = "external"
-
-[[bindings]]
-source = "audit"
-queue = "a.5"
-routing_key = "k.5"
-
-[[bindings]]
-source = "audit"
-exchange = "other"
-
-[[policies]]
-name = "shards"
-pattern = "^images{1..2}\\\\.$"
-apply_to = "exchanges"
-definition = { shards-per-node = 4 }
-priority = -1
-owner = "external"
-"""
+WHOLE = Path(__file__).with_name("whole.toml").read_text(encoding="utf-8")
 RING = (
     *(RingMember(f"orders.{n}") for n in range(1, 41)), RingMember(ExchangeRef("audit"), "2"), RingMember("z", "007", {"a": 1}),
 )  # fmt: skip
