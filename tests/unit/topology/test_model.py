@@ -134,29 +134,20 @@ WANTED, LIVE = Topology(), LiveTopology()
 
 
 @pytest.mark.parametrize("wrong", [None, "orders.toml", LIVE], ids=str)
-def test_only_what_a_file_says_is_wanted(wrong: Any) -> None:
+def test_only_what_a_file_says_is_wanted_and_only_what_a_broker_has_is_live(wrong: Any) -> None:
     """The reverse of a plan would undo what is wanted."""
-    error = f"wanted is a {type(wrong).__name__}: pass a Topology, of Topology\\.from_toml"
-    calls: list[Callable[[], object]] = [partial(plan, wrong, LIVE), partial(arrange, wrong, LIVE)]
+    wanted: list[Callable[[], object]] = [partial(plan, wrong, LIVE), partial(arrange, wrong, LIVE)]
     if wrong is not None:
-        calls += [partial(check, LIVE, wrong), partial(repair_target, LIVE, "x", wrong)]
-    for call in calls:
-        with pytest.raises(InputError, match=error):
-            call()
-
-
-@pytest.mark.parametrize("wrong", [None, "orders.toml"], ids=str)
-def test_only_what_a_broker_has_is_live(wrong: Any) -> None:
-    error = f"live is a {type(wrong).__name__}: pass a LiveTopology, of broker\\.topology"
-    for call in (
-        partial(plan, WANTED, wrong),
-        partial(arrange, WANTED, wrong),
-        partial(check, wrong),
-        partial(check, wrong, WANTED),
-        partial(repair_target, wrong, "x"),
+        wanted += [partial(check, LIVE, wrong), partial(repair_target, LIVE, "x", wrong)]
+    live: list[Callable[[], object]] = [partial(plan, WANTED, wrong), partial(arrange, WANTED, wrong)]
+    live += [partial(check, wrong), partial(check, wrong, WANTED), partial(repair_target, wrong, "x")]
+    for side, calls, source in (
+        ("wanted", wanted, "Topology, of Topology.from_toml"),
+        ("live", [] if wrong is LIVE else live, "LiveTopology, of broker.topology"),
     ):
-        with pytest.raises(InputError, match=error):
-            call()
+        for call in calls:
+            with pytest.raises(InputError, match=f"{side} is a {type(wrong).__name__}: pass a {source}"):
+                call()
 
 
 def test_a_type_checker_refuses_exchanged_sides() -> None:
