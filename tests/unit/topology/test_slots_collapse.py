@@ -50,9 +50,12 @@ def _bound(source: str, destination: Destination) -> Change:
 def _without(kind: str, name: str) -> Change:
     """Return a function that removes the objects of this name, or the bindings of this source."""
     attribute = "source" if kind == "bindings" else "name"
-    return lambda live: replace(
-        live, **{kind: tuple(it for it in getattr(live, kind) if getattr(it, attribute) != name)}
-    )
+
+    def change(live: LiveTopology) -> LiveTopology:
+        fields: Any = {kind: tuple(it for it in getattr(live, kind) if getattr(it, attribute) != name)}
+        return replace(live, **fields)
+
+    return change
 
 
 def _with(name: str, **fields: Any) -> Change:

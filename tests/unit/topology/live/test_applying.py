@@ -277,9 +277,10 @@ _LEFT = "it is unbound and was not deleted"
 def test_a_queue_that_is_not_empty_in_time_is_left_unbound(type_: str, drain_s: float) -> None:
     """Whoever fills it: messages that are published to its name do not stop with the unbind."""
     script = Script(queues=OLD, bound=True, counts=[QueueCounts(1200, 2)], type_=type_)
+    told: list[str] = []
     says = rf"^queue old still has 1,200 messages and 2 consumers after {drain_s:g} s: {_LEFT}; run it again; 1 of 2"
     with pytest.raises(errors.ApplyError, match=says) as caught:
-        script.delete_old(told := [], drain_s=drain_s)
+        script.delete_old(told, drain_s=drain_s)
     assert (script.actions(), len(caught.value.applied.changes)) == (["unbind"], 1)
     assert sum(script.pauses) == drain_s
     assert len(told) == drain_s / 5

@@ -28,7 +28,6 @@ class Script(ModelClient):
     """A broker by AMQP alone, on which some objects exist, and others differ. A name is what was looked at passively."""
 
     has_management = False
-    api: Any = None
 
     def __init__(self, *there: str, differs: Operation | None = None) -> None:
         super().__init__(ModelBroker(Release("4.3.6")), has_source=False)
