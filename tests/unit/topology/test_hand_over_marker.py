@@ -1,4 +1,4 @@
-"""Markers of a hand-over, as headers and back."""
+"""Markers of a hand-over, as headers and back. The members of a group are known by their consumer tags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.hand_over_marker import HandOverMarker, make_consumer_tag, parse_member
 
 _FLUSH = HandOverMarker("flush", "events.slot.07", "9f2c", "events.park")
 
@@ -43,14 +43,35 @@ def test_a_message_of_another_writer_is_not_a_marker(headers: dict[str, Any] | N
     assert HandOverMarker.from_headers(headers) is None
 
 
-@pytest.mark.parametrize("field", ["kind", "slot", "id", "park"])
-def test_a_marker_is_of_text(field: str) -> None:
-    fields: Any = {"kind": "end", "slot": "s", "id": "1", "park": "p", field: 5}
-    with pytest.raises(InputError, match=f"the {field} of a hand-over marker is 5"):
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        *((field, 5, f"the {field} of a hand-over marker is 5") for field in ("kind", "slot", "id", "park")),
+        ("kind", "stop", "'stop': pass one of flush, begin, end, flushed, taken"),
+    ],
+)
+def test_a_marker_of_other_values_is_refused(field: str, value: Any, says: str) -> None:
+    fields: Any = {"kind": "end", "slot": "s", "id": "1", "park": "p", field: value}
+    with pytest.raises(InputError, match=says):
         HandOverMarker(**fields)
 
 
-def test_there_is_no_other_kind() -> None:
-    kind: Any = "stop"
-    with pytest.raises(InputError, match="'stop': pass one of flush, begin, end, flushed, taken"):
-        HandOverMarker(kind, "s", "1", "p")
+@pytest.mark.parametrize(
+    ("tag", "member"),
+    [
+        ("rabbit-chx.group.pod-7.a1b2", "pod-7"),
+        ("rabbit-chx.group.host.example.com-12.a1b2", "host.example.com-12"),
+        ("rabbit-chx.group.", None),
+        ("rabbit-chx.group.pod", None),
+        ("amq.ctag-5f", None),
+    ],
+)
+def test_a_member_is_known_by_its_tag(tag: str, member: str | None) -> None:
+    assert parse_member(tag) == member
+
+
+@pytest.mark.parametrize("member", ["pod-7", "host.example.com-12", "two\nlines"])
+def test_a_tag_is_new_and_names_its_member(member: str) -> None:
+    first, second = make_consumer_tag(member), make_consumer_tag(member)
+    assert first != second
+    assert parse_member(first) == parse_member(second) == member

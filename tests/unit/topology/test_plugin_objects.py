@@ -34,23 +34,10 @@ EXCHANGES = json.loads("""[{"arguments": {"x-downstream-name": "rabbit@a", "x-do
  "type": "x-federation-upstream", "user_who_performed_action": "guest", "vhost": "up"}]""")
 QUEUES = json.loads("""[{"arguments": {"x-internal-purpose": "federation", "x-queue-type": "classic"}, "auto_delete": false, "durable": true,
  "exclusive": false, "name": "federation: h -> rabbit@a:down:h", "type": "classic", "vhost": "up"}]""")
-BOUND_FROM = [{"cluster-name": "rabbit@a", "exchange": "down:h A", "hops": 1, "vhost": "down"}]
-BINDINGS: list[dict[str, Any]] = [
-    {
-        "source": "h",
-        "destination": LINK.name,
-        "destination_type": "exchange",
-        "routing_key": "10",
-        "arguments": {"x-bound-from": BOUND_FROM},
-    },
-    {
-        "source": LINK.name,
-        "destination": UP,
-        "destination_type": "queue",
-        "routing_key": "",
-        "arguments": {},
-    },
-]
+BINDINGS = json.loads("""[{"source": "h", "destination": "federation: h -> rabbit@a:down:h A", "destination_type": "exchange", "routing_key": "10",
+ "arguments": {"x-bound-from": [{"cluster-name": "rabbit@a", "exchange": "down:h A", "hops": 1, "vhost": "down"}]}},
+ {"source": "federation: h -> rabbit@a:down:h A", "destination": "federation: h -> rabbit@a:down:h", "destination_type": "queue",
+ "routing_key": "", "arguments": {}}]""")
 TEXT = """
 [[exchanges]]
 name = "h"

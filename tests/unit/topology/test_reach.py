@@ -9,7 +9,7 @@ from rabbit_chx import Topology
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.reach import select_reached
 
-FILE = """
+TOPOLOGY = Topology.from_toml("""
 cluster = "rabbit@prod"
 [[exchanges]]
 name = "orders"
@@ -36,9 +36,14 @@ name = "orders.1"
 name = "orders.2"
 arguments = { x-dead-letter-exchange = "dead" }
 [[queues]]
-name = "{QUEUE}"
-"""
-REST = """
+name = "audit.all"
+[[queues]]
+name = "dead.all"
+[[queues]]
+name = "others"
+[[bindings]]
+source = "dead"
+queue = "dead.all"
 [[bindings]]
 source = "audit"
 queue = "audit.all"
@@ -60,13 +65,7 @@ name = "of exchanges"
 pattern = "^orders"
 apply_to = "exchanges"
 definition = { alternate-exchange = "unroutable" }
-"""
-TOPOLOGY = Topology.from_toml(
-    FILE.replace("{QUEUE}", "audit.all")
-    + '[[queues]]\nname = "dead.all"\n[[queues]]\nname = "others"\n'
-    + '[[bindings]]\nsource = "dead"\nqueue = "dead.all"\n'
-    + REST
-)
+""")
 
 
 def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
@@ -90,15 +89,10 @@ def test_several_exchanges_come_together() -> None:
     assert [queue.name for queue in found.queues] == ["dead.all", "others"]
 
 
-def test_a_circle_ends() -> None:
-    circle = '[[exchanges]]\nname = "{}"\n[[bindings]]\nsource = "{}"\nexchange = "{}"\n'
-    topology = Topology.from_toml(circle.format("a", "a", "b") + circle.format("b", "b", "a"))
-    assert select_reached(as_live(topology), ["a"]).objects == topology
-
-
-def test_a_policy_whose_pattern_python_cannot_read_counts() -> None:
-    policy = '[[exchanges]]\nname = "a"\n[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
-    topology = Topology.from_toml(policy)
+def test_a_circle_ends_and_a_policy_whose_pattern_python_cannot_read_counts() -> None:
+    circle = '[[exchanges]]\nname = "{0}"\n[[bindings]]\nsource = "{0}"\nexchange = "{1}"\n'
+    policy = '[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
+    topology = Topology.from_toml(circle.format("a", "b") + circle.format("b", "a") + policy)
     assert select_reached(as_live(topology), ["a"]).objects == topology
 
 

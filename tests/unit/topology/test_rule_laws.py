@@ -18,14 +18,7 @@ from routes.recorded import load
 from routes.scenario import CHX, MODULUS, predict, replay, without_trailing_holes
 
 import rabbit_chx
-from rabbit_chx import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, Topology
-from rabbit_chx.errors import (
-    ChannelClosedError,
-    InputError,
-    NotDeterminedError,
-    RabbitChxError,
-    TopologyError,
-)
+from rabbit_chx import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, Topology, errors
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import NEWEST_COMPARED, Rule, Spans
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, RingMember, check
@@ -55,7 +48,7 @@ def compare_knows_what_a_restart_does(release: Release) -> None:
     ring = HashRing.from_bindings(BOUND, release)
     try:
         restarted = ring.restarted().buckets
-    except NotDeterminedError:
+    except errors.NotDeterminedError:
         rule = rules.RESTART_SHUFFLES
     else:
         kept = rules.RESTART_KEEPS if restarted == ring.buckets else rules.RESTART_SORTS
@@ -74,7 +67,7 @@ def compare_knows_which_headers_close_the_connection(release: Release) -> None:
     for rule, headers in messages.items():
         try:
             exchange.route("", headers=headers, client="pika")
-        except ChannelClosedError:
+        except errors.ChannelClosedError:
             assert rule.about in said
         else:
             assert rule.about not in said
@@ -100,8 +93,8 @@ def compare_knows_what_a_second_binding_adds(release: Release) -> None:
 
 def a_file_knows_which_weights_are_refused(release: Release) -> None:
     text = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "a", weight = 10001 }]\n'
-    assert _raises(TopologyError, Topology.from_toml, text, release=release) == _raises(
-        InputError, HashRing.from_bindings, [("a", 10_001)], release
+    assert _raises(errors.TopologyError, Topology.from_toml, text, release=release) == _raises(
+        errors.InputError, HashRing.from_bindings, [("a", 10_001)], release
     )
 
 
@@ -110,13 +103,13 @@ def a_check_knows_the_order_of_modulus_bindings(release: Release) -> None:
     exchange = ModulusHashExchange("m", BOUND, release)
     live = LiveTopology((ExchangeDefinition("m", MODULUS),), (), tuple(bindings), release=release)
     is_unknown = any(finding.kind == "order" for finding in check(live).findings)
-    assert is_unknown == _raises(NotDeterminedError, exchange.route, "k")
+    assert is_unknown == _raises(errors.NotDeterminedError, exchange.route, "k")
     assert is_unknown or number_bindings(bindings, release) == exchange.destinations
 
 
 def amqp_1_0_is_mirrored_where_brokers_have_it(release: Release) -> None:
     scenario, ring = OVER_AMQP_10[0], HashRing.from_bindings(BOUND, release)
-    is_mirrored = not _raises(NotDeterminedError, predict, scenario, ring, release)
+    is_mirrored = not _raises(errors.NotDeterminedError, predict, scenario, ring, release)
     assert is_mirrored == (release.numbers >= scenario.since)
 
 
@@ -221,6 +214,6 @@ def test_a_rule_that_changes_in_the_mirror_alone_is_noticed(
         if getattr(module, "rules", None) is rules:
             monkeypatch.setattr(module, "rules", SimpleNamespace(**{**vars(rules), name: changed}))
     noticed = (
-        _raises((AssertionError, RabbitChxError), law, release) for law in LAWS for release in RELEASES
+        _raises((AssertionError, errors.RabbitChxError), law, release) for law in LAWS for release in RELEASES
     )
     assert any(noticed), "add a law in which another part knows the rule"

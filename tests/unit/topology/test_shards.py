@@ -56,27 +56,24 @@ def test_another_queue_that_is_owned_is_still_deleted() -> None:
     } >= {"old"}
 
 
-def test_shards_that_lowering_leaves_are_left_too() -> None:
-    fewer = replace(FILE, policies=(replace(POLICY, definition={"shards-per-node": 1}),))
-    (change,) = plan(fewer, LIVE).changes
-    assert (change.action, change.kind, change.name) == ("update", "policy", "shards")
-
-
-def test_without_the_policy_they_are_queues_like_others() -> None:
-    without = replace(FILE, policies=())
-    deleted = {change.name for change in plan(without, LIVE).changes if change.action == "delete"}
-    assert deleted == {"shards", *SHARDS}
-
-
-def test_without_the_exchange_its_shards_are_deleted_too() -> None:
-    deleted = {
-        change.name for change in plan(Topology(owns=("*",)), LIVE).changes if change.action == "delete"
-    }
-    assert deleted == {"images", "shards", *SHARDS}
-
-
-def test_shards_of_what_others_declared_are_left() -> None:
-    assert plan(Topology(owns=("sharding: *",)), LIVE).changes == ()
+@pytest.mark.parametrize(
+    ("wanted", "changed"),
+    [
+        (
+            replace(FILE, policies=(replace(POLICY, definition={"shards-per-node": 1}),)),
+            {("update", "shards")},
+        ),
+        (replace(FILE, policies=()), {("delete", name) for name in ("shards", *SHARDS)}),
+        (Topology(owns=("*",)), {("delete", name) for name in ("images", "shards", *SHARDS)}),
+        (Topology(owns=("sharding: *",)), set()),
+    ],
+    ids=["lowered", "without the policy", "without the exchange", "of what others declared"],
+)
+def test_shards_are_deleted_only_without_their_exchange_or_policy(
+    wanted: Topology, changed: set[tuple[str, str]]
+) -> None:
+    made = plan(wanted, LIVE).changes
+    assert {(change.action, change.name) for change in made if change.action != "unbind"} == changed
 
 
 def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:

@@ -1,10 +1,14 @@
-"""What is said of shards, since the plugin does not do it."""
+"""The names of shards, and what is said of shards, since the plugin does not do it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from rabbit_chx.analysis.finding_kinds import SHARD_KINDS
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.plugin_objects import ShardName
 from rabbit_chx.topology.shards import Shard, ShardedExchange, shard_names
@@ -23,59 +27,101 @@ SOUND = ShardedExchange(
 )
 
 
-def kinds(exchange: ShardedExchange) -> dict[str, tuple[str, ...]]:
-    found = {finding.kind: finding.names for finding in exchange.findings}
-    assert set(found) <= set(SHARD_KINDS)
-    return found
-
-
 def test_sound_objects_have_no_finding() -> None:
     assert SOUND.findings == ()
     assert SOUND.missing == ()
     assert [node.name for node in SOUND.local("rabbit@b")] == list(NAMES[2:])
 
 
-def test_what_is_not_there_is_missing_on_running_nodes_alone() -> None:
-    fewer = replace(SOUND, shards=SOUND.shards[:2])
-    assert kinds(fewer) == {"missing": NAMES[2:]}
-    assert kinds(replace(fewer, nodes=("rabbit@a",))) == {}
-    assert kinds(replace(fewer, nodes=None)) == {}
+LEFT_OVER = replace(SOUND, policy=None, shards_per_node=0, shards=(SOUND.shards[0], shard(NAMES[1], keys=())))
+IDLE = (shard(NAMES[0], consumers=0), shard(NAMES[1], consumers=None))
+KHEPRI = Release("4.0.5", store="khepri")
 
 
-def test_lowering_leaves_shards_that_get_messages() -> None:
-    lowered = replace(SOUND, shards_per_node=1)
-    assert kinds(lowered) == {"surplus": (NAMES[1], NAMES[3])}
-    assert "lowering shards-per-node removes nothing" in lowered.findings[0].message
-    assert f"{NAMES[1]}; {NAMES[3]}" in lowered.findings[0].message
+@pytest.mark.parametrize(
+    ("exchange", "expected", "says"),
+    [
+        (replace(SOUND, shards=SOUND.shards[:2]), {"missing": NAMES[2:]}, ""),
+        (replace(SOUND, shards=SOUND.shards[:2], nodes=("rabbit@a",)), {}, ""),
+        (replace(SOUND, shards=SOUND.shards[:2], nodes=None), {}, ""),
+        (replace(SOUND, shards=(), shards_per_node=4), {"missing": shard_names("images", NODES, 4)}, "; and 5 more"),
+        (replace(SOUND, shards_per_node=1), {"surplus": (NAMES[1], NAMES[3])}, "lowering shards-per-node removes nothing"),
+        (replace(SOUND, shards_per_node=1), {"surplus": (NAMES[1], NAMES[3])}, f"{NAMES[1]}; {NAMES[3]}"),
+        (LEFT_OVER, {"surplus": NAMES[:1], "unbound": NAMES[1:2]}, "no policy shards the exchange"),
+        (replace(SOUND, nodes=("rabbit@b",)), {"node-away": NAMES[:2]}, ""),
+        (replace(SOUND, shards=IDLE, nodes=None), {"unconsumed": NAMES[:1]}, "1 of 2 shards has no consumer"),
+        (replace(SOUND, release=KHEPRI), {"unordered": ()}, ""),
+        (replace(SOUND, release=KHEPRI, type="x-consistent-hash"), {}, ""),
+    ],
+)  # fmt: skip
+def test_shards_that_differ_from_the_policy_have_a_finding(
+    exchange: ShardedExchange, expected: dict[str, tuple[str, ...]], says: str
+) -> None:
+    found = {finding.kind: finding.names for finding in exchange.findings}
+    assert set(found) <= set(SHARD_KINDS)
+    assert found == expected
+    assert not says or says in exchange.findings[0].message
 
 
-def test_without_a_policy_all_are_left_over() -> None:
-    left = replace(SOUND, policy=None, shards_per_node=0, shards=(SOUND.shards[0], shard(NAMES[1], keys=())))
-    assert kinds(left) == {"surplus": NAMES[:1], "unbound": NAMES[1:2]}
-    assert "no policy shards the exchange" in left.findings[0].message
-
-
-def test_shards_of_a_node_that_is_away() -> None:
+def test_shards_of_a_node_that_is_away_are_reachable_if_they_are_replicated() -> None:
     away = replace(SOUND, nodes=("rabbit@b",))
-    assert kinds(away) == {"node-away": NAMES[:2]}
     assert [shard.name for shard in away.reachable] == list(NAMES[2:])
     assert replace(away, nodes=None).reachable == SOUND.shards
     replicated = tuple(replace(shard, type="quorum") for shard in SOUND.shards)
     assert replace(away, shards=replicated).reachable == replicated
 
 
-def test_a_shard_without_a_consumer_is_found() -> None:
-    idle = replace(SOUND, shards=(shard(NAMES[0], consumers=0), shard(NAMES[1], consumers=None)), nodes=None)
-    assert kinds(idle) == {"unconsumed": NAMES[:1]}
-    assert idle.findings[0].message.startswith("1 of 2 shards has no consumer")
+@pytest.mark.parametrize(
+    ("exchange", "nodes", "count"),
+    [
+        ("x", ["n"], -1),
+        ("x", ["n"], "2"),
+        ("x", ["n"], True),
+        ("x", "n", 2),
+        ("x" * 255, ["n"], 1),
+        ("x", None, 2),
+        ("x", [None], 2),
+        (None, ["n"], 2),
+    ],
+)
+def test_a_policy_without_shards_is_refused(exchange: Any, nodes: Any, count: Any) -> None:
+    with pytest.raises(InputError):
+        shard_names(exchange, nodes, count)
 
 
-def test_an_order_that_nobody_can_know() -> None:
-    unordered = replace(SOUND, release=Release("4.0.5", store="khepri"))
-    assert kinds(unordered) == {"unordered": ()}
-    assert kinds(replace(unordered, type="x-consistent-hash")) == {}
+def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
+    names = shard_names("images", ["rabbit@b", "rabbit@a"], 12)
+    assert names[:5] == (
+        "sharding: images - rabbit@a - 0",
+        "sharding: images - rabbit@a - 1",
+        "sharding: images - rabbit@a - 10",
+        "sharding: images - rabbit@a - 11",
+        "sharding: images - rabbit@a - 2",
+    )
+    assert len(names) == 24
+    assert names[12] == "sharding: images - rabbit@b - 0"
+    assert shard_names("images", ["rabbit@a"], 0) == ()
 
 
-def test_a_long_list_is_cut() -> None:
-    many = replace(SOUND, shards=(), shards_per_node=4)
-    assert many.findings[0].message.endswith("; and 5 more")
+@pytest.mark.parametrize("exchange", ["images", "a - b@c - 1", "sharding: x - n@h - 0", "日本"])
+def test_the_name_of_a_shard_contains_its_exchange(exchange: str) -> None:
+    for text in shard_names(exchange, ["rabbit@a.example", "other@b"], 11):
+        name = ShardName.parse(text)
+        assert name is not None
+        assert str(name) == text
+        assert name.exchange == exchange
+    assert ShardName.parse("sharding: x - rabbit@a - 10") == ShardName("x", "rabbit@a", 10)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "x",
+        "sharding: x - rabbit@a",
+        "sharding: x - a - 0",
+        "sharding: x - r@a - 01",
+        "sharding: x - r@a - 1 ",
+    ],
+)
+def test_other_queues_are_not_shards(queue: str) -> None:
+    assert ShardName.parse(queue) is None

@@ -35,14 +35,6 @@ def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
     assert ring[0].destination == ExchangeRef(f"events.slot.{'0' * len(last)}")
 
 
-def test_a_parking_queue_of_the_file_is_the_one() -> None:
-    more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    plain = expand(slotted(4, '[{ queue = "events.1" }]', more=more), LiveTopology())
-    assert [queue for queue in plain.queues if queue.name == "events.park"] == [
-        QueueDefinition("events.park", "quorum")
-    ]
-
-
 def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
     plain = expand(theirs, LiveTopology())

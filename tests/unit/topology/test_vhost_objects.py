@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rabbit_chx.routing import ExchangeRef, Release
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.vhost_objects import make_object, vhost_objects
 
@@ -30,7 +30,11 @@ def test_queues_with_a_generated_name_and_bindings_to_queues_that_are_not_listed
     ]
     queues = [QueueDefinition("jobs"), QueueDefinition("amq.gen-1")]
     found = vhost_objects(
-        [ring, topic, ExchangeDefinition("amq.topic", "topic")], queues, bindings, [], release=None
+        [ring, topic, ExchangeDefinition("amq.topic", "topic"), ExchangeDefinition("", "direct")],
+        queues,
+        bindings,
+        [],
+        release=None,
     )
     assert found.left_out == (
         "queue amq.gen-1: the broker generated its name",
@@ -44,12 +48,3 @@ def test_queues_with_a_generated_name_and_bindings_to_queues_that_are_not_listed
     assert [exchange.name for exchange in found.lists["exchanges"]] == ["ring", "topic"]
     assert {name: ring.destinations for name, ring in found.rings.items()} == {"ring": ("jobs", "exclusive")}
     assert found.rings["ring"].provenance == "assumed"
-
-
-def test_a_weight_that_the_release_refuses_makes_no_ring() -> None:
-    exchange, binding = ExchangeDefinition("x", "x-consistent-hash"), BindingDefinition("x", "q", "10001")
-
-    found = vhost_objects([exchange], [QueueDefinition("q")], [binding], [], release=Release("4.3.6"))
-
-    assert found.rings == {}
-    assert [text.partition(":")[0] for text in found.left_out] == ["the ring of x"]

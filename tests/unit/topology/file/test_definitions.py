@@ -12,6 +12,7 @@ import pytest
 from definitions_file import definitions_file
 from hypothesis import given
 from sides import as_live
+from stored_files import STORED_DEFINITIONS, judge_definitions
 from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
@@ -36,14 +37,6 @@ EXPORTS = [f"{kind}-{release}.json" for release in RELEASES for kind in ("whole"
 
 def exported(name: str) -> str:
     return (FILES / name).read_text(encoding="utf-8")
-
-
-def changed(file: str, where: str, /, **fields: Any) -> str:
-    """Return an export in which the first entry of a list has other fields; None takes a field out."""
-    document = json.loads(exported(file))
-    entry = {**document[where][0], **fields}
-    document[where][0] = {field: value for field, value in entry.items() if value is not None}
-    return json.dumps(document)
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -160,59 +153,16 @@ def test_another_vhost_is_read_by_its_name() -> None:
     assert Topology.from_definitions(exported("vhost-4.3.6.json"), vhost="prod").queues
 
 
-def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
-    document = json.loads(exported("vhost-4.3.6.json"))
-    document["queues"] = [queue for queue in document["queues"] if queue["name"] != "orders.5"]
-    imported = Imported.from_definitions(json.dumps(document))
-    assert "orders.5" in imported.topology.ring("orders").destinations
-    assert "queue orders.5: a member of orders that is not among the queues" in imported.left_out
-
-
-def test_the_default_exchange_and_its_bindings_are_left_out() -> None:
-    document = {
-        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
-        "exchanges": [exchange_entry("", "direct"), exchange_entry("x", "topic")],
-        "bindings": [binding_entry("", "q"), binding_entry("x", "q")],
-    }
-    imported = Imported.from_definitions(json.dumps(document))
-    assert [exchange.name for exchange in imported.topology.exchanges] == ["x"]
-    assert imported.topology.bindings == (BindingDefinition("x", "q", "q"),)
-    assert (imported.left_out, imported.oddities) == ((), ())
-
-
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "topic"])
 def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind: str) -> None:
     """The keys of the other queues of an x-modulus-hash exchange depend on it."""
-    document = {
-        "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
-        "exchanges": [exchange_entry("x", kind), exchange_entry("whole", kind)],
-        "bindings": [binding_entry("x", "q"), binding_entry("x", "exclusive"), binding_entry("whole", "q")],
-    }
-    topology = Topology.from_definitions(json.dumps(document))
+    exchanges = ExchangeDefinition("x", kind), ExchangeDefinition("whole", kind)
+    bindings = [BindingDefinition(*ends) for ends in (("x", "q"), ("x", "exclusive"), ("whole", "q"))]
+    file = Topology(exchanges, (QueueDefinition("q"),), tuple(bindings))
+    topology = Topology.from_definitions(definitions_file(file))
     assert topology.sources_left_out == {"x"}
     if kind == "x-modulus-hash":
         assert topology.modulus("x").provenance == "assumed"
-
-
-def exchange_entry(name: str, kind: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": kind,
-        "durable": True,
-        "auto_delete": False,
-        "internal": False,
-        "arguments": {},
-    }
-
-
-def binding_entry(source: str, queue: str) -> dict[str, Any]:
-    return {
-        "source": source,
-        "destination": queue,
-        "destination_type": "queue",
-        "routing_key": queue,
-        "arguments": {},
-    }
 
 
 def test_a_ring_that_cannot_be_computed_is_reported() -> None:
@@ -231,56 +181,32 @@ def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
     assert imported.topology.release is None
 
 
+@pytest.mark.parametrize("text", STORED_DEFINITIONS, ids=STORED_DEFINITIONS.values())
+def test_mistakes_and_what_an_import_makes_otherwise_are_named_on_a_line_each(text: str) -> None:
+    assert judge_definitions(text) == STORED_DEFINITIONS[text]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
-    [
-        ("[", "invalid JSON"),
-        ("[]", "the text contains none of exchanges, queues, bindings, policies"),
-        ('{"users": []}', "the text contains none of exchanges"),
-        ('{"queues": {}}', "queues = {}: the value must be a list"),
-        ('{"queues": [5]}', r"queues\[0\] = 5: the value must be an object"),
-        (changed("vhost-4.3.6.json", "queues", name=None), r"queues\[0\].name: the value is missing"),
-        (changed("vhost-4.3.6.json", "queues", name=5), r"queues\[0\].name = 5: the value must be a string"),
-        (changed("vhost-4.3.6.json", "queues", durable="yes"), r"queues\[0\].durable = \"yes\": the value must be true or false"),
-        (changed("vhost-4.3.6.json", "exchanges", arguments="x"), r"exchanges\[0\].arguments = \"x\": the value must be an object"),
-        (changed("vhost-4.3.6.json", "exchanges", arguments={"a": 1e999}), r"exchanges\[0\]: .* pass a finite number"),
-        (changed("vhost-4.3.6.json", "bindings", destination=""), r"bindings\[0\]: '' names no queue"),
-        (changed("vhost-4.3.6.json", "policies", priority=True), r"policies\[0\].priority = true: the value must be an integer"),
-    ],
-)  # fmt: skip
-def test_a_file_that_no_broker_wrote_is_refused(text: str, says: str) -> None:
-    with pytest.raises(TopologyError, match=says) as caught:
+    [("[", "invalid JSON"), ("definitions.json", "this is the name of a file: pass its text")],
+)
+def test_a_text_that_is_not_json_is_refused(text: str, says: str) -> None:
+    with pytest.raises(TopologyError, match=f"^the definitions file has a mistake:\n.*{says}"):
         Topology.from_definitions(text)
-    assert str(caught.value).startswith("the definitions file has a mistake:")
-
-
-def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
-    with pytest.raises(TopologyError) as caught:
-        Topology.from_definitions('{"queues": [5, {"name": "q", "durable": 1}], "policies": 5}')
-    assert [problem.subject for problem in caught.value.problems] == [
-        "queues[0] = 5",
-        "queues[1].durable = 1",
-        "policies = 5",
-    ]
 
 
 HASH = {"name": "x", "type": "x-consistent-hash"}
 MEMBERS = ("q3", "q1", "q2")
 
 
-def ring_file(*queues: str, **others: Any) -> Topology:
-    """Return the topology of `ring_text`."""
-    return Topology.from_definitions(ring_text(*queues, **others))
-
-
-def ring_text(*queues: str, **others: Any) -> str:
-    """Return a definitions file of a ring, in this order of bindings."""
+def ring_file(*queues: str) -> Topology:
+    """Return the topology of a definitions file of a ring, in this order of bindings."""
     bindings = [
         {"source": "x", "destination": queue, "destination_type": "queue", "routing_key": "1"}
         for queue in queues
     ]
     lists = {"exchanges": [HASH], "queues": [{"name": queue} for queue in queues], "bindings": bindings}
-    return json.dumps({**lists, **others})
+    return Topology.from_definitions(json.dumps(lists))
 
 
 @pytest.fixture(scope="module")
@@ -339,17 +265,16 @@ def test_a_queue_without_a_type_has_the_default_of_the_vhost(
     of_broker: str | None, entry: dict[str, Any], type_: str
 ) -> None:
     file = Topology.from_definitions(json.dumps({"queues": [{"name": "q", **entry}]}))
-    (change,) = plan(file, as_live(Topology(), default_queue_type=of_broker)).changes
-    assert isinstance(change.wanted, QueueDefinition)
-    assert (change.wanted.type, change.wanted.exclusive) == (type_, False)
     whole = {
         "vhosts": [{"name": "/", "metadata": {"default_queue_type": "stream"}}],
         "queues": [{"name": "q", **entry}],
     }
     of_file = Topology.from_definitions(json.dumps(whole))
-    (change,) = plan(of_file, as_live(Topology(), default_queue_type=of_broker)).changes
-    assert isinstance(change.wanted, QueueDefinition)
-    assert change.wanted.type == ("stream" if type_ == "quorum" or entry == {} else type_)
+    live = as_live(Topology(), default_queue_type=of_broker)
+    for wanted, expected in ((file, type_), (of_file, type_ if entry else "stream")):
+        (change,) = plan(wanted, live).changes
+        assert isinstance(change.wanted, QueueDefinition)
+        assert (change.wanted.type, change.wanted.exclusive) == (expected, False)
 
 
 def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
@@ -358,32 +283,6 @@ def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
     assert "the default queue type of the vhost is quorum" in warning
     assert not plan(Topology.from_toml('[[queues]]\nname = "q"\ntype = "classic"'), vhost).warnings
     assert not plan(Topology.from_toml('[[queues]]\nname = "q"'), LiveTopology()).warnings
-
-
-@pytest.mark.parametrize(
-    ("content", "subject"),
-    [
-        ({"queues": [{"name": "q"}, {"name": "q", "auto_delete": True}]}, 'queues[1].name = "q"'),
-        ({"queues": [{"name": ""}]}, 'queues[0].name = ""'),
-        ({"queues": [{"name": "q", "arguments": {"x-f": 1.5}}]}, "queues[0].arguments.x-f = 1.5"),
-        ({"queues": [{"name": "q", "durable": False, "arguments": {"x-queue-type": "quorum"}}]}, "queues[0].durable = false"),
-        ({"exchanges": [{"name": "amq.x", "type": "topic"}]}, 'exchanges[0].name = "amq.x"'),
-        ({"exchanges": [{"name": "y", "type": "topic", "durable": None}]}, "exchanges[0].durable"),
-        ({"exchanges": [{"name": "y", "type": "x-none"}]}, 'exchanges[0].type = "x-none"'),
-        ({"parameters": [{"component": "nope", "name": "n"}]}, 'parameters[0].component = "nope"'),
-    ],
-)  # fmt: skip
-def test_what_an_import_makes_otherwise_is_named(content: dict[str, Any], subject: str) -> None:
-    file = Imported.from_definitions(json.dumps({"queues": [], **content}))
-    assert [oddity.subject for oddity in file.oddities] == [subject]
-
-
-def test_bindings_of_a_ring_with_mistakes_are_named() -> None:
-    assert not Imported.from_definitions(ring_text("q1", "q2")).oddities
-    for key, twice in (("0", False), ("", False), ("1.5", False), ("2", True)):
-        entry = {"source": "x", "destination": "q1", "destination_type": "queue", "routing_key": key}
-        twins = [{**entry, "routing_key": "1"}, entry] if twice else [entry]
-        assert len(Imported.from_definitions(ring_text("q1", bindings=twins)).oddities) == 1
 
 
 FIRST, LAST = {"max-length": 1}, {"max-length": 2}
@@ -433,11 +332,6 @@ def test_operator_policies_of_a_file_are_compared() -> None:
     assert not plan(file, as_live(Topology(), operator_policies=(policy,))).warnings
 
 
-def test_half_a_character_is_refused() -> None:
-    with pytest.raises(TopologyError, match=r"queues\[0\].name: .* surrogate"):
-        Topology.from_definitions('{"queues": [{"name": "a\\ud800"}]}')
-
-
 def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:
     wanted = Topology(queues=(QueueDefinition("q", arguments={"x-f": [1.5]}),))
     (refusal,) = plan(wanted, LiveTopology()).refusals
@@ -454,17 +348,3 @@ def test_a_text_may_begin_with_a_byte_order_mark() -> None:
 def test_only_a_text_is_read(text: Any) -> None:
     with pytest.raises(InputError, match="is not the text of a definitions file: pass the text"):
         Topology.from_definitions(text)
-
-
-def test_the_name_of_a_file_is_not_its_text() -> None:
-    with pytest.raises(TopologyError, match=r"this is the name of a file: pass its text"):
-        Topology.from_definitions("definitions.json")
-
-
-def test_each_mistake_is_one_line_whatever_the_names() -> None:
-    binding = {"source": "a\nb", "destination": "c\r\nd", "destination_type": "queue", "routing_key": 5}
-    with pytest.raises(TopologyError) as caught:
-        Topology.from_definitions(json.dumps({"bindings": [binding, binding]}))
-    assert len(str(caught.value).splitlines()) == 3
-    (odd,) = Imported.from_definitions(json.dumps({"queues": [{"name": "a\nb"}]})).oddities
-    assert "(queue a\\nb)" in str(odd)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.validators import extend
+from stored_files import SECTIONS
 from tables import meaning
 from topologies import topologies
 from topology_schema import topology_schema
@@ -124,80 +125,9 @@ def test_schema_and_parser_take_what_is_written(topology: Topology) -> None:
     assert agreed(tomllib.loads(topology.to_toml()))
 
 
-_HASH = {"name": "x", "type": "x-consistent-hash"}
-_MEMBER = {"queue": "q"}
-
-
-@pytest.mark.parametrize(
-    ("entry", "good"),
-    [
-        ({**_HASH, "ring": []}, True),
-        ({**_HASH, "ring": [{"queue": "q"}, {"exchange": "e", "weight": 3}]}, True),
-        ({**_HASH, "ring": [{"queue": "q", "exchange": "e"}]}, False),
-        ({**_HASH, "ring": [{"weight": 1}]}, False),
-        ({**_HASH, "ring": [{"queue": "q", "weight": "+07"}]}, True),
-        ({**_HASH, "ring": [{"queue": "q", "weight": "٣"}]}, False),
-        ({**_HASH, "ring": [{"queue": "q", "weight": "1" * 256}]}, False),
-        ({**_HASH, "ring": [{"queue": "q", "weight": 1.0}]}, False),
-        ({**_HASH, "slots": 4, "members": [_MEMBER]}, True),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": [0, 3]}]}, True),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": [0], "weight": 1}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": [0, 0]}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": []}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": [-1]}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": ["1", "02..03"]}]}, True),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": ["1-3"]}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": ["\u0663"]}]}, False),
-        ({**_HASH, "slots": 4, "members": [{"queue": "q", "slots": 2}]}, False),
-        ({**_HASH, "slots": 4}, False),
-        ({**_HASH, "members": [_MEMBER]}, False),
-        ({**_HASH, "slots": 4, "members": [_MEMBER], "ring": []}, False),
-        ({**_HASH, "members": [_MEMBER], "ring": []}, False),
-        ({**_HASH, "owner": "external"}, True),
-        ({**_HASH, "owner": "external", "slots": 4}, False),
-        ({**_HASH, "owner": "external", "ring": [], "max_share_moved": 0}, True),
-        (_HASH, True),  # a policy of the file may shard it, which an entry does not tell
-        ({"name": "x", "ring": []}, False),
-        ({"name": "x", "type": "topic", "slots": 4, "members": [_MEMBER]}, False),
-        ({"name": "x", "max_share_moved": 0.5}, False),
-        ({"name": "x", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}, True),
-        ({"name": "x", "arguments": {"a": [1, 2.5, {"b": True}]}}, False),
-        ({"name": "x", "arguments": {"a": [1, 2, {"b": True}]}}, True),
-        ({"name": "x", "owner": "me"}, False),
-        ({"type": "topic"}, False),
-        ({"name": ""}, False),
-        ({"name": "x", "rnig": []}, False),
-    ],
-)
-def test_schema_and_parser_agree_on_exchanges(entry: dict[str, Any], *, good: bool) -> None:
-    assert agreed({"exchanges": [entry]}) is good
-
-
-@pytest.mark.parametrize(
-    ("entry", "good"),
-    [
-        ({"name": "x", "partitions": 3}, True),
-        ({"name": "x", "binding_keys": ["a", "b"], "arguments": {"x-max-age": "7D"}}, True),
-        ({"name": "x"}, False),
-        ({"partitions": 3}, False),
-        ({"name": "x", "partitions": 3, "binding_keys": ["a"]}, False),
-        ({"name": "x", "partitions": 0}, False),
-        ({"name": "x", "partitions": 10_001}, False),
-        ({"name": "x", "binding_keys": []}, False),
-        ({"name": "x", "binding_keys": ["a", "a"]}, False),
-        ({"name": "x", "partitions": 3, "durable": True}, False),
-    ],
-)
-def test_schema_and_parser_agree_on_super_streams(entry: dict[str, Any], *, good: bool) -> None:
-    assert agreed({"super_streams": [entry]}) is good
-
-
-@pytest.mark.parametrize(
-    "document",
-    [{"exchanges": {"x": {}}}, {"queues": "q"}, {"queues": ["q"]}, {"owns": "a"}, {"max_share_moved": 2}],
-)
-def test_schema_and_parser_refuse_the_same(document: dict[str, Any]) -> None:
-    assert not agreed(document)
+@pytest.mark.parametrize("text", SECTIONS["files of which the JSON Schema says the same"])
+def test_schema_and_parser_agree_on_stored_files(text: str) -> None:
+    agreed(tomllib.loads(text))
 
 
 @pytest.mark.parametrize(

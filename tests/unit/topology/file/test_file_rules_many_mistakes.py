@@ -12,6 +12,7 @@ from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
 
 FEW, MANY = 50, 400
+BEGIN = '[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\n'
 #: The n-th entry of a file with mistakes in each of them.
 ENTRIES: dict[str, Callable[[int], str]] = {
     "type": lambda n: f'[[queues]]\nname = "q{n}"\ntype = "quorun"\n',
@@ -23,12 +24,14 @@ ENTRIES: dict[str, Callable[[int], str]] = {
     "three": lambda n: f'[[queues]]\nname = "q{n}"\nowner = "nobody"\ntype = 5\ndurable = "x"\n',
     "pattern": lambda n: f'[[policies]]\nname = "p{n}"\npattern = "("\n',
     "variable": lambda n: f'[[queues]]\nname = "${{v{n}}}"\n',
+    "members as tables": lambda n: BEGIN * (n == 0) + f'[[exchanges.ring]]\nqueue = "q{n}"\nweight = 0\n',
     "ring": lambda n: (
         f'[[exchanges]]\nname = "x{n}"\ntype = "x-consistent-hash"\n'
         f'ring = [{{ queue = "q{n}", weight = 1 }}, {{ queue = "q{n}", weight = 1 }}]\n'
     ),
 }
-BEGIN = '[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\n'
+#: What is between the members of one ring.
+BETWEEN = {"members in a line": ", ", "members on lines": ",\n  "}
 
 
 def mistakes_and_calls(text: str) -> tuple[int, int]:
@@ -50,30 +53,15 @@ def mistakes_and_calls(text: str) -> tuple[int, int]:
     return len(caught.value.problems), calls
 
 
-def check_growth(text_of: Callable[[int], str]) -> None:
+@pytest.mark.parametrize("kind", [*ENTRIES, *BETWEEN])
+def test_many_mistakes_cost_as_much_each_as_few(kind: str) -> None:
+    def text_of(count: int) -> str:
+        if kind in ENTRIES:
+            return "".join(map(ENTRIES[kind], range(count)))
+        members = BETWEEN[kind].join(f'{{ queue = "q{n}", weight = 0 }}' for n in range(count))
+        return f"{BEGIN}ring = [\n  {members}\n]\n"
+
     few, calls_of_few = mistakes_and_calls(text_of(FEW))
     many, calls_of_many = mistakes_and_calls(text_of(MANY))
     assert few >= FEW - 1
     assert calls_of_many / many < 1.5 * calls_of_few / few
-
-
-@pytest.mark.parametrize("kind", ENTRIES)
-def test_mistakes_of_many_entries_cost_as_much_each(kind: str) -> None:
-    check_growth(lambda count: "".join(map(ENTRIES[kind], range(count))))
-
-
-@pytest.mark.parametrize("between", [", ", ",\n  "], ids=["one line", "lines"])
-def test_mistakes_of_many_members_cost_as_much_each(between: str) -> None:
-    def text_of(count: int) -> str:
-        members = between.join(f'{{ queue = "q{n}", weight = 0 }}' for n in range(count))
-        return f"{BEGIN}ring = [\n  {members}\n]\n"
-
-    check_growth(text_of)
-
-
-def test_mistakes_of_many_members_as_tables_cost_as_much_each() -> None:
-    check_growth(
-        lambda count: (
-            BEGIN + "".join(f'[[exchanges.ring]]\nqueue = "q{n}"\nweight = 0\n' for n in range(count))
-        )
-    )

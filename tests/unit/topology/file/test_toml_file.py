@@ -1,6 +1,15 @@
-"""A file becomes objects."""
+"""A file becomes objects, and objects become a file."""
 
 from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+from stored_files import EQUAL_FILES, topology_of
+from topology_schema import topology_schema
 
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.topology import (
@@ -11,81 +20,52 @@ from rabbit_chx.topology import (
     RingMember,
 )
 from rabbit_chx.topology.file.fields import read_document
-from rabbit_chx.topology.file.toml_file import parse
+from rabbit_chx.topology.file.toml_file import parse, rearrange
 
-WHOLE = """
-cluster = "rabbit@prod"
-max_share_moved = 0.2
-owns = ["orders.*"]
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-durable = false
-auto_delete = true
-internal = true
-arguments = { hash-header = "tenant" }
-max_share_moved = 0.05
-ring = [{ queue = "orders.{1..2}", weight = 3 }, { exchange = "audit" }, { queue = "q", weight = "007", arguments = { a = 1 } }]
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 64
-members = [{ queue = "events.{1..2}", weight = 2 }]
-[[queues]]
-name = "orders.{01..02}"
-type = "quorum"
-arguments = { x-delivery-limit = 5, x-dead-letter-exchange = "dead.{1..2}" }
-owner = "external"
-[[queues]]
-name = "mine"
-durable = false
-exclusive = true
-auto_delete = true
-[[bindings]]
-source = "audit"
-queue = "a.{1..2}"
-routing_key = "k.{1..2}"
-arguments = { x = [1, { y = 2 }] }
-owner = "external"
-[[bindings]]
-source = "audit"
-exchange = "other"
-[[policies]]
-name = "shards"
-pattern = "^images{1..2}$"
-apply_to = "exchanges"
-definition = { shards-per-node = 4 }
-priority = -1
-owner = "external"
-"""
-
-
-def test_each_field_is_read() -> None:
-    topology = Topology.from_toml(WHOLE)
-    assert (topology.cluster, topology.max_share_moved, topology.owns) == ("rabbit@prod", 0.2, ("orders.*",))
-    members = (RingMember("events.1", "2"), RingMember("events.2", "2"))
-    ring = (
-        RingMember("orders.1", "3"), RingMember("orders.2", "3"), RingMember(ExchangeRef("audit"), "1"),
-        RingMember("q", "007", {"a": 1}),
-    )  # fmt: skip
-    assert topology.exchanges == (
-        ExchangeDefinition("events", "x-consistent-hash", slots=64, members=members),
-        ExchangeDefinition(
-            "orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, ring, max_share_moved=0.05
+#: As a person would write it.
+WHOLE = Path(__file__).with_name("whole.toml").read_text(encoding="utf-8")
+RING = (
+    *(RingMember(f"orders.{n}") for n in range(1, 41)), RingMember(ExchangeRef("audit"), "2"), RingMember("z", "007", {"a": 1}),
+)  # fmt: skip
+TOPOLOGY = Topology(
+    (
+        ExchangeDefinition("audit", "topic", arguments={"alternate-exchange": "lost"}),
+        ExchangeDefinition("events", "x-consistent-hash", slots=64, members=(RingMember("events.1", "2"), RingMember("events.2", "2"))),
+        ExchangeDefinition("orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, RING, max_share_moved=0.05),
+    ),
+    (
+        QueueDefinition("mine", durable=False, exclusive=True, auto_delete=True),
+        *(
+            QueueDefinition(f"orders.{n:02d}", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": f"dead.{n:02d}"}, owner="external")
+            for n in range(1, 100)
         ),
-    )  # fmt: skip
-    assert topology.queues[0] == QueueDefinition("mine", durable=False, exclusive=True, auto_delete=True)
-    assert topology.queues[2] == QueueDefinition(
-        "orders.02", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": "dead.2"}, owner="external"
-    )  # fmt: skip
-    assert topology.bindings == (
-        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2}]}, "external"),
-        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2}]}, "external"),
+        *(QueueDefinition(f"orders.{n}", "quorum") for n in range(100, 1001)),
+    ),
+    (
+        *(BindingDefinition("audit", f"a.{n}", f"k.{n}", {"x y": [1, {"b": True}]}, "external") for n in (1, 2, 3)),
+        BindingDefinition("audit", "a.5", "k.5"),
         BindingDefinition("audit", ExchangeRef("other")),
-    )
-    assert topology.policies == (
-        PolicyDefinition("shards", "^images{1..2}$", "exchanges", {"shards-per-node": 4}, -1, "external"),
-    )
+    ),
+    (PolicyDefinition("shards", "^images{1..2}\\.$", "exchanges", {"shards-per-node": 4}, -1, "external"),),
+    "rabbit@prod", 0.2, ("orders.*",), "shop",
+)  # fmt: skip
+
+
+def test_each_field_is_read_and_written() -> None:
+    assert Topology.from_toml(WHOLE) == TOPOLOGY
+    assert TOPOLOGY.to_toml() == WHOLE
+
+
+@pytest.mark.parametrize("title", EQUAL_FILES)
+def test_a_short_file_says_the_same_as_the_file_in_full(title: str) -> None:
+    """Variables, lists, ranges and super streams are only ways to write it. The schema permits them."""
+    short, full = EQUAL_FILES[title]
+    topology, meant = topology_of(short), topology_of(full)
+    assert topology == meant
+    assert topology.file.untyped_queues == meant.file.untyped_queues
+    assert Topology.from_toml(topology.to_toml()) == topology
+    assert rearrange(short, {}).text == short
+    assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(short))
 
 
 def test_a_file_without_anything_is_an_empty_topology() -> None:

@@ -8,88 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-    RingMember,
-)
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.argument_table import ArgumentTable
 from rabbit_chx.topology.toml_values import toml_value
-
-
-def test_a_file_is_written_as_a_person_would() -> None:
-    members = [
-        *(RingMember(f"orders.{n}") for n in range(1, 41)),
-        RingMember(ExchangeRef("audit"), "2"),
-        RingMember("z", "007"),
-    ]
-    topology = Topology(
-        (
-            ExchangeDefinition("audit", "topic", arguments=ArgumentTable({"alternate-exchange": "lost"})),
-            ExchangeDefinition("orders", "x-consistent-hash", durable=False, ring=tuple(members), max_share_moved=0.05),
-        ),
-        tuple(QueueDefinition(f"orders.{n:02d}", "quorum") for n in range(1, 1001)),
-        tuple(BindingDefinition("audit", f"a.{n}", f"k.{n}", owner="external") for n in (1, 2, 3, 5)),
-        (PolicyDefinition("p", "^a\\.", definition=ArgumentTable({"x y": [1, 2.5, {"b": True}]})),),
-        "rabbit@prod",
-    )  # fmt: skip
-    assert (
-        topology.to_toml()
-        == """cluster = "rabbit@prod"
-
-[[exchanges]]
-name = "audit"
-type = "topic"
-arguments = { alternate-exchange = "lost" }
-
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-durable = false
-ring = [
-    { queue = "orders.{1..40}", weight = 1 },
-    { exchange = "audit", weight = 2 },
-    { queue = "z", weight = "007" },
-]
-max_share_moved = 0.05
-
-[[queues]]
-name = "orders.{01..99}"
-type = "quorum"
-
-[[queues]]
-name = "orders.{100..1000}"
-type = "quorum"
-
-[[bindings]]
-source = "audit"
-queue = "a.{1..3}"
-routing_key = "k.{1..3}"
-owner = "external"
-
-[[bindings]]
-source = "audit"
-queue = "a.5"
-routing_key = "k.5"
-owner = "external"
-
-[[policies]]
-name = "p"
-pattern = "^a\\\\."
-definition = { "x y" = [1, 2.5, { b = true }] }
-"""
-    )
-
-
-def test_an_empty_topology_and_an_empty_ring_are_written_too() -> None:
-    assert Topology.from_toml(Topology().to_toml()) == Topology()
-    empty = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=()),))
-    assert "ring = []" in empty.to_toml()
-    assert Topology.from_toml(empty.to_toml()) == empty
 
 
 def test_slot_exchanges_become_one_entry() -> None:

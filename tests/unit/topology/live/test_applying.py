@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from model_broker import ModelBroker
+from model_client import ModelClient
 from sides import as_live
 
-from rabbit_chx import HashRing, Release
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    ApplyError,
-    ConnectionLostError,
-    InputError,
-    PlanOutdatedError,
-    PlanRefusedError,
-)
+from rabbit_chx import HashRing, Release, errors
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -33,7 +27,10 @@ from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import APPLY_LOCK
+from rabbit_chx.topology.ring_records import START_MARK
 
+OLD = ["old"]
+DELETED = Topology(owns=("old",))
 LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 WANTED = Topology.from_toml(
     """
@@ -48,118 +45,93 @@ WANTED = Topology.from_toml(
 )
 
 
-@dataclass
-class Script:
-    """A broker without objects, whose answers to some operations are given.
+class Script(ModelClient):
+    """A broker whose answers to some operations are given, and whose time passes only while one waits.
 
     Attributes:
+        steps: what was asked: an operation, a tuple of those that were sent together, or the name of a queue that was counted.
+        pauses: the seconds that were waited.
+
+    Args:
         refuses: the code and the words with which an operation is refused; None: it is done.
         counts: what is in the queue that is counted, from one time to the next.
-        ring: the buckets that are read at the end.
         queues: the names of the queues that are there.
-        type: their type.
-        steps: what was asked: an operation, a tuple of those that were sent together, or the name of a queue that was counted.
+        type_: their type.
+        bound: whether the first one is bound to the exchange `news`.
         counted: what the management API counts in each queue.
         counted_last: the same just before a queue is deleted.
     """
 
-    refuses: Callable[[Operation], tuple[int, str] | None] = lambda _: None
-    counts: list[QueueCounts] = field(default_factory=list)
-    ring: tuple[str, ...] = ("orders.1", "orders.2", "orders.3")
-    queues: tuple[str, ...] = ()
-    type: str = "classic"
-    steps: list[Any] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)
-    counted_last: dict[str, int] = field(default_factory=dict)
-
-    where, vhost = "amqp://guest:***@host:5672/%2F", "/"
-    has_management = has_source = True
-    consumer_timeout_ms: int | None = None
-    file_records: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def amqp(self) -> Script:
-        return self
-
-    @property
-    def api(self) -> Script:
-        return self
-
-    @property
-    def carrier(self) -> Any:
-        raise AssertionError("there are no slots")
+    def __init__(
+        self,
+        refuses: Callable[[Operation], tuple[int, str] | None] = lambda _: None,
+        *,
+        counts: Sequence[QueueCounts] = (),
+        queues: Sequence[str] = (),
+        type_: str = "classic",
+        bound: bool = False,
+        counted: dict[str, int] | None = None,
+        counted_last: dict[str, int] | None = None,
+    ) -> None:
+        there = Topology(queues=tuple(QueueDefinition(name, type_) for name in queues))
+        if bound:
+            news = ExchangeDefinition("news", "fanout"), BindingDefinition("news", queues[0], "")
+            there = replace(there, exchanges=news[:1], bindings=news[1:])
+        super().__init__(ModelBroker.holding(there, Release("4.3.6")))
+        self.steps: list[Any] = []
+        self.pauses: list[float] = []
+        self._refusal, self._counts = refuses, list(counts)
+        self._counted, self._counted_last = counted or {}, counted_last or {}
 
     def perform(self, operation: Operation) -> None:
         self.steps.append(operation)
-        refusal = self.refuses(operation)
+        refusal = self._refusal(operation)
         if refusal is not None:
             raise make_refusal(self.where, operation, *refusal)
+        super().perform(operation)
 
     def perform_together(self, operations: Sequence[Operation]) -> bool:
         self.steps.append(tuple(operations))
-        return all(self.refuses(operation) is None for operation in operations)
-
-    def check_sendable(self, operations: Sequence[Operation]) -> None:
-        """All can be sent."""
+        if any(self._refusal(operation) is not None for operation in operations):
+            return False
+        for operation in operations:
+            super().perform(operation)
+        return True
 
     def count(self, queue: str) -> QueueCounts:
         self.steps.append(queue)
-        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
-
-    def check_exchange(self, exchange: str) -> None:
-        raise AssertionError(exchange)
-
-    def read_rings(self, exchanges: Sequence[str], release: Release) -> dict[str, HashRing]:
-        return {exchange: HashRing.from_buckets(self.ring, release) for exchange in exchanges}
+        return self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
 
     def sleep(self, seconds: float) -> None:
-        """No time passes."""
+        self.pauses.append(seconds)
 
-    def overview(self) -> dict[str, Any]:
-        return {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"}
+    def get(self, *path: str, **about: Any) -> Any:
+        return self._counted_last if path == ("queues", "/", "old") else super().get(*path, **about)
 
-    def get(self, *path: str, **_: Any) -> Any:
-        if path == ("vhosts", "/"):
-            return {}
-        assert path == ("queues", "/", "old")
-        return self.counted_last
-
-    def get_list(self, *path: str, **_: Any) -> list[dict[str, Any]]:
-        if path[0] != "queues":
-            return []
-        arguments = {"x-queue-type": self.type}
-        return [
-            {"name": name, "durable": True, "arguments": arguments, **self.counted} for name in self.queues
-        ]
-
-    def put(self, *path: str, body: object) -> None:  # noqa: ARG002
-        raise AssertionError(path)
-
-    def delete(self, *path: str) -> None:
-        raise AssertionError(path)
+    def _listed(self, kind: str, *path: str) -> Any:
+        listed = super()._listed(kind, *path)
+        return [{**entry, **self._counted} for entry in listed] if kind == "queues" else listed
 
     def operations(self) -> list[Any]:
-        """Return the operations after the lock and before its end."""
-        return [step for step in self.steps if not isinstance(step, Operation) or step.subject != LOCK]
+        """Return the operations after the lock and before its end, without the mark of the broker's start."""
+        return [
+            step
+            for step in self.steps
+            if not isinstance(step, Operation) or step.subject.name not in (APPLY_LOCK, START_MARK)
+        ]
 
-    def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
+    def apply(self, made: Plan, told: list[str] | None = None, **permission: Any) -> Applied:
         """Apply a plan."""
-        return apply_plan(made, self, permission, lambda _done, _all: None)
+        told = [] if told is None else told
+        return apply_plan(made, self, Permission(**permission), lambda *_: None, told.append)
 
-    def live(self) -> LiveTopology:
-        """Return what is there."""
-        return LiveTopology(
-            queues=tuple(QueueDefinition(name, self.type) for name in self.queues),
-            cluster="rabbit@one",
-            vhost="/",
-            release=Release("4.3.6"),
-        )
+    def delete_old(self, told: list[str] | None = None, **permission: Any) -> Applied:
+        """Apply the plan that deletes the queue `old`."""
+        return self.apply(plan(DELETED, self.live()), told, delete=True, **permission)
 
-
-def declares(operation: Operation, name: str) -> bool:
-    """Whether an operation declares this queue."""
-    subject = operation.subject
-    return operation.action == "declare" and isinstance(subject, QueueDefinition) and subject.name == name
+    def actions(self) -> list[str]:
+        """Return the operations, without the records."""
+        return [step.action for step in self.operations() if isinstance(step, Operation)]
 
 
 def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
@@ -179,14 +151,15 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
         Operation("bind", BindingDefinition("orders", f"orders.{n}", "1")) for n in (1, 2, 3)
     ]
     assert len(done.changes) == 7
-    assert done.rings["orders"].buckets == script.ring
+    assert done.rings["orders"].buckets == ("orders.1", "orders.2", "orders.3")
+    assert repr(Applied((), {}, "0123456789abcdef")) == "<Applied 0 changes, 0 rings, 0123456789ab>"
     assert script.steps[0] == Operation("declare", LOCK)
     assert script.steps[-1] == Operation("delete", LOCK)
 
 
 def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
     script = Script(queues=("orders.1",))
-    with pytest.raises(PlanOutdatedError, match="has changed since the plan was made"):
+    with pytest.raises(errors.PlanOutdatedError, match="has changed since the plan was made"):
         script.apply(plan(WANTED, Script().live()))
     assert script.operations() == []
     assert script.steps[-1] == Operation("delete", LOCK)
@@ -227,223 +200,163 @@ def test_a_plan_is_bound_to_what_it_was_shown_for(now: LiveTopology, monkeypatch
     assert plan(wanted, now).changes == made.changes
     monkeypatch.setattr(applying, "read_topology", lambda _: now)
     script = Script()
-    with pytest.raises(PlanOutdatedError, match="has changed since the plan was made"):
-        script.apply(made, Permission(moved=1.0))
+    with pytest.raises(errors.PlanOutdatedError, match="has changed since the plan was made"):
+        script.apply(made, moved=1.0)
     assert script.operations() == []
 
 
-def test_another_application_is_waited_for_by_the_user() -> None:
-    script = Script(lambda _: (405, "RESOURCE_LOCKED"))
-    with pytest.raises(PlanOutdatedError, match=f"exclusive queue {APPLY_LOCK}"):
+@pytest.mark.parametrize(
+    ("code", "error", "says"),
+    [
+        (405, errors.PlanOutdatedError, f"exclusive queue {APPLY_LOCK}"),
+        (403, errors.AccessRefusedError, f"needs configure on queue {APPLY_LOCK}: .*nothing was changed"),
+    ],
+)
+def test_without_the_lock_nothing_is_done(code: int, error: type[errors.RabbitChxError], says: str) -> None:
+    """Another application has it, or the user may not declare it."""
+    script = Script(lambda _: (code, "REFUSED"))
+    with pytest.raises(error, match=says) as caught:
         script.apply(plan(WANTED, script.live()))
     assert len(script.steps) == 1
+    assert code == 405 or (caught.value.queue, caught.value.reply_code) == (APPLY_LOCK, 403)
 
 
-def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> None:
-    script = Script(lambda _: (403, "ACCESS_REFUSED"))
-    with pytest.raises(
-        AccessRefusedError, match=rf"needs configure on queue {APPLY_LOCK}: .*nothing was changed"
-    ) as caught:
-        script.apply(plan(WANTED, script.live()))
-    assert len(script.steps) == 1
-    assert (caught.value.queue, caught.value.reply_code) == (APPLY_LOCK, 403)
+def refuses_a_queue(operation: Operation) -> tuple[int, str] | None:
+    text = "ACCESS_REFUSED - access to queue 'orders.2' refused"
+    return (403, text) if operation == Operation("declare", QueueDefinition("orders.2")) else None
 
 
-def test_a_refusal_of_several_together_is_done_again_one_by_one_to_find_the_refusal() -> None:
-    def refuses(operation: Operation) -> tuple[int, str] | None:
-        text = "ACCESS_REFUSED - access to queue 'orders.2' refused"
-        return (403, text) if declares(operation, "orders.2") else None
+def refuses_all(operation: Operation) -> tuple[int, str] | None:
+    return None if operation.subject == LOCK else (403, "ACCESS_REFUSED - access to x refused")
 
+
+def loses_the_connection(operation: Operation) -> None:
+    if operation.action == "bind":
+        raise errors.ConnectionLostError("gone")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "error", "says", "done"),
+    [
+        (refuses_a_queue, errors.ApplyError, r"queue 'orders.2' refused.*; 2 of 7 changes were done: plan and apply again", ["orders", "orders.1"]),
+        (loses_the_connection, errors.ApplyError, "gone; 0 of 7 changes were done", []),
+        (refuses_all, errors.AccessRefusedError, "access to x refused", None),
+    ],
+)  # fmt: skip
+def test_an_apply_that_ends_early_reports_how_far_it_got(
+    refuses: Any, error: type[errors.RabbitChxError], says: str, done: list[str] | None
+) -> None:
+    """Operations that go together are done again one by one to find the refusal."""
     script = Script(refuses)
-    with pytest.raises(
-        ApplyError, match=r"queue 'orders.2' refused.*; 2 of 7 changes were done: plan and apply again"
-    ) as caught:
+    with pytest.raises(error, match=says) as caught:
         script.apply(plan(WANTED, script.live()))
-    assert [change.name for change in caught.value.applied.changes] == ["orders", "orders.1"]
-    assert (caught.value.queue, caught.value.reply_code) == ("orders.2", 403)
+    if isinstance(caught.value, errors.ApplyError):
+        assert [change.name for change in caught.value.applied.changes] == done
+        assert (caught.value.queue == "orders.2") is (caught.value.reply_code == 403) is (done != [])
+        assert isinstance(caught.value.__cause__, errors.ConnectionLostError) is (done == [])
 
 
-def test_a_first_operation_that_is_refused_changes_nothing() -> None:
-    def refuses(operation: Operation) -> tuple[int, str] | None:
-        return None if operation.subject == LOCK else (403, "ACCESS_REFUSED - access to x refused")
-
-    script = Script(refuses)
-    with pytest.raises(AccessRefusedError, match="access to x refused"):
-        script.apply(plan(WANTED, script.live()))
-
-
-def test_a_lost_connection_reports_how_far_it_got() -> None:
-    def refuses(operation: Operation) -> None:
-        if operation.action == "bind":
-            raise ConnectionLostError("gone")
-
-    script = Script(refuses)
-    with pytest.raises(ApplyError, match="gone; 0 of 7 changes were done") as caught:
-        script.apply(plan(WANTED, script.live()))
-    assert isinstance(caught.value.__cause__, ConnectionLostError)
-
-
-def test_another_ring_than_planned_is_an_error() -> None:
-    script = Script(ring=("orders.1", "orders.3", "orders.2"))
-    with pytest.raises(ApplyError, match=r"the ring of orders is .*, and not .*someone else binds too"):
-        script.apply(plan(WANTED, script.live()))
-
-
-def test_a_ring_that_is_missing_after_all_changes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script()
-    monkeypatch.setattr(script, "read_rings", lambda *_: {})
-    with pytest.raises(ApplyError, match="the ring of orders is None after all changes"):
-        script.apply(plan(WANTED, script.live()))
+def test_another_ring_than_planned_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = HashRing.from_buckets(["orders.1", "orders.3", "orders.2"], Release("4.3.6"))
+    for rings, says in (
+        ({"orders": other}, r"the ring of orders is .*, and not .*someone else binds too"),
+        ({}, "the ring of orders is None after all changes"),
+    ):
+        script = Script()
+        made = plan(WANTED, script.live())
+        monkeypatch.setattr(script, "read_rings", lambda *_, rings=rings: rings)
+        with pytest.raises(errors.ApplyError, match=says):
+            script.apply(made)
 
 
 _LEFT = "it is unbound and was not deleted"
-
-
-@dataclass
-class Drained(Script):
-    """A broker with the queue `old`, bound to the exchange `news`, whose time passes only while one waits."""
-
-    queues: tuple[str, ...] = ("old",)
-    pauses: list[float] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-
-    def get_list(self, *path: str, **about: Any) -> list[dict[str, Any]]:
-        if path[0] == "exchanges":
-            return [
-                {
-                    "name": "news",
-                    "type": "fanout",
-                    "durable": True,
-                    "auto_delete": False,
-                    "internal": False,
-                    "arguments": {},
-                }
-            ]
-        if path[0] == "bindings":
-            is_bound = not any(isinstance(step, Operation) and step.action == "unbind" for step in self.steps)
-            ends = {"source": "news", "destination": "old", "destination_type": "queue"}
-            return [{**ends, "routing_key": "", "arguments": {}, "properties_key": "~"}] if is_bound else []
-        return super().get_list(*path, **about)
-
-    def live(self) -> LiveTopology:
-        bound = BindingDefinition("news", "old", "")
-        return replace(super().live(), exchanges=(ExchangeDefinition("news", "fanout"),), bindings=(bound,))
-
-    def remove(self, **permission: Any) -> Applied:
-        """Apply the plan that deletes the queue."""
-        made = plan(Topology(owns=("old",)), self.live())
-        return apply_plan(
-            made, self, Permission(delete=True, **permission), lambda *_: None, self.told.append
-        )
-
-    def actions(self) -> list[str]:
-        """Return the operations, without the records."""
-        return [step.action for step in self.operations() if isinstance(step, Operation)]
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
 @pytest.mark.parametrize("drain_s", [0.0, 60.0])
 def test_a_queue_that_is_not_empty_in_time_is_left_unbound(type_: str, drain_s: float) -> None:
     """Whoever fills it: messages that are published to its name do not stop with the unbind."""
-    script = Drained(counts=[QueueCounts(1200, 2)], type=type_)
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(1200, 2)], type_=type_)
+    told: list[str] = []
     says = rf"^queue old still has 1,200 messages and 2 consumers after {drain_s:g} s: {_LEFT}; run it again; 1 of 2"
-    with pytest.raises(ApplyError, match=says) as caught:
-        script.remove(drain_s=drain_s)
+    with pytest.raises(errors.ApplyError, match=says) as caught:
+        script.delete_old(told, drain_s=drain_s)
     assert (script.actions(), len(caught.value.applied.changes)) == (["unbind"], 1)
     assert sum(script.pauses) == drain_s
-    assert len(script.told) == drain_s / 5
-    assert script.told[1:2] in ([], ["waiting until old is empty: 5 of 60 s"])
+    assert len(told) == drain_s / 5
+    assert told[1:2] in ([], ["waiting until old is empty: 5 of 60 s"])
 
 
-def test_unacknowledged_messages_keep_a_queue() -> None:
-    script = Drained(counts=[QueueCounts(0, 1)], counted_last={"messages": 7})
-    with pytest.raises(ApplyError, match="queue old still has 7 messages and 1 consumer after 60 s"):
-        script.remove()
-    assert script.actions() == ["unbind"]
-
-
-@pytest.mark.parametrize("unacknowledged", [0, 3])
-def test_a_queue_with_messages_and_without_consumers_is_not_waited_for(unacknowledged: int) -> None:
-    """But as long as the API may be late."""
-    ready = 0 if unacknowledged else 1
-    script = Drained(
-        counts=[QueueCounts(ready, 0)], counted={"messages": 3}, counted_last={"messages": unacknowledged}
+@pytest.mark.parametrize(
+    ("counts", "last", "says", "waited_s"),
+    [
+        (QueueCounts(0, 1), 7, "7 messages and 1 consumer after 60 s", 60.0),  # which are unacknowledged
+        (QueueCounts(1, 0), 0, "1 message and no consumers, so nothing empties it", 7.0),
+        (QueueCounts(0, 0), 3, "3 messages and no consumers, so nothing empties it", 7.0),
+    ],
+)
+def test_a_queue_with_messages_is_left_unbound(
+    counts: QueueCounts, last: int, says: str, waited_s: float
+) -> None:
+    """Without consumers it is not waited for, but as long as the API may be late."""
+    script = Script(
+        queues=OLD, bound=True, counts=[counts], counted={"messages": 3}, counted_last={"messages": last}
     )
-    with pytest.raises(
-        ApplyError, match=f"still has . messages? and no consumers, so nothing empties it: {_LEFT}"
-    ):
-        script.remove()
+    with pytest.raises(errors.ApplyError, match=f"queue old still has {says}.*{_LEFT}"):
+        script.delete_old()
     assert script.actions() == ["unbind"]
-    assert sum(script.pauses) == 7.0
+    assert sum(script.pauses) == waited_s
 
 
 def test_a_queue_that_is_left_again_is_an_apply_error() -> None:
     """It was unbound before, so that nothing was changed this time: what is left to do is the same."""
-    script = Script(counts=[QueueCounts(1, 1)], queues=("old",))
-    with pytest.raises(ApplyError, match=f"{_LEFT}; run it again; 0 of 1 changes were done"):
-        script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True, drain_s=0))
+    script = Script(counts=[QueueCounts(1, 1)], queues=OLD)
+    with pytest.raises(errors.ApplyError, match=f"{_LEFT}; run it again; 0 of 1 changes were done"):
+        script.delete_old(drain_s=0)
     assert script.operations()[-1] == "old"
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
 def test_a_queue_is_unbound_and_drained_before_it_is_deleted(type_: str) -> None:
-    script = Drained(counts=[QueueCounts(n, 2) for n in (9, 5, 0, 1, 0)], type=type_)
-    assert len(script.remove().changes) == 2
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(n, 2) for n in (9, 5, 0, 1, 0)], type_=type_)
+    assert len(script.delete_old().changes) == 2
     assert script.actions() == ["unbind", "delete"]
     assert sum(script.pauses) == 8.5, "the API may be late, so it is empty for seven seconds"
 
 
 def test_a_loss_that_is_allowed_is_not_waited_for() -> None:
-    script = Drained(counts=[QueueCounts(5, 1)])
-    assert len(script.remove(loss=True).changes) == 2
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(5, 1)])
+    assert len(script.delete_old(loss=True).changes) == 2
     assert script.pauses == []
     assert script.operations()[-1] == Operation("delete", QueueDefinition("old"))
 
 
-def _replacement(script: Script) -> Plan:
-    return plan(Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}),)), script.live())
-
-
-def test_a_replaced_queue_without_consumers_is_refused() -> None:
-    """Nothing would empty it while it is unbound."""
-    script = Script(counts=[QueueCounts(1, 0)], queues=("old",))
-    says = "queue old is to be replaced, and has 1 message and no consumers, so nothing empties it; start a consumer, or allow it"
-    with pytest.raises(PlanRefusedError, match=says):
-        script.apply(_replacement(script), Permission(delete=True))
-    assert script.operations() == ["old"]
-
-
-def test_a_replaced_queue_whose_new_messages_would_be_unroutable_is_refused() -> None:
-    """Only the exchange `news` routes to it, and to nothing else in the meantime."""
-    script = Drained(counts=[QueueCounts(1, 2)])
-    wanted = replace(script.live(), queues=(QueueDefinition("old", arguments={"x-max-length": 5}),))
-    says = (
-        "queue old is to be replaced, and has 1 message and 2 consumers: it is not drained, since new messages would be unroutable until it "
-        "is bound again; let its consumers empty it and stop them, or allow it"
-    )
-    with pytest.raises(PlanRefusedError, match=says):
-        script.apply(plan(wanted.objects, script.live()), Permission(delete=True))
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (Script(counts=[QueueCounts(1, 0)], queues=OLD), "has 1 message and no consumers, so nothing empties it; start a consumer, or allow it"),
+        (Script(queues=OLD, bound=True, counts=[QueueCounts(1, 2)]), "has 1 message and 2 consumers: it is not drained, since new messages would be unroutable until it is bound again; let its consumers empty it and stop them, or allow it"),
+    ],
+    ids=["nothing would empty it while it is unbound", "only the exchange `news` routes to it"],
+)  # fmt: skip
+def test_a_replaced_queue_with_messages_is_refused(script: Script, says: str) -> None:
+    replaced = QueueDefinition("old", arguments={"x-max-length": 5})
+    made = plan(replace(script.live(), queues=(replaced,)).objects, script.live())
+    with pytest.raises(errors.PlanRefusedError, match=f"queue old is to be replaced, and {says}"):
+        script.apply(made, delete=True)
     assert script.operations() == ["old"]
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
-def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    script = Script(counts=[QueueCounts(0, 2)], queues=("old",), type=type_, counted={"messages": 0})
-    made = plan(Topology(owns=("old",)), script.live())
-    monkeypatch.setattr(script, "sleep", pauses.append)
-    script.apply(made, Permission(delete=True))
-
-    assert sum(pauses) == 7.0, "until the API counts what consumers took before"
+def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
+    script = Script(counts=[QueueCounts(0, 2)], queues=OLD, type_=type_, counted={"messages": 0})
+    named = as_live(script.live(), consumer_tags={"old": ("billing-1", "billing-2")})
+    script.delete_old()
+    assert sum(script.pauses) == 7.0, "until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
-    named = as_live(script.live(), consumer_tags={"old": ("billing-1", "billing-2")})
-    assert plan(Topology(owns=("old",)), named).warnings == (
-        "queue old is deleted with its consumers billing-1, billing-2",
-    )
+    warning = "queue old is deleted with its consumers billing-1, billing-2"
+    assert plan(DELETED, named).warnings == (warning,)
 
 
 @pytest.mark.parametrize(
@@ -452,19 +365,19 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str, monkeypatch: p
 def test_an_empty_quorum_queue_is_counted_again_just_before_it_is_deleted(
     counts: QueueCounts, says: str
 ) -> None:
-    script = Script(counts=[QueueCounts(0, 0), counts], queues=("old",), type="quorum")
-    with pytest.raises(PlanRefusedError, match=says):
-        script.apply(plan(Topology(owns=("old",)), script.live()), Permission(delete=True))
+    script = Script(counts=[QueueCounts(0, 0), counts], queues=OLD, type_="quorum")
+    with pytest.raises(errors.PlanRefusedError, match=says):
+        script.delete_old()
 
 
 def test_a_deletion_has_to_be_allowed() -> None:
-    script = Script(counts=[QueueCounts(0, 0)], queues=("old",))
-    made = plan(Topology(owns=("old",)), script.live())
-    with pytest.raises(PlanRefusedError, match="allow_delete=True"):
+    script = Script(counts=[QueueCounts(0, 0)], queues=OLD)
+    made = plan(DELETED, script.live())
+    with pytest.raises(errors.PlanRefusedError, match="allow_delete=True"):
         script.apply(made)
-    with pytest.raises(PlanRefusedError, match="allow_delete=True"):
+    with pytest.raises(errors.PlanRefusedError, match="allow_delete=True"):
         script.apply(replace(made, refusals=()))
-    script.apply(made, Permission(delete=True))
+    script.apply(made, delete=True)
     assert script.operations()[-1] == Operation(
         "delete", QueueDefinition("old"), if_unused=True, if_empty=True
     )
@@ -473,41 +386,33 @@ def test_a_deletion_has_to_be_allowed() -> None:
 def test_only_a_plan_is_applied() -> None:
     script = Script()
     with pytest.raises(
-        InputError, match=r"a Topology is not a Plan: make one with rabbit_chx\.topology\.plan"
+        errors.InputError, match=r"a Topology is not a Plan: make one with rabbit_chx\.topology\.plan"
     ):
         apply_plan(WANTED, script, Permission(), lambda *_: None)  # type: ignore[arg-type]
     assert script.steps == []
 
 
-def test_what_was_done_is_shown_in_a_line() -> None:
-    assert repr(Applied((), {}, "0123456789abcdef")) == "<Applied 0 changes, 0 rings, 0123456789ab>"
-
-
 def test_nobody_counts_what_is_in_a_stream() -> None:
-    script = Script(counts=[QueueCounts(0, 0)], queues=("old",), type="stream")
-    made = plan(Topology(owns=("old",)), script.live())
-    with pytest.raises(PlanRefusedError, match="queue old is to be deleted, and is a stream"):
-        script.apply(made, Permission(delete=True))
-    script.apply(made, Permission(delete=True, loss=True))
+    script = Script(counts=[QueueCounts(0, 0)], queues=OLD, type_="stream")
+    made = plan(DELETED, script.live())
+    with pytest.raises(errors.PlanRefusedError, match="queue old is to be deleted, and is a stream"):
+        script.apply(made, delete=True)
+    script.apply(made, delete=True, loss=True)
     assert script.operations()[-1] == Operation("delete", QueueDefinition("old", "stream"))
 
 
-def test_what_the_client_cannot_send_is_refused_before_anything_is_changed() -> None:
-    @dataclass
-    class Unable(Script):
-        def check_sendable(self, operations: Sequence[Operation]) -> None:
-            raise InputError(f"{len(operations)} operations")
+def test_what_the_client_cannot_send_is_refused_before_anything_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cannot(operations: Sequence[Operation]) -> None:
+        raise errors.InputError(f"{len(operations)} operations")
 
-    script = Unable()
-    with pytest.raises(InputError, match="7 operations"):
-        script.apply(plan(WANTED, script.live()))
-    assert script.operations() == []
-
-
-def test_a_name_that_would_reach_the_broker_as_another_is_refused_before_anything_is_changed() -> None:
     script = Script()
-    with pytest.raises(InputError, match="has a line break"):
+    with pytest.raises(errors.InputError, match="has a line break"):
         script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b\nc"))), script.live()))
+    monkeypatch.setattr(script, "check_sendable", cannot)
+    with pytest.raises(errors.InputError, match="7 operations"):
+        script.apply(plan(WANTED, script.live()))
     assert script.operations() == []
 
 

@@ -54,10 +54,8 @@ def asked(
 
 def test_a_binding_that_is_left_is_deleted_by_its_key() -> None:
     assert asked(TO_QUEUE, LISTED) == [("get", *PATH), ("delete", *PATH, "k~five")]
-    assert asked(TO_QUEUE, LISTED[:2]) == [("get", *PATH)]
-
-
-def test_an_exchange_is_another_end_than_a_queue() -> None:
+    for listed in (LISTED[:2], None):  # it, or an end of it, is gone
+        assert asked(TO_QUEUE, listed) == [("get", *PATH)]
     (get,) = asked(BindingDefinition("x", ExchangeRef("y"), "k", {"n": 5}), [])
     assert get == ("get", "bindings", "shop", "e", "x", "e", "y")
 
@@ -75,7 +73,3 @@ def test_nothing_is_asked_where_nothing_can_be_left_or_nothing_can_be_asked(
     has_management: bool,  # noqa: FBT001
 ) -> None:
     assert asked(binding, LISTED, has_management=has_management) == []
-
-
-def test_nothing_is_deleted_of_objects_that_are_gone() -> None:
-    assert asked(TO_QUEUE, None) == [("get", *PATH)]

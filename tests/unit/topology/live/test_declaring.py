@@ -77,6 +77,3 @@ def test_a_destination_has_one_weight() -> None:
     for other in (2, "01"):
         with pytest.raises(InputError, match="'a' is bound twice, with the weights 1 and"):
             make_wanted_ring([("a", 1), ("b", 1), ("a", other)], OLD)
-
-
-# ---- a Broker that is not connected

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from model_broker import ModelBroker
+from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
@@ -16,28 +17,25 @@ from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
-X = Operation("declare", ExchangeDefinition("x", "x-consistent-hash"))
+EXCHANGE = ExchangeDefinition("x", "x-consistent-hash")
+X = Operation("declare", EXCHANGE)
 Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))
 BINDS = [Operation("bind", BindingDefinition("x", *bound)) for bound in (("q2", "1"), ("q1", "2"))]
 TO_QUEUES = (("q2", 1), ("q1", 2))
 
 
-class Script:
+class Script(ModelClient):
     """A broker by AMQP alone, on which some objects exist, and others differ. A name is what was looked at passively."""
 
-    where, vhost = "amqp://guest:***@host:5672/%2F", "/"
-    has_management = has_source = False
-    api = carrier = None
+    has_management = False
 
     def __init__(self, *there: str, differs: Operation | None = None) -> None:
+        super().__init__(ModelBroker(Release("4.3.6")), has_source=False)
         self._there, self._differs = there, differs
         self.done: list[Any] = []
-        self.amqp: Any = self
 
     def declare(self, *bindings: Any) -> list[Any]:
-        broker: Any = self
-        exchange = ExchangeDefinition("x", "x-consistent-hash")
-        declare_exchange(exchange, bindings, broker, Release("4.3.6"), allow_existing=True)
+        declare_exchange(EXCHANGE, bindings, self, Release("4.3.6"), allow_existing=True)
         return self.done
 
     def perform(self, operation: Operation) -> None:
@@ -45,13 +43,6 @@ class Script:
         if operation == self._differs:
             text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q1'"
             raise make_refusal(self.where, operation, 406, text)
-
-    def perform_together(self, operations: Sequence[Operation]) -> bool:
-        self.done += operations
-        return True
-
-    def check_sendable(self, operations: Sequence[Operation]) -> None:
-        """All can be sent."""
 
     def check_exchange(self, exchange: str) -> None:
         self.done.append(exchange)
@@ -105,8 +96,7 @@ def test_bindings_without_buckets_are_refused(
     )
     monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
     broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
-    exchange = ExchangeDefinition("x", "x-consistent-hash")
     wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
     with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
-        to_bind, _ = _compare_existing(exchange, wanted, broker, allow_existing=False)
+        to_bind, _ = _compare_existing(EXCHANGE, wanted, broker, allow_existing=False)
         assert to_bind == (("q1", "2"),)

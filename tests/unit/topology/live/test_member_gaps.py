@@ -22,27 +22,16 @@ def gaps(*buckets: str) -> MemberGaps:
     return MemberGaps(plan(repair_target(live, "orders", WANTED), live), "orders")
 
 
-def test_a_member_that_is_bound_again_has_a_gap() -> None:
+def test_the_time_of_a_gap_is_from_before_the_unbinding_to_after_the_binding() -> None:
     found = gaps("q2", "q1", "q3")  # unbind q2, bind q2, unbind q3, bind q3
-    assert [gap.member for gap in found.gaps] == ["q2", "q3"]
+    assert found.gaps == (MemberGap("q2", 0, 1), MemberGap("q3", 2, 3))
     assert found.longest is not None
     assert found.longest.operations == 1
-
-
-def test_the_time_is_from_before_the_unbinding_to_after_the_binding() -> None:
-    found = gaps("q2", "q1", "q3")
+    measured = []
     for done, now in enumerate((10.0, 10.5, 11.5, 12.0, 15.0)):
         found.seen(done, now)
-    assert found.gaps == (MemberGap("q2", 0, 1), MemberGap("q3", 2, 3))
-    assert found.longest_s() == 3.5
-
-
-def test_what_was_not_done_was_not_measured() -> None:
-    found = gaps("q2", "q1", "q3")
-    assert found.longest_s() is None
-    found.seen(0, 1.0)
-    found.seen(1, 2.0)
-    assert found.longest_s() is None
+        measured.append(found.longest_s())
+    assert measured == [None, None, 1.5, 1.5, 3.5], "what was not done was not measured"
 
 
 def test_changes_that_go_together_count_as_a_whole() -> None:
@@ -57,10 +46,7 @@ def test_changes_that_go_together_count_as_a_whole() -> None:
     assert ends
 
 
-def test_a_ring_without_steps_has_no_gap() -> None:
+def test_who_keeps_its_place_or_had_no_bucket_has_no_gap() -> None:
     found = gaps("q1", "q2", "q3")
     assert (found.gaps, found.longest, found.longest_s()) == ((), None, None)
-
-
-def test_a_member_that_had_no_bucket_has_no_gap() -> None:
     assert [gap.member for gap in gaps("q1", "q3").gaps] == ["q3"]

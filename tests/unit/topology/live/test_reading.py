@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,11 +44,22 @@ BY_POLICY = replace(
 )
 
 
-class Counting(ModelClient):
+class Listing(ModelClient):
+    """A client whose management API lists something else, as `change` makes it of the kind and of what the model has."""
+
+    def __init__(self, topology: Topology, change: Callable[[str, Any], Any]) -> None:
+        super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
+        self._change = change
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        return self._change(kind, super()._listed(kind, *path))
+
+
+class Counting(Listing):
     """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
 
     def __init__(self, topology: Topology, answer: QueueCounts | None) -> None:
-        super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
+        super().__init__(topology, lambda kind, listed: of_queues(kind, listed, messages=9))
         self.asked: list[str] = []
         self._answer = answer
 
@@ -57,9 +69,10 @@ class Counting(ModelClient):
             raise UnreachableError("its node is down", reply_code=404)
         return self._answer
 
-    def _listed(self, kind: str, *path: str) -> Any:
-        listed = super()._listed(kind, *path)
-        return [{**entry, "messages": 9} for entry in listed] if kind == "queues" else listed
+
+def of_queues(kind: str, listed: Any, **fields: Any) -> Any:
+    """Return what is listed, with other fields if it is queues."""
+    return [{**entry, **fields} for entry in listed] if kind == "queues" else listed
 
 
 @pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
@@ -86,15 +99,9 @@ def test_without_slots_no_queue_is_asked() -> None:
 
 
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
-    class WithOperatorPolicy(ModelClient):
-        def _listed(self, kind: str, *path: str) -> Any:
-            if kind == "operator-policies":
-                definition = {"max-length": 5}
-                return [{"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": definition}]
-            return super()._listed(kind, *path)
-
+    caps = {"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": {"max-length": 5}}
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
-    live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).live()
+    live = Listing(topology, lambda kind, listed: [caps] if kind == "operator-policies" else listed).live()
     assert live.facts.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
     assert live.policies == ()
 
@@ -112,15 +119,14 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
     ],
 )
 def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[str]) -> None:
-    class WithFeatures(ModelClient):
-        def _listed(self, kind: str, *path: str) -> Any:
-            if kind != "deprecated-features":
-                return super()._listed(kind, *path)
-            if isinstance(listed, Exception):
-                raise listed
-            return listed
+    def change(kind: str, there: Any) -> Any:
+        if kind != "deprecated-features":
+            return there
+        if isinstance(listed, Exception):
+            raise listed
+        return listed
 
-    live = WithFeatures(ModelBroker.holding(Topology(), Release("4.3.6"))).live()
+    live = Listing(Topology(), change).live()
     assert (set(live.facts.denied_features), set(live.facts.unclear_features)) == (denied, unclear)
 
 
@@ -137,19 +143,10 @@ def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[st
 def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone(
     listed: str, argument: str | None, expected: str
 ) -> None:
-    class WithOtherTypes(ModelClient):
-        def _listed(self, kind: str, *path: str) -> Any:
-            found = super()._listed(kind, *path)
-            arguments = {} if argument is None else {"x-queue-type": argument}
-            return (
-                [{**entry, "type": listed, "arguments": arguments} for entry in found]
-                if kind == "queues"
-                else found
-            )
-
+    arguments = {} if argument is None else {"x-queue-type": argument}
     ring = '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\nowner = "external"\n'
     there = Topology.from_toml(f'{ring}[[queues]]\nname = "q"\n')
-    live = WithOtherTypes(ModelBroker.holding(there, Release("4.3.6"))).live()
+    live = Listing(there, lambda kind, found: of_queues(kind, found, type=listed, arguments=arguments)).live()
     (queue,) = live.queues
     assert (queue.type, dict(queue.arguments)) == (expected, {})
     assert check(live).findings == ()

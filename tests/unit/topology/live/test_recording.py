@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from model_broker import ModelBroker
 from model_client import ClientKilledError, ModelClient
 
-from rabbit_chx import ExchangeRef, HashRing, Release, Topology
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    ApplyError,
-    BrokerRefusedError,
-    PlanRefusedError,
-)
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology, errors
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -118,7 +112,7 @@ class Site:
             return False
         try:
             client.applied(made, permission)
-        except (ClientKilledError, ApplyError, BrokerRefusedError, PlanRefusedError):
+        except (ClientKilledError, errors.ApplyError, errors.BrokerRefusedError, errors.PlanRefusedError):
             return False
         return True
 
@@ -361,7 +355,9 @@ def test_an_apply_during_which_another_program_changes_the_ring_is_no_success(*,
                 site.model.unbind(BindingDefinition("x", "b", "1"))
 
     client = ModelClient(site.model, has_source=False, observe=change)
-    with pytest.raises(ApplyError, match=r"the bindings of x are not those of .*: someone else binds too"):
+    with pytest.raises(
+        errors.ApplyError, match=r"the bindings of x are not those of .*: someone else binds too"
+    ):
         client.applied(plan(ring_file("b", "a", "c"), client.live()), ALL)
     site.compare()
 
@@ -378,7 +374,7 @@ def test_who_may_not_declare_records_applies_without_them() -> None:
 def test_an_apply_that_cannot_replace_a_record_changes_nothing() -> None:
     site = recorded_site(NEWEST, "b", "a")
     client = site.client(refuses=is_record)
-    with pytest.raises(AccessRefusedError, match="cannot be updated, so nothing was changed"):
+    with pytest.raises(errors.AccessRefusedError, match="cannot be updated, so nothing was changed"):
         client.applied(plan(ring_file("b"), client.live()), ALL)
     assert site.model.rings["x"].buckets == ("b", "a")
 
