@@ -169,7 +169,7 @@ class RowLog:
         messages = [row[2] for row in self.log[start:end] if row is not None]
         data = memoryview(b"".join(map(entry, messages)))
         chunk = Chunk(start, len(messages), 0, 1, 0, "user", data, memoryview(b""), len(messages))
-        return columns_of([chunk], start, end, ("message_id", "exchange"))
+        return columns_of([chunk], start, end, ("message_id", "exchange", "filter_value"))
 
 
 def chunks_of(count: int, rows: int = 10, body: bytes = b"") -> list[bytes]:

@@ -13,6 +13,7 @@ from stream_logs import RowLog
 from stream_node import Clock, Session, StreamNode, in_memory
 
 from rabbit_chx.retry import Backoff
+from rabbit_chx.routing import HashRing, SuperStream
 from rabbit_chx.streams import StreamReader, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Key, PublishErrors, StreamChanged
@@ -23,6 +24,8 @@ ROWS = 200
 FRAME_MAX = 4_096
 UNAVAILABLE = 6
 NOTHING = StreamChanged("another stream", UNAVAILABLE)
+RING = HashRing.from_buckets(["a", "b", "c", "b"])
+PARTITIONS = SuperStream(["a", "b", "c"])
 #: Readers of stored rows give small batches.
 READER: Any = functools.partial(cast("Any", StreamReader), batch_rows=7)
 
@@ -42,6 +45,11 @@ class Broker(StreamNode):
         self.streams = self.rows  # type: ignore[assignment]  # all logs are of rows
         self.rows["s"] = RowLog()
 
+    def add_partitions(self) -> None:
+        """Add the streams of `RING`, which are the partitions of the super stream `x`."""
+        self.rows |= {name: RowLog() for name in PARTITIONS.partitions}
+        self.super_streams["x"] = PARTITIONS.partitions
+
 
 @contextmanager
 def running_broker() -> Iterator[Broker]:
@@ -59,12 +67,18 @@ def running_broker() -> Iterator[Broker]:
 def publisher(**how: Any) -> StreamPublisher:
     if not {"stream", "super_stream", "ring"} & set(how):
         how["stream"] = "s"
-    return StreamPublisher(URL, **{"window": 20, **how})
+    return StreamPublisher(**{"url": URL, "window": 20, **how})
 
 
 def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
     ids = range(first, first + rows)
     return made.publish_many([f"k{n}" for n in ids], [f"body {n}" for n in ids], ids=ids)
+
+
+def publish_rows(first: int = 1, rows: int = ROWS, *, name: str = "load", **how: Any) -> Any:
+    """Publish rows by a publisher that is closed then."""
+    with publisher(name=name, **how) as made:
+        return publish(made, first, rows)
 
 
 # -- faults

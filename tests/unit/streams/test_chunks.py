@@ -203,22 +203,3 @@ def test_rows_are_not_taken_for_what_the_broker_notes(kind: int, rows: list[byte
 def test_several_notes_are_one_entry(kind: int, noted: list[bytes]) -> None:
     data = chunk_bytes([entry(b"".join(noted))], kind=kind)
     assert read_chunk(memoryview(data)).end == 1
-
-
-@pytest.mark.parametrize(
-    ("entries", "records"),
-    [
-        ([entry(b"a")], 2),
-        ([entry(b"a"), entry(b"b")], 1),
-        ([struct.pack(">I", 5) + b"a"], 1),
-        ([sub_entry(ROWS, 0)], 2),
-        ([sub_entry(ROWS, 0)[:-1]], 3),
-        ([sub_entry(ROWS, 0)[:6]], 3),
-        ([b"\0\0"], 1),
-        ([b""], 1),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(entries: list[bytes], records: int) -> None:
-    chunk = read_chunk(memoryview(chunk_bytes(entries, offset=41, records=records)))
-    with pytest.raises(DamagedChunkError, match=r"offset 41 .* do not add up"):
-        list(pieces(chunk))

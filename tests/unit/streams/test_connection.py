@@ -9,21 +9,15 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import count
+from itertools import count, repeat
 from types import SimpleNamespace
 
 import pytest
 from stream_node import EMPTY, OK, ListeningNode, Session, reply
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import TokenSecret
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    NotFoundError,
-    UnreachableError,
-)
 from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
@@ -58,7 +52,7 @@ def test_a_damaged_frame_ends_the_connection(
     scripted.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)
     opened.commands = {Key.STREAM_STATS: (1, 1)}
     for _ in range(2):  # it is said again, as often as it is asked for
-        with pytest.raises(ConnectionLostError, match=f"cannot be understood: .*{words}"):
+        with pytest.raises(errors.ConnectionLostError, match=f"cannot be understood: .*{words}"):
             opened.stats("s")
 
 
@@ -71,10 +65,10 @@ def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConne
 
     scripted.answer = delayed
     opened.request_timeout_s = 0.2
-    with pytest.raises(BrokerTimeoutError, match=r"no answer to delete within 0.2\d* s"):
+    with pytest.raises(errors.BrokerTimeoutError, match=r"no answer to delete within 0.2\d* s"):
         opened.delete_stream("s")
     opened.request_timeout_s = 20
-    with pytest.raises(NotFoundError, match=r"stream 't' .*does not exist"):
+    with pytest.raises(errors.NotFoundError, match=r"stream 't' .*does not exist"):
         opened.delete_stream("t")  # the late reply is not taken for its own
 
 
@@ -87,44 +81,46 @@ def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(
     with closing(StreamConnection(replace(scripted.settings, password=token))) as opened:
         scripted.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
         opened.commands = {Key.STREAM_STATS: (1, 1)}
-        with pytest.raises(AccessRefusedError, match="grant the user the permission"):
+        with pytest.raises(errors.AccessRefusedError, match="grant the user the permission"):
             opened.stats("s")
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + lifetime_s)
         monkeypatch.setattr(connection, "time", later)
         for _ in range(2):
-            with pytest.raises(ConnectionLostError, match="the token has expired"):
+            with pytest.raises(errors.ConnectionLostError, match="the token has expired"):
                 opened.stats("s")
 
 
 class Renewals:
-    """Tokens that are due at each call, and what a node of a release was given."""
+    """Tokens that are due at each call, and those that the node was given."""
 
-    def __init__(self, scripted: ListeningNode, version: str = "4.3.6") -> None:
-        scripted.version = version
+    def __init__(self, scripted: ListeningNode, *, are_fresh: bool = True) -> None:
+        scripted.version = "4.3.6"
         self._node = scripted
-        self._numbers = count(1)
-        self.is_fresh = True
+        self._numbers: Iterator[int] = count(1) if are_fresh else repeat(1)
         self.lifetime_s = 0.1
-        secret = TokenSecret(self._token)
-        self.settings = replace(scripted.settings, password=secret)
+        self.settings = replace(scripted.settings, password=TokenSecret(self._token))
 
     def _token(self) -> tuple[str, float]:
-        return f"token-{next(self._numbers)}" if self.is_fresh else "token-1", time.time() + self.lifetime_s
+        return f"token-{next(self._numbers)}", time.time() + self.lifetime_s
 
     @property
     def given(self) -> list[str]:
-        """The tokens that the node was given, without those of other tests."""
         requests = zip(self._node.seen, self._node.requests, strict=True)
         return [
             content.rpartition(b"\0")[2].decode() for key, content in requests if key == Key.SASL_AUTHENTICATE
         ]
 
 
-@pytest.mark.parametrize(("version", "gets_tokens"), [("3.12.14", False), ("3.13.0", True), ("4.3.6", True)])
+@pytest.mark.parametrize(
+    ("version", "are_fresh", "gets_tokens"),
+    [("3.12.14", True, False), ("3.13.0", True, True), ("4.3.6", True, True), ("4.3.6", False, False)],
+)
 def test_an_open_connection_gets_new_tokens_from_3_13_on(
-    scripted: ListeningNode, version: str, *, gets_tokens: bool
+    scripted: ListeningNode, version: str, *, are_fresh: bool, gets_tokens: bool
 ) -> None:
-    renewals = Renewals(scripted, version)
+    """A token that the broker has is not sent again."""
+    renewals = Renewals(scripted, are_fresh=are_fresh)
+    scripted.version = version
     with closing(StreamConnection(renewals.settings)) as opened:
         end = time.monotonic() + (20 if gets_tokens else 0.5)
         while len(renewals.given) < 3 and time.monotonic() < end:
@@ -134,60 +130,59 @@ def test_an_open_connection_gets_new_tokens_from_3_13_on(
 
 
 def test_a_refusal_by_the_token_before_the_one_that_was_just_sent_is_a_lost_connection(
-    scripted: ListeningNode,
+    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renewals = Renewals(scripted)
+    renewals, login = Renewals(scripted), scripted.handle
     with closing(StreamConnection(renewals.settings)) as opened:
         refused: list[bytes] = []
-        login = scripted.handle
 
         def expire(session: Session, request: bytes) -> bytes:
             key = int.from_bytes(request[:2])
             if key == Key.PARTITIONS:  # answered as late as the next token arrives
                 refused.append(reply(key, request[4:8], b"\0\x10"))
                 return b""
-            if key == Key.SASL_AUTHENTICATE and refused:
-                return refused.pop() + login(session, request)
-            return login(session, request)
+            answer = login(session, request)
+            return refused.pop() + answer if refused and key == Key.SASL_AUTHENTICATE else answer
 
-        scripted.handle = expire  # type: ignore[method-assign]
+        monkeypatch.setattr(scripted, "handle", expire)
         renewals.lifetime_s = 60
-        with pytest.raises(ConnectionLostError, match="the token has expired"):
+        with pytest.raises(errors.ConnectionLostError, match="the token has expired"):
             opened.queues_of("x")
 
 
-def test_a_token_that_the_broker_has_is_not_sent_again(scripted: ListeningNode) -> None:
-    renewals = Renewals(scripted)
-    renewals.is_fresh = False
-    with closing(StreamConnection(renewals.settings)) as opened:
-        end = time.monotonic() + 0.5
-        while time.monotonic() < end:
-            opened.events(0.05)
-    assert renewals.given == ["token-1"]
-
-
-def test_a_new_token_that_the_broker_refuses_is_a_lost_connection(scripted: ListeningNode) -> None:
+def test_a_new_token_that_the_broker_refuses_is_a_lost_connection(
+    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next login asks for another one."""
-    renewals = Renewals(scripted)
+    renewals, login = Renewals(scripted), scripted.handle
     with closing(StreamConnection(renewals.settings)) as opened:
-        login, said = scripted.handle, []
 
         def refuse(session: Session, request: bytes) -> bytes:
-            if int.from_bytes(request[:2]) == Key.SASL_AUTHENTICATE:
-                said.append(request)
-                return reply(Key.SASL_AUTHENTICATE, request[4:8], b"\0\x08")
-            return login(session, request)
+            if int.from_bytes(request[:2]) != Key.SASL_AUTHENTICATE:
+                return login(session, request)
+            said.append(request)
+            return reply(Key.SASL_AUTHENTICATE, request[4:8], b"\0\x08")
 
-        scripted.handle = refuse  # type: ignore[method-assign]
-        with pytest.raises(ConnectionLostError, match=r"the broker refuses the new token .*: connect again"):
+        said = list[bytes]()
+        monkeypatch.setattr(scripted, "handle", refuse)
+        with pytest.raises(errors.ConnectionLostError, match=r"refuses the new token .*: connect again"):
             opened.events(20)
         assert len(said) == 1
 
 
-def test_the_goodbye_of_the_broker_is_answered(scripted: ListeningNode, opened: StreamConnection) -> None:
-    scripted.answer = lambda *_: frame(Key.CLOSE, b"\0\0\0\7" + OK + b"\0\5sorry")
-    with pytest.raises(ConnectionLostError, match="sorry"):
+def test_the_goodbye_of_the_broker_is_answered_and_earlier_events_are_returned(
+    scripted: ListeningNode, opened: StreamConnection
+) -> None:
+    confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
+    scripted.answer = lambda *_: confirm + frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
+    words = r"the broker closes the connection \(code 1, ok\): sorry"
+    events: list[object] = []
+    with pytest.raises(errors.ConnectionLostError, match=words):
         opened.metadata(["s"])
+    with pytest.raises(errors.ConnectionLostError, match=words):  # noqa: PT012
+        while True:
+            events += opened.events(5)
+    assert [type(event).__name__ for event in events] == ["Confirms"]
     end = time.monotonic() + 20
     while scripted.seen[-1] != 0x8000 | Key.CLOSE and time.monotonic() < end:
         time.sleep(0.01)
@@ -196,25 +191,11 @@ def test_the_goodbye_of_the_broker_is_answered(scripted: ListeningNode, opened: 
 
 @pytest.mark.timeout(20)
 def test_a_handshake_that_does_not_end() -> None:
+    words = r"did not finish the stream handshake within 0.2 s: is it a stream port"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"rabbitmq-stream://127.0.0.1:{silent.getsockname()[1]}?connection_timeout=200"
-        with pytest.raises(
-            BrokerTimeoutError, match=r"did not finish the stream handshake within 0.2 s: is it a stream port"
-        ):
+        with pytest.raises(errors.BrokerTimeoutError, match=words):
             StreamConnection(stream_settings(url))
-
-
-def test_events_before_the_end_are_still_returned(scripted: ListeningNode, opened: StreamConnection) -> None:
-    confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
-    closing_ = frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
-    scripted.answer = lambda *_: confirm + closing_
-    with contextlib.suppress(ConnectionLostError):
-        opened.give_credit(0, 1)
-    events = []
-    with pytest.raises(ConnectionLostError, match=r"the broker closes the connection \(code 1, ok\): sorry"):  # noqa: PT012
-        while True:
-            events += opened.events(5)
-    assert [type(event).__name__ for event in events] == ["Confirms"]
 
 
 def test_an_interruption_in_the_middle_of_a_frame_ends_the_connection(
@@ -229,7 +210,7 @@ def test_an_interruption_in_the_middle_of_a_frame_ends_the_connection(
         patched.setattr(opened._transport, "send", interrupt)
         with pytest.raises(KeyboardInterrupt):
             opened.send(b"\0" * 100)
-    with pytest.raises(ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"):
+    with pytest.raises(errors.ConnectionLostError, match=r"after an interruption \(KeyboardInterrupt\)"):
         opened.send(b"")
 
 
@@ -252,7 +233,7 @@ def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Listenin
     scripted.answer = lambda key, correlation_id: reply(
         key, correlation_id, nowhere if key == Key.METADATA else OK
     )
-    with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
+    with pytest.raises(errors.UnreachableError, match="stream 's' has no leader now"):
         nodes.open_at(deque([scripted.settings]), "s", leader=True, timeout_s=0.1)
 
 
@@ -291,13 +272,10 @@ def test_only_a_line_that_takes_no_byte_for_the_whole_time_is_given_up(
     opened: StreamConnection, monkeypatch: pytest.MonkeyPatch, seconds_per_byte: float, ends_at: float
 ) -> None:
     line = SlowLine(seconds_per_byte)
+    refused = pytest.raises(errors.BrokerTimeoutError, match="has taken no byte for 5 s")
     with monkeypatch.context() as patched:
         patched.setattr(connection, "time", line)
         patched.setattr(opened, "_transport", line)
-        if seconds_per_byte < 5:
+        with contextlib.nullcontext() if seconds_per_byte < 5 else refused:
             opened.send(b"\0" * 20, stall_s=5)
-            assert line.taken == 20
-        else:
-            with pytest.raises(BrokerTimeoutError, match="has taken no byte for 5 s"):
-                opened.send(b"\0" * 20, stall_s=5)
-        assert line.now == ends_at
+    assert (line.taken, line.now) == (20 if seconds_per_byte < 5 else 0, ends_at)

@@ -48,24 +48,16 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
             "filter_value is 'eu': pass 'key', or a function of the key",
         ),
         ([7], {"ring": RING}, "a key"),
+        ("k", {"ring": HashRing.from_bindings([])}, None),
+        ("k", {"ring": RING, "since": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ("k", {"ring": RING, "until": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
 def test_what_cannot_be_replayed_is_refused_at_once(
-    keys: Any, arguments: dict[str, Any], message: str
+    keys: Any, arguments: dict[str, Any], message: str | None
 ) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError if message else EmptyRingError, match=message):
         replay(NOBODY, keys, **arguments)
-
-
-def test_a_ring_without_buckets_has_no_stream() -> None:
-    with pytest.raises(EmptyRingError):
-        replay(NOBODY, "k", ring=HashRing.from_bindings([]))
-
-
-def test_a_time_without_a_zone_is_refused() -> None:
-    for name in ("since", "until"):
-        with pytest.raises(InputError, match="has no time zone"):
-            replay(NOBODY, "k", ring=RING, **{name: datetime(2026, 1, 1)})  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("placing", [RING, SuperStream(["s0", "s1"]), MODULUS])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +12,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.streams import nodes
 from rabbit_chx.streams.frames import Node
 
-
-def test_a_node_is_reached_at_the_address_given_for_it() -> None:
-    settings = ConnectionSettings(protocol="stream")
-    addresses = {"h:5552": "[::1]:5553"}
-    there = nodes.at_node(settings, Node("h", 5552), addresses)
-    assert (there.host, there.port) == ("::1", 5553)
-    assert nodes.at_node(settings, Node("i", 5552), addresses).host == "i"
+STREAMS = ConnectionSettings(protocol="stream")
 
 
 @pytest.mark.parametrize(
@@ -42,13 +35,12 @@ def test_a_node_is_reached_at_the_address_given_for_it() -> None:
     ],
 )
 def test_an_advertised_address_is_found_as_users_write_it(advertised: str, key: str) -> None:
-    settings = ConnectionSettings(protocol="stream")
     addresses = nodes.node_addresses({"other:5552": "x:1", key: "H:7"})
     assert nodes.node_addresses(addresses) == addresses
-    there = nodes.at_node(settings, Node(advertised, 5552), addresses)
+    there = nodes.at_node(STREAMS, Node(advertised, 5552), addresses)
     assert (there.host, there.port) == ("h", 7)
     if ":5552" in key:
-        elsewhere = nodes.at_node(settings, Node(advertised, 5553), addresses)
+        elsewhere = nodes.at_node(STREAMS, Node(advertised, 5553), addresses)
         assert (elsewhere.host, elsewhere.port) == (advertised, 5553)
 
 
@@ -57,27 +49,20 @@ def test_an_advertised_address_is_found_as_users_write_it(advertised: str, key: 
     [("[::1]:7", "::1", 7), ("::1:7", "::1", 7), ("[fe80::1%25eth0]:7", "fe80::1%eth0", 7)],
 )
 def test_the_reachable_address_may_be_of_ipv6(reachable: str, host: str, port: int) -> None:
-    there = nodes.at_node(ConnectionSettings(protocol="stream"), Node("h", 1), {"h:1": reachable})
+    there = nodes.at_node(STREAMS, Node("h", 1), {"h:1": reachable})
     assert (there.host, there.port) == (host, port)
+    assert nodes.at_node(STREAMS, Node("i", 1), {"h:1": reachable}).host == "i"
 
 
-def of_reader(addresses: Any) -> object:
-    return StreamReader("rabbitmq-stream://127.0.0.1:1", "s", addresses=addresses)
-
-
-def of_publisher(addresses: Any) -> object:
-    return StreamPublisher("rabbitmq-stream://127.0.0.1:1", stream="s", addresses=addresses)
-
-
-def of_group(addresses: Any) -> object:
-    return StreamGroup("rabbitmq-stream://127.0.0.1:1", streams=["s"], name="g", addresses=addresses)
-
-
-def of_replay(addresses: Any) -> object:
-    return replay("rabbitmq-stream://127.0.0.1:1", ["k"], super_stream="s", addresses=addresses)
-
-
-@pytest.mark.parametrize("use", [of_reader, of_publisher, of_group, of_replay])
+@pytest.mark.parametrize(
+    ("use", "how"),
+    [
+        (StreamReader, {"stream": "s"}),
+        (StreamPublisher, {"stream": "s"}),
+        (StreamGroup, {"streams": ["s"], "name": "g"}),
+        (replay, {"keys": ["k"], "super_stream": "s"}),
+    ],
+)
 @pytest.mark.parametrize(
     ("addresses", "message"),
     [
@@ -94,7 +79,7 @@ def of_replay(addresses: Any) -> object:
     ],
 )
 def test_addresses_are_checked_when_they_are_given(
-    use: Callable[[Any], object], addresses: object, message: str
+    use: Any, how: dict[str, Any], addresses: object, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        use(addresses)
+        use("rabbitmq-stream://127.0.0.1:1", addresses=addresses, **how)

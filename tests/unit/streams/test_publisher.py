@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from stream_logs import RowLog
 from stream_node import Session
 from stream_publishers import (
     NOTHING,
-    READER,
+    PARTITIONS,
+    RING,
     ROWS,
     Broker,
     change,
@@ -22,24 +22,21 @@ from stream_publishers import (
     lose,
     once,
     publish,
+    publish_rows,
     publisher,
     refuse,
 )
 
-from rabbit_chx.errors import (
-    ConnectionLostError,
-    MismatchError,
-    PublishError,
-)
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
+from rabbit_chx import errors
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.streams import ReadLimits, StreamReader, stored_ids
 from rabbit_chx.streams import publisher as publisher_module
+from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.writer import Window
 
 
 def test_rows_are_stored_with_key_body_exchange_and_id(broker: Broker) -> None:
-    with publisher(name="load", exchange="orders") as made:
-        report = publish(made)
+    report = publish_rows(exchange="orders")
     stored = broker.rows["s"].batch(0, ROWS)
     assert stored["key"].to_pylist() == [b"k%d" % n for n in range(1, ROWS + 1)]
     assert stored["value"].to_pylist() == [b"body %d" % n for n in range(1, ROWS + 1)]
@@ -49,6 +46,7 @@ def test_rows_are_stored_with_key_body_exchange_and_id(broker: Broker) -> None:
     assert (report.known, report.resent, report.repaired, report.reconnects) == (0, 0, 0, 0)
     assert report.complete
     assert str(report) == "200 of 200 rows confirmed"
+    assert "200 known from an earlier run" in str(publish_rows())
 
 
 @pytest.mark.parametrize("fault", [refuse, change, lose])
@@ -56,8 +54,7 @@ def test_after_a_fault_all_is_sent_again_from_the_lowest_unconfirmed_row(
     broker: Broker, fault: Callable[[Session], object]
 ) -> None:
     broker.fault = once(fault, 60)
-    with publisher(name="load") as made:
-        report = publish(made)
+    report = publish_rows()
     before, after = broker.writers
     lowest = before.unconfirmed[0][1]
     assert [row_id for _, row_id in after.sent] == list(range(lowest, ROWS + 1))
@@ -75,7 +72,7 @@ def test_confirms_before_the_loss_count(broker: Broker, monkeypatch: pytest.Monk
             """Take a part of the frame, and wait until the confirms are received; then the line is cut."""
             if not takes:
                 connection.lose()
-                raise ConnectionLostError("the line is cut")
+                raise errors.ConnectionLostError("the line is cut")
             if len(takes) == 3:
                 connection.commit(len(connection.stream.log))
                 connection.tell(*connection.confirms())
@@ -88,8 +85,7 @@ def test_confirms_before_the_loss_count(broker: Broker, monkeypatch: pytest.Monk
             broker.fault = lambda _: None
 
     broker.fault = hold_back_and_lose
-    with publisher(name="load") as made:
-        report = publish(made)
+    report = publish_rows()
     before, after = broker.writers
     assert len(before.sent) == 56
     assert after.sent[0] == ("load", 57)
@@ -101,8 +97,7 @@ def test_rows_that_the_broker_claims_and_does_not_have_are_stored_by_another_ref
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.fault = once(flaw, 60)
-    with publisher(name="load") as made:
-        report = publish(made)
+    report = publish_rows()
     lost = [row_id for _, row_id, _ in broker.writers[0].unconfirmed]
     log = broker.rows["s"].log
     assert [row_id for reference, row_id, _ in filter(None, log) if reference == "load~1"] == lost
@@ -120,59 +115,19 @@ def test_a_loss_in_mid_call_whose_proof_retention_has_removed(broker: Broker, kn
         flaw(connection)
         connection.stream.remove_all()
 
-    if known:
-        with publisher(name="load") as made:
-            publish(made, rows=known)
+    publish_rows(rows=known)
     broker.fault = once(flaw_and_retention, 100)
-    with publisher(name="load") as made:
-        report = publish(made)
+    report = publish_rows()
     assert report.repaired > 0
     assert (report.known, report.confirmed) == (known, ROWS)
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def test_a_repair_that_is_lost_in_the_same_way_is_repaired(broker: Broker) -> None:
-    def flaw_of_repair(connection: Session) -> None:
-        if any(reference == "load~1" for reference, _ in connection.sent):
-            broker.fault = lambda _connection: None
-            flaw(connection)
-
-    def first(connection: Session) -> None:
-        broker.fault = flaw_of_repair
-        flaw(connection)
-
-    broker.fault = once(first, 60)
-    with publisher(name="load") as made:
-        report = publish(made)
-    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
-    assert {reference for reference, _, _ in filter(None, broker.rows["s"].log)} == {"load", "load~2"}
-    assert report.confirmed == ROWS
-
-
 def test_a_stream_that_loses_each_repair_is_an_error(broker: Broker) -> None:
     broker.rows["s"].claims = {"load": 50, **{f"load~{n}": 50 for n in range(1, 20)}}
-    with publisher(name="load") as made, pytest.raises(PublishError, match="under 10 references") as raised:
-        publish(made)
+    with pytest.raises(errors.PublishError, match="under 10 references") as raised:
+        publish_rows()
     assert raised.value.report.confirmed == 0
-
-
-def test_what_an_earlier_attempt_lost_with_the_broker_is_stored(broker: Broker) -> None:
-    with publisher(name="load") as made:
-        publish(made, rows=150)
-    stream = broker.rows["s"]
-    stream.log, stream.committed = stream.log[:120], 120
-    with publisher(name="load") as made:
-        report = publish(made, first=101, rows=100)
-    assert stream.ids == list(range(1, ROWS + 1))
-    assert (report.known, report.repaired) == (20, 30)
-
-
-def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: Broker) -> None:
-    broker.rows["s"].claims = {"load": 150}
-    with publisher(name="load") as made:
-        publish(made, rows=100)
-        publish(made, first=101, rows=100)
-    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +138,7 @@ def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], piece_rows: int
 ) -> None:
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", piece_rows)
-    with publisher(name="load") as made:
-        publish(made, rows=60)
+    publish_rows(rows=60)
     broker.rows["s"].claims = {"load": 150}
     with publisher(name="load") as made:
         repaired = [
@@ -195,61 +149,18 @@ def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
     assert sum(repaired) == 90
 
 
-@pytest.mark.usefixtures("broker")
-def test_a_claim_that_is_true_is_proved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with publisher(name="load") as made:
-        publish(made)
-    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 20)
-    looks = []
-
-    def look(**how: Any) -> Any:
-        looks.append(how)
-        return READER(**how)
-
-    monkeypatch.setattr(stored_ids, "StreamReader", look)
-    with publisher(name="load") as made:
-        publish(made)
-    assert len(looks) == 1
-
-
-def test_the_same_rows_again_are_stored_once(broker: Broker) -> None:
-    for known in (0, ROWS):
-        with publisher(name="load") as made:
-            report = publish(made)
-        assert (report.confirmed, report.known, report.repaired) == (ROWS, known, 0)
-    assert "200 known from an earlier run" in str(report)
-    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
-
-
-def test_rows_of_others_after_ours_are_searched(broker: Broker) -> None:
-    with publisher(name="load") as made:
-        publish(made, rows=50)
-    with publisher(name="load:2") as made:
-        publish(made, rows=130)
-    with publisher(name="load") as made:
-        report = publish(made, rows=50)
-    assert (report.known, report.repaired) == (50, 0)
-    assert len(broker.rows["s"].log) == 180
-
-
 @pytest.mark.parametrize("looked_back", [16, 1_000])
 def test_rows_that_retention_removed_are_not_stored_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, looked_back: int
 ) -> None:
     monkeypatch.setattr(stored_ids, "_FIRST_PIECE", looked_back)
-    with publisher(name="load") as made:
-        publish(made, rows=50)
-    with publisher(name="other") as made:
-        publish(made, rows=50)
+    publish_rows(rows=50)
+    publish_rows(rows=50, name="other")
     broker.rows["s"].begins_at = 60
-    with (
-        publisher(name="load") as made,
-        pytest.raises(PublishError, match="row with id 50: publish the rows"),
-    ):
-        publish(made, rows=60)
+    with pytest.raises(errors.PublishError, match="row with id 50: publish the rows"):
+        publish_rows(rows=60)
     assert len(broker.rows["s"].log) == 100
-    with publisher(name="load", proof=False) as made:
-        report = publish(made, rows=60)
+    report = publish_rows(rows=60, proof=False)
     assert (report.known, report.repaired) == (50, 0)
     assert broker.rows["s"].ids[100:] == list(range(51, 61))
 
@@ -259,22 +170,20 @@ def test_a_claim_without_any_row_in_a_log_from_its_begin_on_is_false(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, looked_back: int
 ) -> None:
     monkeypatch.setattr(stored_ids, "_FIRST_PIECE", looked_back)
-    with publisher(name="other") as made:
-        publish(made, rows=50)
+    publish_rows(rows=50, name="other")
     broker.rows["s"].claims["load"] = 30
-    with publisher(name="load") as made:
-        report = publish(made, rows=60)
+    report = publish_rows(rows=60)
     assert (report.known, report.repaired) == (0, 30)
     assert broker.rows["s"].ids[50:] == list(range(1, 61))
 
 
 @pytest.mark.parametrize(("key", "body", "what"), [("k", "b", "key"), ("k30", "b", "body")])
 def test_other_rows_under_used_ids_are_an_error(broker: Broker, key: str, body: str, what: str) -> None:
-    with publisher(name="load") as made:
-        publish(made, rows=30)
-    with publisher(name="load") as made, pytest.raises(PublishError, match=f"with the {what}") as raised:
+    publish_rows(rows=30)
+    words = f"with the {what}"
+    with publisher(name="load") as made, pytest.raises(errors.PublishError, match=words) as raised:
         made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
-    assert isinstance(raised.value.__cause__, MismatchError)
+    assert isinstance(raised.value.__cause__, errors.MismatchError)
     assert len(broker.rows["s"].log) == 30
 
 
@@ -286,10 +195,8 @@ def test_known_rows_are_those_of_the_earlier_run_or_there_is_an_error(
     """The second run gives any of the used ids, and higher ones, in several calls."""
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 9)
     chance = random.Random(seed)  # noqa: S311
-    with publisher(name="load") as made:
-        publish(made, rows=100)
-    with publisher(name="other") as made:
-        publish(made, rows=chance.choice([0, 40]))
+    publish_rows(rows=100)
+    publish_rows(rows=chance.choice([0, 40, 130]), name="load:2")
     ids = sorted(chance.sample(range(1, 140), chance.randint(1, 100)))
     before = len(broker.rows["s"].log)
     calls = [list(call) for call in np.array_split(np.array(ids), pieces) if len(call)]
@@ -301,39 +208,34 @@ def test_known_rows_are_those_of_the_earlier_run_or_there_is_an_error(
     assert broker.rows["s"].ids[before:] == [n for n in ids if n > 100]
     if ids[0] <= 100:
         calls = [[n for n in ids if n <= 100]]
-    with publisher(name="load") as made, pytest.raises(PublishError) as raised:
+    with publisher(name="load") as made, pytest.raises(errors.PublishError) as raised:
         made.publish_many([f"k{n}" for n in calls[0]], ["another"] * len(calls[0]), ids=calls[0])
-    assert isinstance(raised.value.__cause__, MismatchError)
+    assert isinstance(raised.value.__cause__, errors.MismatchError)
     assert b"another" not in broker.rows["s"].batch(0, len(broker.rows["s"].log))["value"].to_pylist()
 
 
 def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) -> None:
     with publisher(name="load") as made:
         made.publish_many(["k"] * 50, ["b"] * 50, ids=range(2, 101, 2))
-    with (
-        publisher(name="load") as made,
-        pytest.raises(PublishError, match="has the id 100 of 'load' and not the id 77"),
-    ):
+    words = "has the id 100 of 'load' and not the id 77"
+    with publisher(name="load") as made, pytest.raises(errors.PublishError, match=words):
         made.publish_many(["k"] * 39, ["b"] * 39, ids=range(1, 78, 2))
     assert len(broker.rows["s"].log) == 50
 
 
 def test_a_known_row_that_retention_has_removed_is_not_proven(broker: Broker) -> None:
-    with publisher(name="load") as made:
-        publish(made, rows=50)
+    publish_rows(rows=50)
     broker.rows["s"].begins_at = 30
     with publisher(name="load") as made:
-        with pytest.raises(PublishError, match="removed the row with id 20: publish the rows"):
+        with pytest.raises(errors.PublishError, match="removed the row with id 20: publish the rows"):
             publish(made, rows=20)
         assert publish(made, rows=40).known == 40
-    with publisher(name="load", proof=False) as made:
-        assert publish(made, rows=20).known == 20
+    assert publish_rows(rows=20, proof=False).known == 20
 
 
 @pytest.mark.usefixtures("broker")
 def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with publisher(name="load") as made:
-        publish(made)
+    publish_rows()
     read = []
 
     class Reader(StreamReader):
@@ -342,9 +244,8 @@ def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPa
             read.append(batch.num_rows)
             return batch
 
-    monkeypatch.setattr(
-        stored_ids, "StreamReader", lambda **how: Reader(**how | {"limits": ReadLimits(batch_rows=7)})
-    )
+    limits = ReadLimits(batch_rows=7)
+    monkeypatch.setattr(stored_ids, "StreamReader", lambda **how: Reader(**how | {"limits": limits}))
     with publisher(name="load") as made:
         for first in range(1, ROWS, 10):
             publish(made, first=first, rows=10)
@@ -359,20 +260,18 @@ def make_again(connection: Session) -> None:
 
 
 def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: Broker) -> None:
-    broker.fault = once(make_again, 60)
+    broker.fault, confirmed = once(make_again, 60), 0
     with publisher(name="load") as made:
-        with pytest.raises(PublishError, match="its last id of 'load' is 0") as raised:
-            publish(made)
-        assert isinstance(raised.value.__cause__, MismatchError)
-        confirmed = raised.value.report.confirmed
-        assert 0 < confirmed < ROWS
-        assert f"has confirmed id {confirmed}" in str(raised.value)
-        assert "publish again from" not in str(raised.value)
-        with pytest.raises(PublishError, match=f"has confirmed id {confirmed}"):
-            publish(made)
+        for _ in range(2):
+            with pytest.raises(errors.PublishError) as raised:
+                publish(made)
+            assert isinstance(raised.value.__cause__, errors.MismatchError)
+            confirmed = confirmed or raised.value.report.confirmed
+            assert f"has confirmed id {confirmed}, and its last id of 'load' is 0" in str(raised.value)
+            assert "publish again from" not in str(raised.value)
+    assert 0 < confirmed < ROWS
     assert not broker.rows["s"].log
-    with publisher(name="load") as made:
-        assert publish(made).confirmed == ROWS
+    assert publish_rows().confirmed == ROWS
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
@@ -380,7 +279,7 @@ def test_a_stream_that_is_made_again_between_two_calls_is_an_error(broker: Broke
     with publisher(name="load") as made:
         publish(made)
         make_again(broker.writers[-1])
-        with pytest.raises(PublishError, match=f"has confirmed id {ROWS}"):
+        with pytest.raises(errors.PublishError, match=f"has confirmed id {ROWS}"):
             publish(made, first=ROWS + 1)
 
 
@@ -414,28 +313,10 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_another(
     assert stream.ids == ids
 
 
-def test_without_a_name_rows_are_stored_at_least_once(broker: Broker) -> None:
-    broker.fault = once(Session.lose, 60)
-    with publisher() as made:
-        report = made.publish_many(pa.array(["k"] * ROWS), np.array([f"b{n}" for n in range(ROWS)]))
-        made.publish_many(["k"], ["end"])
-    bodies = broker.rows["s"].batch(0, 1_000)["value"].to_pylist()
-    assert set(bodies) == {*(b"b%d" % n for n in range(ROWS)), b"end"}
-    assert len(bodies) == ROWS + 1 + report.resent > ROWS + 1
-    assert broker.rows["s"].batch(0, 1_000)["message_id"].null_count == len(bodies)
-    assert (report.confirmed, report.known) == (ROWS, 0)
-
-
-RING = HashRing.from_buckets(["a", "b", "c", "b"])
-
-
 SLOTS = SlotTable(
     HashRing.from_buckets([ExchangeRef("x.0"), ExchangeRef("x.1"), ExchangeRef("x.2")]),
     {ExchangeRef("x.0"): "a", ExchangeRef("x.1"): "b", ExchangeRef("x.2"): "a"},
 )
-
-
-PARTITIONS = SuperStream(["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -450,22 +331,23 @@ PARTITIONS = SuperStream(["a", "b", "c"])
 def test_rows_go_where_their_keys_belong(
     broker: Broker, how: dict[str, Any], stream_of: Any, make: Any
 ) -> None:
-    broker.rows |= {name: RowLog() for name in "abc"}
-    broker.super_streams["x"] = PARTITIONS.partitions
+    broker.add_partitions()
+    broker.commands = (*broker.commands, Key.PUBLISH)
     keys = [f"key {n}" for n in range(500)]
-    with publisher(name="load", **how) as made:
+    with publisher(name="load", filter_value="key", **how) as made:
         report = made.publish_many(make(keys), make(keys), ids=np.arange(1, 501))
     for name in made.streams:
         wanted = [n for n, key in enumerate(keys, 1) if stream_of(key) == name]
         assert broker.rows[name].ids == wanted
         assert report.streams[name] == len(wanted) > 0
-        assert set(broker.rows[name].batch(0, 500)["exchange"].to_pylist()) == {"x"}
+        rows = broker.rows[name].batch(0, 500)
+        assert rows["filter_value"] == rows["key"]
+        assert set(rows["exchange"].to_pylist()) == {"x"}
     assert report.confirmed == 500
 
 
 def test_a_fault_of_one_stream_is_none_of_another(broker: Broker) -> None:
-    broker.rows |= {name: RowLog() for name in "abc"}
-    broker.super_streams["x"] = PARTITIONS.partitions
+    broker.add_partitions()
     broker.fault = once(flaw, 50)
     keys = [f"key {n}" for n in range(500)]
     with publisher(name="load", super_stream="x") as made:
@@ -488,7 +370,4 @@ def test_the_window_bounds_what_is_unconfirmed() -> None:
     assert window.rewind() == 3
     assert (window.next, window.room) == (3, 4)
     assert not window.done
-
-
-def test_a_window_of_no_rows_is_done() -> None:
     assert Window(np.empty(0, np.int64), 4).done

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import gc
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from stream_publishers import ROWS, Broker, publish, publisher
+from stream_publishers import RING, ROWS, Broker, publish, publish_rows, publisher
 
 from rabbit_chx.connection.usage_guard import FINALIZER_S
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange
-from rabbit_chx.streams.publisher import StreamPublisher
-
-RING = HashRing.from_buckets(["a", "b", "c", "b"])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +29,7 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ({"stream": "s", "name": "\ud800"}, "name .* half of a surrogate pair"),
         ({"stream": "s", "name": "n" * 231}, "1 to 230 bytes"),
         ({"stream": "s", "window": 0}, "window is 0"),
+        ({"filter_value": "region"}, "filter_value is 'region': pass 'key', or a function"),
         ({"stream": "s", "create": -1}, "create is -1"),
         ({"stream": "s", "create": 2}, "create is 2: pass 1 for a stream"),
         ({"ring": RING, "exchange": "x", "create": 1}, "`Broker.declare` creates those of a ring"),
@@ -51,63 +48,77 @@ RING = HashRing.from_buckets(["a", "b", "c", "b"])
         ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
         ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is not a stream"),
         ({"ring": HashRing.from_buckets(["s", "queue"]), "exchange": "x"}, "must be a stream"),
+        ({"url": []}, "no URL"),
+        ({"url": b"x"}, "the url is a bytes"),
+        ({"url": [5]}, "the url is a list"),
+        ({"stream": "t"}, r"find the nodes of stream .t..*does not exist"),
     ],
 )
 def test_what_cannot_be_published_to_is_refused(broker: Broker, how: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(NotFoundError if how.get("stream") == "t" else InputError, match=words):
         publisher(**how)
     assert not broker.rows["s"].log
 
 
 @pytest.mark.parametrize(
-    ("url", "words"), [([], "no URL"), (b"x", "the url is a bytes"), ([5], "the url is a list")]
+    ("ids", "words"),
+    [
+        (None, "a name and ids belong together"),
+        ([1], "2 keys and 1 ids"),
+        ([], "2 keys and 0 ids"),
+        (np.array([]), "2 keys and 0 ids"),
+        ([2, 2], "row 1 has id 2, and the row before it 2"),
+        (5, "ids is 5: pass one whole number for each key"),
+        (np.array(5), "ids is .*5.*: pass one whole number for each key"),
+        ([0, 1], "row 0 has the id 0"),
+        (np.array([1, 2**63], np.uint64), "row 1 has the id 9223372036854775808"),
+        ([1, 2**63], "row 1 has the id 9223372036854775808"),
+        ([1, 2**70], "row 1 has the id 1180591620717411303424"),
+        ([1.0, 2.0], "row 0 has the id 1.0"),
+        (np.array([1.0, 2.0]), "row 0 has the id 1.0"),
+        (["1", "2"], "row 0 has the id '1'"),
+        ([True, False], "row 0 has the id True"),
+        ([1, None], "row 1 has the id None"),
+        (pa.array([1, None]), "row 1 has the id None"),
+        (pa.chunked_array([[1], [None]]), "row 1 has the id None"),
+        (np.array([1, 2], object), "the ids are of type object"),
+    ],
 )
-def test_an_invalid_url_is_refused(url: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        StreamPublisher(url, stream="s")
-
-
-@pytest.mark.usefixtures("broker")
-def test_a_stream_that_is_not_there_is_refused() -> None:
-    with pytest.raises(NotFoundError, match=r"find the nodes of stream .t..*does not exist"):
-        publisher(stream="t")
+def test_invalid_ids_are_refused_before_any_row_is_sent(broker: Broker, ids: Any, words: str) -> None:
+    with publisher(name="load") as made, pytest.raises(InputError, match=words):
+        made.publish_many(["k", "k"], ["b", "b"], ids=ids)
+    assert not broker.rows["s"].log
 
 
 @pytest.mark.parametrize(
-    ("keys", "bodies", "ids", "words"),
+    ("keys", "bodies", "how", "words"),
     [
-        (["k"], ["b"], None, "a name and ids belong together"),
-        (["k", "k"], ["b"], [1, 2], "2 keys and 1 body:"),
-        (["k", "k"], ["b", "b"], [1], "2 keys and 1 ids"),
-        (["k", "k"], ["b", "b"], [2, 2], "row 1 has id 2, and the row before it 2"),
-        (["k"], ["b"], [], "1 keys and 0 ids"),
-        (["k"], ["b"], np.array([]), "1 keys and 0 ids"),
-        (["k"], ["b"], 5, "ids is 5: pass one whole number for each key"),
-        (["k"], ["b"], np.array(5), "ids is .*5.*: pass one whole number for each key"),
-        (["k", "k"], ["b", "b"], [0, 1], "row 0 has the id 0"),
-        (["k", "k"], ["b", "b"], np.array([1, 2**63], np.uint64), "row 1 has the id 9223372036854775808"),
-        (["k", "k"], ["b", "b"], [1, 2**63], "row 1 has the id 9223372036854775808"),
-        (["k", "k"], ["b", "b"], [1, 2**70], "row 1 has the id 1180591620717411303424"),
-        (["k", "k"], ["b", "b"], [1.0, 2.0], "row 0 has the id 1.0"),
-        (["k", "k"], ["b", "b"], np.array([1.0, 2.0]), "row 0 has the id 1.0"),
-        (["k", "k"], ["b", "b"], ["1", "2"], "row 0 has the id '1'"),
-        (["k", "k"], ["b", "b"], [True, False], "row 0 has the id True"),
-        (["k", "k"], ["b", "b"], [1, None], "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], pa.array([1, None]), "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], pa.chunked_array([[1], [None]]), "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], np.array([1, 2], object), "the ids are of type object"),
-        (["k", None], ["b", "b"], [1, 2], "row 1 of keys is null"),
-        (["k", "k"], pa.array([None, "b"]), [1, 2], "row 0 of bodies is null"),
-        (["k", 5], ["b", "b"], [1, 2], "row 1 of keys is 5: pass str or bytes"),
-        ("key", ["b"], [1], "keys is a single str"),
-        (["\ud800"], ["b"], [1], "row 0 of keys .* half of a surrogate pair"),
+        (["k", "k"], ["b"], {}, "2 keys and 1 body:"),
+        (["k", None], ["b", "b"], {}, "row 1 of keys is null"),
+        (["k", "k"], pa.array([None, "b"]), {}, "row 0 of bodies is null"),
+        (["k", 5], ["b", "b"], {}, "row 1 of keys is 5: pass str or bytes"),
+        (pa.array([4, 5]), ["b", "b"], {}, "row 0 of keys is of type int64: pass str or bytes"),
+        ("key", ["b"], {}, "keys is a single str"),
+        (["\ud800"], ["b"], {}, "row 0 of keys .* half of a surrogate pair"),
+        (
+            [f"k{n}" for n in range(100)],
+            ["b"] * 100,
+            {"ring": HashRing.from_buckets(["s", None, "s", "s"]), "exchange": "x"},
+            "has no stream for the key",
+        ),
     ],
 )
 def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(
-    broker: Broker, keys: Any, bodies: Any, ids: Any, words: str
+    broker: Broker, keys: Any, bodies: Any, how: dict[str, Any], words: str
 ) -> None:
-    with publisher(name="load") as made, pytest.raises(InputError, match=words):
-        made.publish_many(keys, bodies, ids=ids)
+    with publisher(**how) as made, pytest.raises(InputError, match=words):
+        made.publish_many(keys, bodies)
+    assert not broker.rows["s"].log
+
+
+def test_ids_without_a_name_are_refused(broker: Broker) -> None:
+    with publisher() as made, pytest.raises(InputError, match="a name and ids belong together"):
+        made.publish_many(["k"], ["b"], ids=[1])
     assert not broker.rows["s"].log
 
 
@@ -131,45 +142,18 @@ def test_a_closed_publisher_is_refused(broker: Broker) -> None:
     assert len(broker.rows["s"].log) == ROWS
 
 
-def test_a_publisher_that_is_dropped_closes_its_connections(broker: Broker) -> None:
+def test_a_publisher_that_is_dropped_closes_its_connections_and_hardly_waits(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
     made = publisher(name="load")
     publish(made)
+    close = made._writers[0].close
+    monkeypatch.setattr(made._writers[0], "close", lambda within_s: (waits.append(within_s), close()))
     with pytest.warns(ResourceWarning, match="<StreamPublisher load, 1 streams> was not closed"):
         del made
-    assert broker.writers[-1].failure is not None
-
-
-@pytest.mark.usefixtures("broker")
-def test_the_finalizer_of_a_publisher_hardly_waits() -> None:
-    waits: list[float] = []
-    made: Any = publisher(name="load")
-    made._writers = [SimpleNamespace(connected=True, close=waits.append)]
-    with pytest.warns(ResourceWarning, match="was not closed"):
-        del made
     assert waits == [FINALIZER_S]
-
-
-@pytest.mark.usefixtures("broker")
-def test_a_publisher_without_a_connection_is_dropped_silently() -> None:
-    publisher(name="load")
-    with publisher(name="load") as made:
-        publish(made)
-    del made
+    assert broker.writers[-1].failure is not None
+    publisher(name="load")  # without a connection it is dropped silently
+    publish_rows()
     gc.collect()
-
-
-def test_ids_without_a_name_are_refused(broker: Broker) -> None:
-    with publisher() as made, pytest.raises(InputError, match="a name and ids belong together"):
-        made.publish_many(["k"], ["b"], ids=[1])
-    assert not broker.rows["s"].log
-
-
-def test_a_key_without_a_stream_is_refused(broker: Broker) -> None:
-    ring = HashRing.from_buckets(["s", None, "s", "s"])
-    keys = [f"k{n}" for n in range(100)]
-    with (
-        publisher(ring=ring, exchange="x") as made,
-        pytest.raises(InputError, match="has no stream for the key"),
-    ):
-        made.publish_many(keys, keys)
-    assert not broker.rows["s"].log

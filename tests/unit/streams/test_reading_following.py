@@ -52,19 +52,21 @@ def test_a_replica_that_does_not_deliver_what_its_leader_has_is_left() -> None:
         assert len(replica.sessions) > 1
 
 
-def test_an_idle_stream_is_asked_for_in_half_of_the_timeout() -> None:
+def test_an_idle_stream_is_asked_for_in_half_of_the_timeout_until_the_reader_is_stopped() -> None:
     leader, replica = cluster(3)
     with in_memory(leader, replica) as clock, follower(timeout_s=30) as reader:
         assert rows_of(reader, 30) == list(range(30))
-        until = clock.now + 300
+        until, stopped = clock.now + 300, list[float]()
 
         def stop(_: Session) -> None:
             if clock.now > until:
+                stopped.append(clock.now)
                 reader.stop()
 
         replica.on_read = stop
         asked = len(leader.sessions)
         assert list(reader) == []
+        assert clock.now - stopped[0] < 1
         assert 18 <= len(leader.sessions) - asked <= 21
         assert reader.next_offset == 30
 
@@ -145,19 +147,3 @@ def test_rows_that_arrived_long_ago_are_returned_at_once() -> None:
         began = clock.now
         assert rows_of(reader, 10) == list(range(10, 20))
         assert clock.now - began < 5
-
-
-def test_stop_ends_an_idle_reader_at_once() -> None:
-    leader, replica = cluster(1)
-    with in_memory(leader, replica) as clock, follower(timeout_s=60) as reader:
-        assert rows_of(reader, 10) == list(range(10))
-        stopped = 0.0
-
-        def stop(_: Session) -> None:
-            nonlocal stopped
-            stopped = stopped or clock.now
-            reader.stop()
-
-        replica.on_read = stop
-        assert list(reader) == []
-        assert clock.now - stopped < 1

@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import pytest
-from stream_logs import RowLog
 from stream_node import Session
 from stream_publishers import (
     FRAME_MAX,
     NOTHING,
     READER,
+    RING,
     ROWS,
     Broker,
     confirm_and_change,
     lose,
     once,
     publish,
+    publish_rows,
     publisher,
 )
 
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerTimeoutError,
-    InputError,
-    NotFoundError,
-    PublishError,
-    RowError,
-    UnreachableError,
-)
-from rabbit_chx.routing import HashRing, SuperStream
+from rabbit_chx import errors
 from rabbit_chx.streams import nodes, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.rows import encode_rows
-
-RING = HashRing.from_buckets(["a", "b", "c", "b"])
-PARTITIONS = SuperStream(["a", "b", "c"])
 
 
 def test_ids_rise_from_call_to_call(broker: Broker) -> None:
     with publisher(name="load") as made:
         publish(made, rows=10)
         assert publish(made, first=11, rows=0).rows == 0
-        with pytest.raises(InputError, match="id 10 is published"):
+        with pytest.raises(errors.InputError, match="id 10 is published"):
             publish(made, first=10, rows=10)
         publish(made, first=20, rows=10)
     assert broker.rows["s"].ids == [*range(1, 11), *range(20, 30)]
@@ -54,28 +45,17 @@ def test_after_a_failed_call_its_rows_come_first(broker: Broker) -> None:
     broker.fault = once(lose, 60)
     with publisher(name="load", reconnect_timeout_s=0) as made:
         publish(made, rows=10)
-        with pytest.raises(PublishError, match="publish again from id 11 on") as raised:
+        with pytest.raises(errors.PublishError, match="publish again from id 11 on") as raised:
             publish(made, first=11, rows=100)
         assert 0 < raised.value.report.confirmed < 100
-        for first in (111, 12):
-            with pytest.raises(InputError, match="pass them again first"):
-                publish(made, first=first, rows=10)
-        publish(made, first=11, rows=190)
-    assert broker.rows["s"].ids == list(range(1, ROWS + 1))
-
-
-def test_a_call_that_gives_nothing_leaves_it_so_that_failed_rows_come_first(broker: Broker) -> None:
-    broker.fault = once(lose, 60)
-    with publisher(name="load", reconnect_timeout_s=0) as made:
-        with pytest.raises(PublishError, match="publish again from id 1 on"):
-            publish(made, rows=100)
         assert publish(made, rows=0).rows == 0
-        with pytest.raises(InputError, match="rows from id 1 on may be unconfirmed"):
-            publish(made, first=101)
-        publish(made, rows=60)  # a part of them
-        with pytest.raises(InputError, match="rows from id 61 on may be unconfirmed"):
-            publish(made, first=101)
-        publish(made, first=61, rows=140)
+        for first in (111, 12):
+            with pytest.raises(errors.InputError, match=r"from id 11 on .* pass them again first"):
+                publish(made, first=first, rows=10)
+        publish(made, first=11, rows=60)  # a part of them
+        with pytest.raises(errors.InputError, match="rows from id 71 on may be unconfirmed"):
+            publish(made, first=111)
+        publish(made, first=71, rows=130)
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
@@ -93,7 +73,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: float) -> 
     return moments
 
 
-DOWN = UnreachableError("nobody answers")
+DOWN = errors.UnreachableError("nobody answers")
 
 
 def test_a_leader_that_changes_with_the_last_confirms_is_not_an_outage_of_the_next_rows(
@@ -116,16 +96,14 @@ def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(bro
             confirm_and_change(session)
 
     broker.fault = confirm_slowly_and_change
-    with publisher(name="load", reconnect_timeout_s=60) as made:
-        report = publish(made, rows=40)
+    report = publish_rows(rows=40, reconnect_timeout_s=60)
     assert report.reconnects >= 3
 
 
 def test_reading_back_does_not_count_as_waiting_for_a_confirm(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with publisher(name="load") as made:
-        publish(made, rows=100)
+    publish_rows(rows=100)
 
     def read_slowly(**how: Any) -> Any:
         broker.clock.now += 600
@@ -140,8 +118,7 @@ def test_reading_back_does_not_count_as_waiting_for_a_confirm(
 
     monkeypatch.setattr(stored_ids, "StreamReader", read_slowly)
     broker.fault = confirm_later
-    with publisher(name="load") as made:
-        report = publish(made)
+    report = publish_rows()
     assert (report.known, report.reconnects) == (100, 0)
 
 
@@ -152,19 +129,19 @@ def test_after_a_call_that_gave_up_the_next_one_has_the_full_time_again(
     with publisher(name="load", reconnect_timeout_s=60) as made:
         for first in (0, 1):
             began, before = broker.clock.now, len(attempts)
-            with pytest.raises(PublishError, match="gave up after"):
+            with pytest.raises(errors.PublishError, match="gave up after"):
                 publish(made)
             assert 60 <= broker.clock.now - began < 70, first
             assert len(attempts) - before > 3
 
 
 @pytest.mark.usefixtures("broker")
-@pytest.mark.parametrize("error", [AccessRefusedError("no"), NotFoundError("no"), InputError("no")])
-def test_a_permanent_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    attempts = failing(monkeypatch, error, math.inf)
-    with publisher(name="load") as made, pytest.raises(PublishError) as raised:
-        publish(made)
-    assert raised.value.__cause__ is error
+@pytest.mark.parametrize("kind", [errors.AccessRefusedError, errors.NotFoundError, errors.InputError])
+def test_a_permanent_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    attempts = failing(monkeypatch, kind("no"), math.inf)
+    with pytest.raises(errors.PublishError) as raised:
+        publish_rows()
+    assert isinstance(raised.value.__cause__, kind)
     assert len(attempts) == 1
 
 
@@ -196,11 +173,8 @@ def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
         return nodes.open_at(*how, **more)
 
     monkeypatch.setattr(writer, "open_at", open_at)
-    with (
-        publisher(name="load", confirm_timeout_s=20, reconnect_timeout_s=8) as made,
-        pytest.raises(PublishError, match="has confirmed id"),  # it claims nothing any more
-    ):
-        publish(made)
+    with pytest.raises(errors.PublishError, match="has confirmed id"):  # it claims nothing any more
+        publish_rows(confirm_timeout_s=20, reconnect_timeout_s=8)
     assert asked[0] == declared[0] == 20
     assert 0 < opened[1] <= 8
     assert 0 < declared[1] <= 8
@@ -208,18 +182,17 @@ def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
 
 @pytest.mark.parametrize("of", ["super_stream", "ring"])
 def test_names_are_counted_in_each_stream(broker: Broker, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
-    broker.rows |= {name: RowLog() for name in "abc"}
-    broker.super_streams["x"] = PARTITIONS.partitions
+    broker.add_partitions()
     counted = []
 
     def check(_url: str, _settings: object, stream: str, name: str) -> None:
         counted.append((stream, name))
         if stream == "c":
-            raise InputError("stream 'c' remembers too many names")
+            raise errors.InputError("stream 'c' remembers too many names")
 
     monkeypatch.setattr(publisher_module, "check_references", check)
     how: dict[str, Any] = {"super_stream": "x"} if of == "super_stream" else {"ring": RING, "exchange": "x"}
-    with pytest.raises(InputError, match="stream 'c' remembers"):
+    with pytest.raises(errors.InputError, match="stream 'c' remembers"):
         publisher(name="load", management_url="http://broker", **how)
     assert counted == [("a", "load"), ("b", "load"), ("c", "load")]
 
@@ -249,14 +222,11 @@ def test_a_broker_that_confirms_nothing_is_given_up(broker: Broker) -> None:
         connection.unconfirmed = []
 
     broker.fault = say_nothing
-    with (
-        publisher(name="load", confirm_timeout_s=0.5, reconnect_timeout_s=0) as made,
-        pytest.raises(PublishError, match="has confirmed nothing") as raised,
-    ):
-        publish(made)
+    with pytest.raises(errors.PublishError, match="has confirmed nothing") as raised:
+        publish_rows(confirm_timeout_s=0.5, reconnect_timeout_s=0)
     assert raised.value.report.confirmed == 0
     assert raised.value.__cause__ is not None
-    assert isinstance(raised.value.__cause__.__cause__, BrokerTimeoutError)
+    assert isinstance(raised.value.__cause__.__cause__, errors.BrokerTimeoutError)
 
 
 @pytest.mark.parametrize("place", ["keys", "bodies"])
@@ -269,33 +239,44 @@ def test_a_row_that_no_frame_can_carry_is_refused_before_any_is_sent(
     columns[place][150] = "x" * FRAME_MAX
     with (
         publisher(name=name) as made,
-        pytest.raises(RowError, match=r"^row 150 .* frame of this broker, which has 4096"),
+        pytest.raises(errors.RowError, match=r"^row 150 .* frame of this broker, which has 4096"),
     ):
         made.publish_many(**columns, ids=range(1, ROWS + 1) if name else None)
     assert not broker.rows["s"].log
 
 
-@pytest.mark.parametrize("name", ["load", None])
-@pytest.mark.parametrize("exchange", ["orders", ""])
-def test_the_largest_rows_that_are_taken_can_be_sent(broker: Broker, name: str | None, exchange: str) -> None:
-    largest = 2**63 - 1
-    with publisher(name=name, exchange=exchange) as made:
-        sizes = []
-        for size in range(FRAME_MAX, 0, -1):
-            ids = [largest - size] if name else None
-            try:
-                made.publish_many([b"k" * 2_000], [b"b" * (size - 2_000)], ids=ids)
-            except RowError:
-                continue
-            sizes.append(size)
-            break
-    assert sizes[0] > FRAME_MAX - 140
-    assert len(broker.rows["s"].log) == 1
+@pytest.mark.parametrize(
+    ("how", "overhead", "filter_sizes"),
+    [
+        ({}, 140, [0]),
+        ({"name": "load"}, 140, [0]),
+        ({"exchange": "orders"}, 140, [0]),
+        ({"name": "load", "exchange": "orders"}, 140, [0]),
+        ({"name": "load"}, 200, [1, 200, 255, 256, 1_000]),
+        ({"sub_entry_rows": 9}, 300, [0]),
+    ],
+)
+def test_the_largest_rows_that_are_taken_can_be_sent(
+    broker: Broker, how: dict[str, Any], overhead: int, filter_sizes: list[int]
+) -> None:
+    broker.commands = (*broker.commands, Key.PUBLISH)
+    values = [b"v" * size or None for size in filter_sizes]
+    for value in values:
+        largest = FRAME_MAX - 2 * len(value or b"")
+        with publisher(**how) as made:
+            for size in range(largest, 0, -1):
+                more: dict[str, Any] = {"ids": [2**63 - 1 - size]} if "name" in how else {}
+                more |= {"filter_values": [value]} if value else {}
+                with contextlib.suppress(errors.RowError):
+                    made.publish_many([b"k" * 300], [b"b" * (size - 300)], **more)
+                    break
+        assert size > largest - overhead
+    assert broker.rows["s"].batch(0, 10)["filter_value"].to_pylist() == values
 
 
 def test_no_password_is_shown(broker: Broker) -> None:
     broker.fault = lose
     with publisher(name="load", reconnect_timeout_s=0) as made:
-        with pytest.raises(PublishError) as raised:
+        with pytest.raises(errors.PublishError) as raised:
             publish(made)
         assert "secret" not in f"{made!r} {raised.value} {vars(made)!r}"
