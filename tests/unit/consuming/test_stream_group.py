@@ -252,8 +252,20 @@ def test_several_nodes_get_the_port_of_streams_and_a_name_for_the_connection() -
     assert {one.port for one in reading.settings} == {5552}
 
 
-GOOD_STARTS = ("first", "last", "next", 0, 40, np.int64(40), datetime(2026, 11, 1, tzinfo=UTC))
-BAD_STARTS = ("latest", "begin", "", 40.0, -1, True, 1 << 64, datetime(2026, 11, 1), b"first", ["first"])  # noqa: DTZ001
+GOOD_STARTS = ("first", "last", "next", 0, 40, datetime(2026, 11, 1, tzinfo=UTC))
+BAD_STARTS = (
+    "latest",
+    "begin",
+    "",
+    40.0,
+    -1,
+    True,
+    np.int64(40),
+    1 << 64,
+    datetime(2026, 11, 1),
+    b"first",
+    ["first"],
+)  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("start", [*GOOD_STARTS, *BAD_STARTS])

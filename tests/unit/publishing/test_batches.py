@@ -65,7 +65,14 @@ def test_a_body_that_is_larger_than_a_batch_goes_alone(form: str) -> None:
 def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], rows: int) -> None:
     bodies = [b"x" * size for size in sizes]
     chunked = pa.chunked_array([bodies[:3], bodies[3:]], pa.binary())
-    for values in (bodies, tuple(bodies), deque(bodies), pa.array(bodies, pa.binary()), chunked, iter(bodies)):
+    for values in (
+        bodies,
+        tuple(bodies),
+        deque(bodies),
+        pa.array(bodies, pa.binary()),
+        chunked,
+        iter(bodies),
+    ):
         found = list(batches({"keys": list(range(len(sizes))), "bodies": values}, rows))
         assert [key for keys, _ in found for key in keys] == list(range(len(sizes)))
         assert [len(body) for _, some in found for body in some] == sizes
