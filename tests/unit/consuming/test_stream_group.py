@@ -253,19 +253,8 @@ def test_several_nodes_get_the_port_of_streams_and_a_name_for_the_connection() -
 
 
 GOOD_STARTS = ("first", "last", "next", 0, 40, datetime(2026, 11, 1, tzinfo=UTC))
-BAD_STARTS = (
-    "latest",
-    "begin",
-    "",
-    40.0,
-    -1,
-    True,
-    np.int64(40),
-    1 << 64,
-    datetime(2026, 11, 1),
-    b"first",
-    ["first"],
-)  # noqa: DTZ001
+NAIVE = datetime(2026, 11, 1)  # noqa: DTZ001
+BAD_STARTS = ("latest", "begin", "", 40.0, -1, True, np.int64(40), 1 << 64, NAIVE, b"first", ["first"])
 
 
 @pytest.mark.parametrize("start", [*GOOD_STARTS, *BAD_STARTS])

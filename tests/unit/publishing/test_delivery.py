@@ -172,7 +172,7 @@ def closing(*poison: str, code: int = 541, text: str = "INTERNAL_ERROR") -> Iter
         (403, NO_TOPIC, errors.AccessRefusedError),
         (403, "ACCESS_REFUSED - access to exchange 'xc' in vhost '/' refused for user 'u'", errors.AccessRefusedError),
         (404, NO_EXCHANGE, errors.NotFoundError),
-        (406, TOO_LARGE.replace("1", "9").replace("0", "8"), errors.ChannelClosedError),
+        (406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8", errors.ChannelClosedError),
         (501, "FRAME_ERROR", errors.ChannelClosedError),
         (541, "INTERNAL_ERROR", errors.ChannelClosedError),
     ],

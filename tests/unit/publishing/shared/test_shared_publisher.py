@@ -382,7 +382,7 @@ publisher.submit("k", "parent").result(10)
 publisher.close()
 """,
     )
-    assert "errors.InputError the SharedPublisher of exchange 'orders' was opened by process" in done.stdout
+    assert "InputError the SharedPublisher of exchange 'orders' was opened by process" in done.stdout
     assert peer.bodies == [*(str(i) for i in range(10)), "parent"]
 
 
