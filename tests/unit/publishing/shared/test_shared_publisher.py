@@ -120,7 +120,7 @@ def test_submit_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None:
 def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
     peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
 ) -> None:
-    """A caller who gets a errors.BufferFullError sends the message again."""
+    """A caller who gets a BufferFullError sends the message again."""
     withdraw = SharedPublisher._withdraw
 
     def make_room_first(publisher: SharedPublisher, message: OpenMessage) -> bool:
