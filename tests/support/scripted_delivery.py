@@ -69,7 +69,6 @@ class Broker:
 
     Attributes:
         closed: connections that were closed before they were used.
-        waits: the seconds of each poll that waits for the broker.
         refusals: the outcomes of the next attempts to connect.
     """
 
@@ -84,7 +83,6 @@ class Broker:
         self.opened: list[str] = []
         self.closed = 0
         self.slept: list[float] = []
-        self.waits: list[float] = []
         self.refusals: list[RabbitChxError | None] = []
         self.now = 0.0
         self._script = iter(script)
@@ -123,7 +121,6 @@ class Broker:
                 self.now += wait_s
                 connection = self.connections[-1]
                 if wait_s:  # else it only sends
-                    self.waits.append(wait_s)
                     event = next(self._script, None)
                     assert event is not None, "the script ends before the operation"
                     event(connection)

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
-from rabbit_chx.consuming import GroupMessage
+from group_stage import eventually
+
+from rabbit_chx.consuming import GroupMessage, GroupTiming
+from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JournalEntry, entries_in
-from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.session import GroupSession
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
+
+BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
 def message(queue: str, tag: int, key: str = "k") -> DeliveredMessage:
@@ -182,3 +191,63 @@ class ScriptedConnection:
         for lines in self.lines.values():
             for line in lines:
                 line.close()
+
+
+class ScriptedStage:
+    """A member `a` of the queues `q.0` and `q.1`.
+
+    Attributes:
+        handled: the numbers of the messages that were handled.
+        gate: cleared while handlers wait.
+        cancelled: how many handlers were cancelled.
+    """
+
+    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
+        self.journal = ScriptedJournal()
+        self.connection = ScriptedConnection(self.journal)
+        self.handled: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.cancelled = 0
+        member = GroupMember("a", timing=timing, **how)
+        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
+        self.runners = [
+            QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
+            for queue in ("q.0", "q.1")
+        ]
+        self.session.attach(self.runners)
+        self.stop = asyncio.Event()
+
+    async def handle(self, message: GroupMessage) -> None:
+        """Handle a message when the gate is open."""
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.handled.append(int(message.body))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Run the session until the block ends."""
+        task = asyncio.create_task(self.session.run(self.stop))
+        try:
+            yield task
+        finally:
+            self.stop.set()
+            await asyncio.gather(task, return_exceptions=True)
+            await self.session.close(self.session.detach())
+
+    async def consuming(self) -> None:
+        """Wait until it consumes."""
+        await eventually(lambda: self.session.is_up, "it consumes both queues")
+
+    async def owned(self) -> ScriptedLine:
+        """Wait until it has handled the message 1 of `q.0`, and return the channel."""
+        line = await self.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it has the queue")
+        return line
+
+    async def ready(self) -> None:
+        """Wait until it takes its share."""
+        await eventually(lambda: "ready" in self.journal.kinds("a"), "it takes its share")

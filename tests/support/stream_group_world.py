@@ -272,8 +272,12 @@ class Member:
     async def stop(self) -> None:
         """Leave in order."""
         self.group.stop()
-        if self.running is not None:
-            await self.running
+        await self.end()
+
+    async def end(self) -> None:
+        """Wait until it ends, and raise its error."""
+        assert self.running is not None
+        await self.running
 
     async def kill(self) -> None:
         """Die: its connections end, it gets no others, and what it does is cancelled."""

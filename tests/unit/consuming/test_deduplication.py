@@ -21,10 +21,6 @@ def seen() -> Deduplicator:
     return Deduplicator(max_ids=100)
 
 
-def fail() -> None:
-    raise OSError("the shop is closed")
-
-
 def test_a_repeat_has_no_effect(seen: Deduplicator) -> None:
     effects: list[str] = []
     assert [seen.run_if_new(name, effects.append, name) for name in "abab"] == [True, True, False, False]
@@ -35,37 +31,19 @@ def test_a_repeat_has_no_effect(seen: Deduplicator) -> None:
     assert 0 <= report.reaches_back_s < 60
 
 
-async def test_a_repeat_has_no_effect_on_asyncio(seen: Deduplicator) -> None:
-    effects: list[str] = []
-
-    async def effect(name: str) -> None:
-        await asyncio.sleep(0)
-        effects.append(name)
-
-    assert await seen.run_if_new_async("a", effect, "a")
-    assert not await seen.run_if_new_async("a", effect, "a")
-    assert await seen.run_if_new_async("b", effects.append, "b")
-    assert effects == ["a", "b"]
-
-
-def test_an_effect_that_fails_marks_no_id(seen: Deduplicator) -> None:
-    with pytest.raises(OSError, match="closed"):
-        seen.run_if_new("a", fail)
-    with pytest.raises(OSError, match="closed"):
-        asyncio.run(seen.run_if_new_async("a", fail))
-    assert seen.run_if_new("a", lambda: None)
-    assert (seen.report.failures, seen.report.effects) == (2, 1)
-
-
-@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_an_effect_that_ends_the_program_marks_no_id(end: type[BaseException]) -> None:
-    def interrupted() -> None:
+@pytest.mark.parametrize("end", [OSError, KeyboardInterrupt, SystemExit])
+def test_an_effect_that_fails_or_ends_the_program_marks_no_id(end: type[BaseException]) -> None:
+    def fails() -> None:
         raise end
 
     seen = Deduplicator(max_ids=100, timeout_s=0.1)
     with pytest.raises(end):
-        seen.run_if_new("a", interrupted)
+        seen.run_if_new("a", fails)
+    if end is OSError:
+        with pytest.raises(end):
+            asyncio.run(seen.run_if_new_async("a", fails))
     assert seen.run_if_new("a", lambda: None)
+    assert (seen.report.failures, seen.report.effects) == (2 if end is OSError else 1, 1)
 
 
 async def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> None:
@@ -87,33 +65,21 @@ async def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> No
 def test_a_copy_in_another_thread_waits_for_the_first(seen: Deduplicator, fails: bool) -> None:  # noqa: FBT001
     """It is a repeat only if the first has succeeded."""
     begun, go = threading.Event(), threading.Event()
-    ran: dict[str, bool] = {}
 
     def slow() -> None:
         begun.set()
         assert go.wait(30)
         if fails:
-            fail()
+            raise OSError
 
-    def first() -> None:
-        try:
-            ran["first"] = seen.run_if_new("a", slow)
-        except OSError:
-            ran["first"] = False
-
-    def second() -> None:
-        ran["second"] = seen.run_if_new("a", lambda: None)
-
-    threads = [threading.Thread(target=first), threading.Thread(target=second)]
-    threads[0].start()
-    assert begun.wait(30)
-    threads[1].start()
-    threads[1].join(0.05)
-    assert ran == {}
-    go.set()
-    for thread in threads:
-        thread.join(30)
-    assert ran == {"first": not fails, "second": fails}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(seen.run_if_new, "a", slow)
+        assert begun.wait(30)
+        second = pool.submit(seen.run_if_new, "a", lambda: None)
+        assert not wait([first, second], 0.05).done
+        go.set()
+        assert second.result(30) is fails
+        assert (type(first.exception(30)) is OSError) is fails
 
 
 async def test_copies_in_many_tasks_have_one_effect(seen: Deduplicator) -> None:
@@ -126,6 +92,9 @@ async def test_copies_in_many_tasks_have_one_effect(seen: Deduplicator) -> None:
     copies = [seen.run_if_new_async(name, effect, name) for name in "abc" * 10]
     assert sum(await asyncio.gather(*copies)) == 3
     assert sorted(effects) == ["a", "b", "c"]
+    assert not await seen.run_if_new_async("a", effect, "a")
+    assert await seen.run_if_new_async("d", effects.append, "d")
+    assert effects[3:] == ["d"]
 
 
 async def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Deduplicator) -> None:
@@ -189,17 +158,19 @@ def test_old_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.report.forgotten == 1
 
 
-@pytest.mark.parametrize("missing", [None, ""])
-def test_a_message_without_an_id_is_an_error(seen: Deduplicator, missing: str | None) -> None:
-    with pytest.raises(InputError, match="no message_id: publish it with one, or pass another text"):
-        seen.run_if_new(missing, lambda: None)
-    with pytest.raises(InputError, match="no message_id"):
-        asyncio.run(seen.run_if_new_async(missing, lambda: None))
-
-
-def test_an_id_is_text(seen: Deduplicator) -> None:
-    with pytest.raises(InputError, match=r"the message id 5 is of type int: pass text"):
-        seen.run_if_new(5, lambda: None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (None, "no message_id: publish it with one, or pass another text"),
+        ("", "no message_id: publish it with one, or pass another text"),
+        (5, "the message id 5 is of type int: pass text"),
+    ],
+)
+def test_a_message_without_an_id_of_text_is_an_error(seen: Deduplicator, wrong: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        seen.run_if_new(wrong, lambda: None)
+    with pytest.raises(InputError, match=says):
+        asyncio.run(seen.run_if_new_async(wrong, lambda: None))
 
 
 def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
@@ -211,19 +182,13 @@ def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_ids": 0},
-        {"max_ids": 1.5},
-        {"max_ids": True},
-        {"max_ids": 5, "max_age_s": 0},
-        {"max_ids": 5, "max_age_s": float("nan")},
-        {"max_ids": 5, "timeout_s": -1},
-    ],
-)
-def test_a_bound_that_is_none(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=rf"{list(wrong)[-1]} is {list(wrong.values())[-1]}: pass"):
-        Deduplicator(**wrong)
+    ("name", "value"),
+    [("max_ids", 0), ("max_ids", 1.5), ("max_ids", True), ("max_age_s", 0), ("max_age_s", float("nan")), ("timeout_s", -1)],
+)  # fmt: skip
+def test_a_bound_that_is_none_is_refused(name: str, value: Any) -> None:
+    how: dict[str, Any] = {"max_ids": 5, name: value}
+    with pytest.raises(InputError, match=rf"{name} is {value}: pass"):
+        Deduplicator(**how)
 
 
 def test_a_report_is_one_line() -> None:

@@ -12,16 +12,8 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedConnection, ScriptedJournal
 
-from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange
+from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange, errors
 from rabbit_chx.consuming import GroupMessage, GroupTiming, group
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    HandlerError,
-    InputError,
-    UnreachableError,
-)
 
 BRISK = GroupTiming(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 
@@ -73,29 +65,50 @@ class Site:
         await eventually(lambda: "begins 1" in self.told, "it handles a message")
 
 
+@pytest.fixture
+def site_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+    """How to make a site."""
+    return functools.partial(Site, monkeypatch)
+
+
+@pytest.fixture
+def site(site_of: Callable[..., Site]) -> Site:
+    """A site with the usual options."""
+    return site_of()
+
+
 @contextlib.asynccontextmanager
-async def handling(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Site, asyncio.Task[None]]]:
-    """A site whose member handles a message, and the task that runs it."""
-    site = Site(monkeypatch)
+async def running(site: Site, handler: Any = None) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the member of a site, and stop it at the end of the block if it still runs."""
     async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
+        task = asyncio.create_task(site.group.run(handler or site.handle))
+        yield task
+        if not task.done():
+            site.group.stop()
+            await task
+
+
+@contextlib.asynccontextmanager
+async def handling(site: Site) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the member of a site, which has begun to handle a message."""
+    async with running(site) as task:
         await site.has_a_message()
-        yield site, running
+        yield task
 
 
 async def refused() -> None:
-    raise UnreachableError("no server answers there")
+    raise errors.UnreachableError("no server answers there")
 
 
 async def hangs() -> None:
     await asyncio.Event().wait()
 
 
-async def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with handling(monkeypatch) as (site, running):
-        running.cancel()
+async def test_cancelled_once_it_leaves_in_order(site: Site) -> None:
+    async with handling(site) as task:
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await running
+            await task
         assert "left" in site.journal.kinds("a")
         assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
@@ -113,7 +126,7 @@ def test_however_it_ends_the_hook_is_called(
         sites.append(site)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(site.group)
-            running = asyncio.create_task(site.group.run(site.handle))
+            task = asyncio.create_task(site.group.run(site.handle))
             await site.has_a_message()
             if under_way == "handler":
                 site.gate.clear()
@@ -128,13 +141,13 @@ def test_however_it_ends_the_hook_is_called(
                 return
             if ending == "main fails":
                 raise ZeroDivisionError
-            running.cancel()
+            task.cancel()
             if ending == "cancelled twice":
                 await asyncio.sleep(0)
-                running.cancel()
+                task.cancel()
                 async with asyncio.timeout(10):
                     with pytest.raises(asyncio.CancelledError):
-                        await running
+                        await task
 
     with contextlib.suppress(ZeroDivisionError):
         asyncio.run(story())
@@ -145,44 +158,37 @@ def test_however_it_ends_the_hook_is_called(
 
 
 @pytest.mark.parametrize(
-    "error", [BrokerTimeoutError("no answer"), ConnectionLostError("cut"), UnreachableError("away")]
+    "error",
+    [
+        errors.BrokerTimeoutError("no answer"),
+        errors.ConnectionLostError("cut"),
+        errors.UnreachableError("away"),
+    ],
 )
-async def test_whatever_ends_a_connection_is_followed_by_another_one(
-    error: UnreachableError, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with handling(monkeypatch) as (site, running):
+async def test_whatever_ends_a_connection_is_followed_by_another_one(error: Any, site: Site) -> None:
+    async with handling(site):
         site.openings = [refused, refused]
         site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
         await eventually(lambda: len(site.connections) == 2, "it connects again")
         site.told.clear()
         await site.has_a_message()
         assert site.group.reconnects == 1
-        site.group.stop()
-        await running
 
 
-async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    site = Site(monkeypatch)
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
-        site.gate.clear()
-        await site.has_a_message()
+async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:
+    site.gate.clear()
+    async with handling(site) as task:
         site.openings = [hangs]
         site.connections[0].cut()
         async with asyncio.timeout(1):
             await eventually(lambda: "lost q" in site.told, "the handler has ended")
-        running.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await running
+            await task
         assert "ends 1" not in site.told
 
 
-async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    site = Site(monkeypatch)
+async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(site: Site) -> None:
     generations = []
 
     async def handle(message: GroupMessage) -> None:
@@ -192,8 +198,7 @@ async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_conn
             await asyncio.shield(work)
         await work
 
-    async with site.group:
-        running = asyncio.create_task(site.group.run(handle))
+    async with running(site, handle):
         site.gate.clear()
         await eventually(lambda: site.connections[0].lines["q"], "it consumes")
         await site.connections[0].deliver("q", 1)
@@ -206,79 +211,73 @@ async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_conn
         site.gate.set()
         await eventually(lambda: len(generations) == 2, "the message is handled again")
         assert generations[1] > generations[0]
-        site.group.stop()
-        await running
 
 
-async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
-    async with handling(monkeypatch) as (site, running):
+    async with handling(site):
         site.openings = [hangs, hangs, hangs]
         site.connections[0].cut()
         await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
-        site.group.stop()
-        await running
 
 
-async def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_attempts_that_succeed_together_one_is_closed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
     way = asyncio.Event()
 
     async def waits() -> None:
         await way.wait()
 
-    async with handling(monkeypatch) as (site, running):
+    async with handling(site):
         site.openings = [waits, waits, waits]
         site.connections[0].cut()
         await eventually(lambda: not site.openings, "three attempts hang")
         way.set()
         await eventually(lambda: site.group.reconnects == 1, "it is back")
-        site.group.stop()
-        await running
-        assert all(connection.is_closed for connection in site.connections)
+    assert all(connection.is_closed for connection in site.connections)
 
 
 async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
-    monkeypatch: pytest.MonkeyPatch,
+    site_of: Callable[..., Site],
 ) -> None:
     """Each time begins anew, also where nothing was handled in between."""
-    site = Site(monkeypatch, reconnect_timeout_s=0.3)
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
+    site = site_of(reconnect_timeout_s=0.3)
+    async with running(site):
         for count in range(1, 4):
             await eventually(lambda: site.group._session and site.group._session.is_up, "it is there")
             await asyncio.sleep(0.2)
             site.openings = [refused]
             site.connections[-1].cut()
             await eventually(lambda count=count: site.group.reconnects == count, "it connects again")  # type: ignore[misc]
-        site.group.stop()
-        await running
 
 
-async def test_what_would_be_refused_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_would_be_refused_again_ends_the_run(site: Site) -> None:
     async def is_refused() -> None:
-        raise AccessRefusedError("the broker refuses the login", reply_code=403)
+        raise errors.AccessRefusedError("the broker refuses the login", reply_code=403)
 
-    async with handling(monkeypatch) as (site, running):
+    async with handling(site) as task:
         site.openings = [is_refused]
         site.connections[0].cut()
-        with pytest.raises(AccessRefusedError, match="refuses the login"):
-            await running
+        with pytest.raises(errors.AccessRefusedError, match="refuses the login"):
+            await task
         assert site.told[-1] == "lost q"
 
 
-async def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(monkeypatch, retries=0)
+async def test_a_handler_that_fails_for_good_ends_the_run_in_order(site_of: Callable[..., Site]) -> None:
+    site = site_of(retries=0)
 
     async def fails(_: GroupMessage) -> None:
         raise ZeroDivisionError
 
-    async with site.group:
-        running = asyncio.create_task(site.group.run(fails))
+    async with running(site, fails) as task:
         await eventually(lambda: site.connections[0].lines["q"], "it consumes")
         line = await site.connections[0].deliver("q", 1)
-        with pytest.raises(HandlerError, match="the handler raised ZeroDivisionError for the message"):
-            await running
+        with pytest.raises(errors.HandlerError, match="the handler raised ZeroDivisionError for the message"):
+            await task
         assert (line.acked, line.abandoned) == ([], True)
         assert site.told == ["gained q", "lost q"]
 
@@ -291,15 +290,11 @@ def test_members_without_a_journal_share_the_queues_by_their_names_whatever_the_
     assert share(1, ["q3", "q1", "q2"]) == ("q2",)
 
 
-async def test_a_journal_that_cannot_be_declared_now_ends_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_journal_that_cannot_be_declared_now_ends_no_group(site: Site) -> None:
     """A fake, since a node that is down at this moment is up again before or after it."""
-    site = Site(monkeypatch)
-    site.journal.declarations = [UnreachableError("its node is down")]
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
-        await site.has_a_message()
-        site.group.stop()
-        await running
+    site.journal.declarations = [errors.UnreachableError("its node is down")]
+    async with handling(site):
+        pass
     assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
@@ -308,18 +303,14 @@ async def test_a_journal_that_cannot_be_declared_now_ends_no_group(monkeypatch: 
     ["b-1.mq.eu-west-1.amazonaws.com", "B-1.MQ.eu-west-1.on.aws", "b-1.mq.cn-north-1.amazonaws.com.cn"],
 )
 def test_amazon_mq_loses_streams_so_a_journal_is_refused_without_a_connection(host: str) -> None:
+    url = f"amqps://user:secret@{host}:5671"
     with pytest.raises(
-        InputError, match=r"'rabbit-chx\.groups', a stream, and .* is of Amazon MQ.* pass journal=None"
+        errors.InputError, match=r"'rabbit-chx\.groups', a stream, .* Amazon MQ.* pass journal=None"
     ):
-        ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"])
-    assert ConsumerGroup(f"amqps://user:secret@{host}:5671", ["q"], journal=None).queues == ("q",)
-
-
-@pytest.mark.parametrize(
-    "host", ["mq.example.amazonaws.com", "ec2-1-2-3-4.eu-west-1.compute.amazonaws.com", "on.aws"]
-)
-def test_other_hosts_at_amazon_may_have_streams(host: str) -> None:
-    assert ConsumerGroup(f"amqp://{host}", ["q"]).queues == ("q",)
+        ConsumerGroup(url, ["q"])
+    assert ConsumerGroup(url, ["q"], journal=None).queues == ("q",)
+    for other in ("mq.example.amazonaws.com", "ec2-1-2-3-4.eu-west-1.compute.amazonaws.com", "on.aws"):
+        assert ConsumerGroup(f"amqp://{other}", ["q"]).queues == ("q",)
 
 
 def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -> None:
@@ -330,49 +321,41 @@ def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -
     assert ConsumerGroup("amqp://host", modulus).queues == ("q1", "q2")
 
 
-async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    site = Site(monkeypatch)
-    async with site.group:
-        site.gate.clear()
-        running = asyncio.create_task(site.group.run(site.handle))
-        await site.has_a_message()
+async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(site: Site) -> None:
+    site.gate.clear()
+    async with handling(site) as task:
         session = site.group._session
         assert session is not None
-        session.fail(InputError("another process is the member 'a'"))
+        session.fail(errors.InputError("another process is the member 'a'"))
         await eventually(lambda: session._is_leaving, "it leaves")
         site.gate.set()
-        with pytest.raises(InputError):
-            await running
+        with pytest.raises(errors.InputError):
+            await task
         assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
-class _Callable:
-    def __call__(self, message: GroupMessage) -> None:
+class _Handlers:
+    """A handler as a method, in each way."""
+
+    def plain(self, message: GroupMessage) -> None:
         """Handle a message, and not as a coroutine."""
 
-
-class _AsyncCallable:
     async def __call__(self, message: GroupMessage) -> None:
         """Handle a message."""
 
 
-def _plain(_message: GroupMessage) -> None:
-    """Handle a message, and not as a coroutine."""
+_PLAIN, _ASYNC = _Handlers().plain, _Handlers()
 
 
 @pytest.mark.parametrize(
-    "handler", [_plain, lambda _message: None, _Callable(), functools.partial(_plain), print, None]
-)
-def test_a_handler_that_is_not_async_is_refused_at_once(handler: Any) -> None:
-    with pytest.raises(InputError, match="which is not async: write async def"):
-        asyncio.run(ConsumerGroup("amqp://scripted", ["q"]).run(handler))
-
-
-@pytest.mark.parametrize("handler", [_AsyncCallable(), functools.partial(_AsyncCallable().__call__)])
-def test_what_can_be_awaited_is_a_handler(handler: Any) -> None:
-    with pytest.raises(InputError, match="the group is not open"):
+    ("handler", "says"),
+    [
+        *((each, "which is not async: write async def") for each in (_PLAIN, functools.partial(_PLAIN), print, None)),
+        *((each, "the group is not open") for each in (_ASYNC, functools.partial(_ASYNC.__call__))),
+    ],
+)  # fmt: skip
+def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:
+    with pytest.raises(errors.InputError, match=says):
         asyncio.run(ConsumerGroup("amqp://scripted", ["q"]).run(handler))
 
 
@@ -398,9 +381,6 @@ async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     monkeypatch.setattr(ScriptedConnection, "server_version", release)
 
     site = Site(monkeypatch, concurrency=concurrency, prefetch=32)
-    async with site.group:
-        running = asyncio.create_task(site.group.run(site.handle))
+    async with running(site):
         await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
-        site.group.stop()
-        await asyncio.wait_for(running, 20)
     assert site.connections[0].prefetches["q"] == prefetch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -44,32 +43,34 @@ def test_members_come_and_go() -> None:
 
 def test_who_reads_from_later_on_has_the_same_members() -> None:
     late = Roster()
-    assert not late.take(7, entry("alive", "b"))
-    assert late.take(8, entry("ready", "a"))
-    assert late.take(9, entry("ready", "b"))
+    changes = [
+        late.take(n, entry(*told))
+        for n, told in enumerate([("alive", "b"), ("ready", "a"), ("ready", "b")], 7)
+    ]
+    assert changes == [False, True, True]
     assert sorted(late.members) == ["a", "b"]
 
 
-def test_a_sign_of_life_of_another_run_changes_nothing() -> None:
+def test_words_of_an_earlier_run_change_nothing() -> None:
     """Two processes of one name do not make the others share anew each few seconds."""
     roster = Roster()
     roster.take(0, entry("ready", "a", "first"))
-    roster.take(1, entry("ready", "a", "second"), now=10.0)
+    assert roster.take(1, entry("ready", "a", "second"), now=10.0)
     assert not roster.take(2, entry("alive", "a", "first"), now=20.0)
     assert (roster.term, roster.members["a"].token) == (1, "second")
-    assert roster.silent(20.5, 10.0) == ["a"]
-
-
-def test_the_last_word_about_an_earlier_run_does_not_count() -> None:
-    roster = Roster()
-    roster.take(0, entry("ready", "a", "first"))
-    assert roster.take(1, entry("ready", "a", "second"))
-    assert not roster.take(2, entry("gone", "a", "first"))
+    assert (roster.silent(19.5, 10.0), roster.silent(20.5, 10.0)) == ([], ["a"])
+    assert not roster.take(2, entry("alive", "a", "second"), now=21.0)
+    assert roster.silent(30.5, 10.0) == []
+    assert not roster.take(3, entry("gone", "a", "first"))
     assert list(roster.members) == ["a"]
 
 
-def test_a_claim_is_held_until_it_is_released() -> None:
+def test_a_claim_is_held_until_it_is_released_or_its_member_has_left() -> None:
     roster = Roster()
+    roster.take(0, entry("ready", "a"))
+    roster.take(1, entry("claim", "a", queue="q2"))
+    roster.take(2, entry("gone", "a"))
+    assert not roster.claims["q2"].held
     roster.take(5, entry("claim", "a", "c1", "q1"))
     claim = roster.claims["q1"]
     assert (claim.member, claim.generation, claim.held) == ("a", 5, True)
@@ -77,23 +78,6 @@ def test_a_claim_is_held_until_it_is_released() -> None:
     assert roster.claims["q1"].held, "another one cannot release it"
     roster.take(7, entry("released", "a", queue="q1"))
     assert not roster.claims["q1"].held
-
-
-def test_a_member_that_has_left_holds_nothing() -> None:
-    roster = Roster()
-    roster.take(0, entry("ready", "a"))
-    roster.take(1, entry("claim", "a", queue="q1"))
-    roster.take(2, entry("gone", "a"))
-    assert not roster.claims["q1"].held
-
-
-def test_silence_is_measured_by_the_clock_of_the_reader() -> None:
-    roster = Roster()
-    roster.take(0, entry("ready", "a"), now=10.0)
-    roster.take(1, entry("ready", "b"), now=10.0)
-    roster.take(2, entry("alive", "b"), now=18.0)
-    assert roster.silent(19.0, 10.0) == []
-    assert roster.silent(20.5, 10.0) == ["a"]
 
 
 def test_members_with_other_queues_share_what_they_have_in_common() -> None:
@@ -105,11 +89,16 @@ def test_members_with_other_queues_share_what_they_have_in_common() -> None:
     assert sorted([owners["q1"], owners["q2"]]) == ["a", "b"]
 
 
-def test_an_entry_is_read_from_its_json() -> None:
+def test_an_entry_is_read_from_its_json_by_its_group_alone() -> None:
+    """By a `ConsumerGroup` if it has none. An earlier release has read any JSON with a kind and a member."""
     ready = JournalEntry("ready", "pod-ü", 12.5, 2.0, QUEUES, "", "t")
-    assert entries_in(ready.to_json()) == [ready]
     claim = JournalEntry("claim", "a", 12.5, 1.0, (), "q1", "c")
-    assert entries_in(claim.to_json()) == [claim]
+    for entry in (ready, claim):
+        assert (entries_in(entry.to_json()), entries_in(entry.to_json(), "audit")) == ([entry], [])
+        body = entry.to_json("billing")
+        assert [entries_in(body, group) for group in ("billing", "audit", "")] == [[entry], [], []]
+        assert b'"entry"' in body
+        assert b'{"kind"' not in body[:8], "an earlier release finds no kind"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +133,8 @@ def test_an_invalid_entry_is_none(body: bytes) -> None:
     assert entries_in(b'{"group": "g", "entry": ' + body + b"}", "g") == [None]
 
 
-def test_an_entry_of_another_group_is_not_an_invalid_one() -> None:
-    entry = JournalEntry("alive", "a", 1.0)
-    assert entries_in(entry.to_json("billing"), "audit") == []
-    assert entries_in(entry.to_json("billing")) == []
-    assert entries_in(entry.to_json(), "audit") == []
-    assert entries_in(None) == [None]
+def test_what_is_no_entry_is_invalid_in_each_group() -> None:
+    assert entries_in(None) == entries_in(b"[]", "g") == entries_in(b'{"group": "g"}', "g") == [None]
     assert entries_in(b'{"group": 1, "kind": "ready", "member": "a", "at": 1}') == [None]
 
 
@@ -326,22 +311,22 @@ def test_equal_members_differ_by_one_queue_at_most(members: int) -> None:
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_a_weight_counts() -> None:
-    assert counted(queue_owners(SHARED, {"big": 2.0, "small": 1.0, "tiny": 1.0})) == {
-        "big": 32,
-        "small": 16,
-        "tiny": 16,
-    }
+@pytest.mark.parametrize(
+    ("queues", "weights", "expected"),
+    [
+        (64, {"big": 2.0, "small": 1.0, "tiny": 1.0}, {"big": 32, "small": 16, "tiny": 16}),
+        (10, {"a": 1.0, "b": 2.4, "c": 0.3}, {"a": 3, "b": 6, "c": 1}),  # 2.7, 6.49 and 0.81: the largest remainders
+        (64, {}, {}),
+    ],
+)  # fmt: skip
+def test_a_weight_counts(queues: int, weights: dict[str, float], expected: dict[str, int]) -> None:
+    assert counted(queue_owners([f"q{number}" for number in range(queues)], weights)) == expected
 
 
 def test_the_order_of_what_is_given_does_not_matter() -> None:
     members = {f"pod-{n}": 1.0 + n % 3 for n in range(7)}
     shuffled = sorted(members.items(), key=lambda item: item[0][::-1], reverse=True)
     assert queue_owners(SHARED, members) == queue_owners(SHARED[::-1], dict(shuffled))
-
-
-def test_without_members_nobody_has_anything() -> None:
-    assert queue_owners(SHARED, {}) == {}
 
 
 def test_few_queues_move_when_a_member_joins() -> None:
@@ -367,8 +352,3 @@ def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() ->
     settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
     assert max(late) < min(settled)
     assert max(settled) < 0
-
-
-def test_the_largest_remainders_are_rounded_up() -> None:
-    owners = queue_owners([f"q{number}" for number in range(10)], {"a": 1.0, "b": 2.4, "c": 0.3})
-    assert Counter(owners.values()) == {"a": 3, "b": 6, "c": 1}  # of 2.7, 6.49 and 0.81

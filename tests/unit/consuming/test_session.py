@@ -7,66 +7,17 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from group_stage import eventually
-from scripted_group import ScriptedConnection, ScriptedJournal
+from scripted_group import BRISK
+from scripted_group import ScriptedStage as Stage
 
-from rabbit_chx.consuming import GroupMessage, GroupTiming
-from rabbit_chx.consuming.channels import GroupConnection
+from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.consuming.journal import JournalEntry
-from rabbit_chx.consuming.ownership import QueueOwnership
-from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.session import GroupSession, StallDetector
-from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.session import StallDetector
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
-
-BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
-
-
-class Stage:
-    """A member `a` of the queues `q.0` and `q.1`."""
-
-    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
-        self.journal = ScriptedJournal()
-        self.connection = ScriptedConnection(self.journal)
-        self.handled: list[int] = []
-        self.gate = asyncio.Event()  # cleared while handlers wait
-        self.gate.set()
-        self.cancelled = 0
-        member = GroupMember("a", timing=timing, **how)
-        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
-        self.runners = [
-            QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
-            for queue in ("q.0", "q.1")
-        ]
-        self.session.attach(self.runners)
-        self.stop = asyncio.Event()
-
-    async def handle(self, message: GroupMessage) -> None:
-        """Handle a message when the gate is open."""
-        try:
-            await self.gate.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        self.handled.append(int(message.body))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Run the session until the block ends."""
-        task = asyncio.create_task(self.session.run(self.stop))
-        try:
-            yield task
-        finally:
-            self.stop.set()
-            await asyncio.gather(task, return_exceptions=True)
-            await self.session.close(self.session.detach())
-
-    async def consuming(self) -> None:
-        """Wait until it consumes."""
-        await eventually(lambda: self.session.is_up, "it consumes both queues")
 
 
 @asynccontextmanager
@@ -79,7 +30,9 @@ async def consuming_stage() -> AsyncIterator[tuple[Stage, asyncio.Task[None]]]:
 
 
 def other(kind: Any) -> JournalEntry:
-    return JournalEntry(kind, "b", 0.0, queues=("q.0", "q.1") if kind == "ready" else (), token="b1")  # noqa: S106
+    """An entry of the member `b`; a claim is of the queue `q.0`."""
+    queues = ("q.0", "q.1") if kind == "ready" else ()
+    return JournalEntry(kind, "b", 0.0, 1.0, queues, "q.0" if kind == "claim" else "", "b1")
 
 
 async def test_a_message_is_handled_when_its_claim_is_read() -> None:
@@ -98,8 +51,7 @@ async def test_a_message_is_handled_when_its_claim_is_read() -> None:
 
 async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_and_claims_nothing() -> None:
     async with consuming_stage() as (stage, running):
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(lambda: line.acked == [1], "it has the queue")
+        line = await stage.owned()
         stage.journal.block()
         await stage.connection.deliver("q.0", 2, 3)
         await stage.connection.deliver("q.1", 9)
@@ -132,25 +84,20 @@ async def test_a_claim_that_is_written_and_never_read_ends_the_session() -> None
         assert stage.handled == []
 
 
-async def test_a_member_joins_when_it_can_write() -> None:
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["is stopped", "joins"])
+async def test_a_member_that_cannot_write_waits_until_it_can_or_is_stopped(*, is_stopped: bool) -> None:
     stage = Stage()
     stage.journal.block()
     async with stage.running() as running:
         await asyncio.sleep(3 * BRISK.journal_s)
         assert not running.done()
         assert not stage.connection.lines
-        stage.journal.unblock()
-        await stage.consuming()
-
-
-async def test_a_member_that_waits_to_join_can_be_stopped() -> None:
-    stage = Stage()
-    stage.journal.block()
-    async with stage.running() as running:
-        await asyncio.sleep(0.05)
-        stage.stop.set()
-        async with asyncio.timeout(5):
-            await running
+        if is_stopped:
+            stage.stop.set()
+            await asyncio.wait_for(running, 5)
+        else:
+            stage.journal.unblock()
+            await stage.consuming()
 
 
 async def test_a_member_is_not_removed_because_none_could_write() -> None:
@@ -165,7 +112,7 @@ async def test_a_member_is_not_removed_because_none_could_write() -> None:
     stage.journal.write(other("ready"))
     async with stage.running():
         living = asyncio.create_task(live())
-        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        await stage.ready()
         stage.journal.block()
         await asyncio.sleep(4 * BRISK.gone_s)
         stage.journal.unblock()
@@ -175,19 +122,18 @@ async def test_a_member_is_not_removed_because_none_could_write() -> None:
         await eventually(lambda: "gone" in stage.journal.kinds("b"), "it is missed when it is silent")
 
 
-async def test_the_first_member_does_not_wait_for_anybody() -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+async def test_a_member_waits_until_it_has_been_healthy_unless_it_is_the_first(*, is_first: bool) -> None:
     stage = Stage(GroupTiming(settle_s=600.0))
-    async with stage.running():
-        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-
-
-async def test_a_member_that_joins_others_waits_until_it_has_been_healthy() -> None:
-    stage = Stage(GroupTiming(settle_s=600.0))
-    stage.journal.write(other("ready"))
+    if not is_first:
+        stage.journal.write(other("ready"))
     async with stage.running():
         await stage.consuming()
-        await asyncio.sleep(0.1)
-        assert stage.journal.kinds("a") == ["alive"]
+        if is_first:
+            await stage.ready()
+        else:
+            await asyncio.sleep(0.1)
+            assert stage.journal.kinds("a") == ["alive"]
 
 
 async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
@@ -200,9 +146,8 @@ async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
 async def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
     """So the others share its queues at once."""
     async with consuming_stage() as (stage, _):
-        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(lambda: line.acked == [1], "it has a queue")
+        await stage.ready()
+        await stage.owned()
         await stage.session.leave()
     entries = [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
     came, leaves, released, left = entries
@@ -216,10 +161,9 @@ async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytes
     monkeypatch.setattr("rabbit_chx.consuming.session._FAREWELL_S", 0.05)
     stage = Stage()
     async with stage.running():
-        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        await stage.ready()
         await stage.consuming()
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(lambda: line.acked == [1], "it has the queue")
+        line = await stage.owned()
         stage.journal.block()
         async with asyncio.timeout(5):
             await stage.session.leave()
@@ -264,11 +208,10 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
 
 async def test_a_queue_that_another_member_has_claimed_is_not_held_any_more() -> None:
     async with consuming_stage() as (stage, _):
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
+        await stage.owned()
         ownership = stage.runners[0].ownership
         assert ownership.is_held
-        stage.session.on_entry(99, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+        stage.session.on_entry(99, other("claim"))
         await eventually(lambda: not ownership.is_held, "it lets go of the queue")
 
 
@@ -276,7 +219,7 @@ async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
     """Its queues have another connection by then."""
     async with consuming_stage() as (stage, _):
         stage.session.detach()
-        stage.session.on_entry(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+        stage.session.on_entry(7, other("claim"))
         assert not stage.session.roster.claims
 
 
@@ -284,7 +227,7 @@ def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixtur
     async def story() -> None:
         stage = Stage()
         async with stage.running():
-            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            await stage.ready()
             await stage.connection.deliver("q.0", 1)
             await stage.connection.deliver("q.1", 1)
             await eventually(lambda: len(stage.handled) == 2, "it has both queues")
@@ -343,7 +286,7 @@ async def test_a_member_that_has_left_is_reported_once_even_if_it_is_read_late()
     stage = Stage()
     stage.journal.write(other("ready"))
     async with stage.running():
-        await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+        await stage.ready()
         (take,) = stage.journal.readers
         stage.journal.readers[:] = [
             lambda offset, entry: None if entry.kind == "gone" else take(offset, entry)
@@ -359,7 +302,7 @@ async def test_a_queue_that_another_member_has_is_not_consumed_again() -> None:
     stage.connection.waiting.update({"q.0": 5, "q.1": 5})
     async with stage.running():
         await stage.consuming()
-        stage.journal.write(JournalEntry("claim", "b", 0.0, queue="q.0", token="b1"))  # noqa: S106
+        stage.journal.write(other("claim"))
         await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
         assert len(stage.connection.lines["q.0"]) == 1
 
@@ -380,22 +323,14 @@ def test_after_two_renewals_in_vain_the_cure_is_named() -> None:
     assert "restart the node that leads the queue" in told[2]
 
 
-def test_a_queue_that_delivers_is_left_alone() -> None:
+def test_a_queue_that_delivers_or_is_empty_or_busy_between_two_looks_is_left_alone() -> None:
     watch = StallDetector()
-    assert not any(watch.check("q", 5, delivered) for delivered in range(20))
-
-
-def test_a_queue_that_is_empty_or_busy_between_two_looks_is_left_alone() -> None:
-    watch = StallDetector()
+    assert not any(watch.check("p", 5, delivered) for delivered in range(20))
     for _ in range(5):
-        assert watch.check("q", 5, 7) is None
-        assert watch.check("q", 0, 7) is None
-        assert watch.check("q", 5, 7) is None
+        assert not any(watch.check("q", waiting, 7) for waiting in (5, 0, 5))
         watch.forget("q")
 
 
 def test_queues_are_distinguished() -> None:
     watch = StallDetector()
-    assert watch.check("p", 5, 7) is None
-    assert watch.check("q", 5, 7) is None
-    assert watch.check("p", 5, 7) is not None
+    assert [watch.check(queue, 5, 7) is None for queue in "pqp"] == [True, True, False]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,16 +12,10 @@ from typing import Any
 import pytest
 from stream_group_world import GROUP, TIMING, URL, Call, GroupWorld, TimedLog
 
+from rabbit_chx import errors
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection
-from rabbit_chx.errors import (
-    ConnectionLostError,
-    HandlerError,
-    MissingRowsError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.streams.frames import Code, Key, StreamChanged
 from rabbit_chx.streams.nodes import settings_of
 
@@ -29,6 +24,16 @@ from rabbit_chx.streams.nodes import settings_of
 def world() -> GroupWorld:
     """A group of one stream, `s`."""
     return GroupWorld(streams=("s",))
+
+
+def in_world(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test by the clock of its world."""
+
+    @functools.wraps(test)
+    def run(*, world: GroupWorld, **how: Any) -> None:
+        world.run(functools.partial(test, world=world, **how))
+
+    return run
 
 
 def stores(world: GroupWorld) -> list[int]:
@@ -44,163 +49,128 @@ def batches(world: GroupWorld) -> list[list[int]]:
 # -- batches and their offsets
 
 
-def test_batch_rows_splits_a_chunk_and_the_offset_of_each_part_is_stored(world: GroupWorld) -> None:
+@in_world
+async def test_batch_rows_splits_a_chunk_and_the_offset_of_each_part_is_stored(world: GroupWorld) -> None:
     world.node.publish("s", 7)
-
-    async def story() -> None:
-        async with world.joined(batch_rows=3, before=lambda _: asyncio.sleep(1.5)):
-            await world.until(world.is_all_handled, "all is handled")
-
-    world.run(story)
+    async with world.joined(batch_rows=3, before=lambda _: asyncio.sleep(1.5)):
+        await world.until(world.is_all_handled, "all is handled")
     assert batches(world) == [[0, 1, 2], [3, 4, 5], [6]]
     assert stores(world) == [2, 5, 6]
 
 
-def test_the_offset_of_a_batch_is_stored_after_its_handler_has_returned(world: GroupWorld) -> None:
-    """And the election is not a batch. The world checks each store."""
-    world.node.publish("s", 2)
-    failures: list[Call] = []
-
-    async def fails_twice(call: Call) -> None:
-        await asyncio.sleep(2)
-        if len(failures) < 2:
-            failures.append(call)
-            raise ValueError("I cannot")
-
-    async def story() -> None:
-        async with world.joined(before=fails_twice):
-            await world.until(world.is_all_handled, "all is handled")
-
-    world.run(story)
-    assert stores(world) == [1]
-
-
-def test_a_handler_that_fails_for_good_leaves_its_batch_to_the_next_member(world: GroupWorld) -> None:
+@in_world
+async def test_a_handler_that_fails_for_good_leaves_its_batch_to_the_next_member(world: GroupWorld) -> None:
     world.node.publish("s", 2)
 
     async def fails(_: Call) -> None:
         raise ValueError("I cannot")
 
-    async def story() -> None:
-        failing = world.member("a", retries=1)
-        failing.before = fails
-        assert failing.running is not None
-        with pytest.raises(HandlerError, match="for the offsets 0 to 1 at the last of 2 attempts"):
-            await failing.running
-        world.members.clear()
-        assert world.node.stores == []
-        async with world.joined("b"):
-            await world.until(world.is_all_handled, "the next member has it")
-
-    world.run(story)
+    failing = world.member("a", retries=1)
+    failing.before = fails
+    with pytest.raises(errors.HandlerError, match="for the offsets 0 to 1 at the last of 2 attempts"):
+        await failing.end()
+    world.members.clear()
+    assert world.node.stores == []
+    async with world.joined("b"):
+        await world.until(world.is_all_handled, "the next member has it")
     assert batches(world) == [[0, 1]]
 
 
-def test_the_offset_of_a_slow_stream_is_stored_within_seconds(world: GroupWorld) -> None:
-    async def story() -> None:
-        async with world.joined():
-            for _ in range(4):
-                world.node.publish("s", 1)
-                await world.until(world.is_all_handled, "it is handled")
-                last = world.node.rows_of("s")[-1]
-                await world.until(lambda last=last: last in stores(world), "it is stored", 2)  # type: ignore[misc]
-                count = len(world.node.stores)
-                await asyncio.sleep(10)
-                assert len(world.node.stores) == count, "each offset is stored once"
-
-    world.run(story)
+@in_world
+async def test_the_offset_of_a_slow_stream_is_stored_within_seconds(world: GroupWorld) -> None:
+    async with world.joined():
+        for _ in range(4):
+            world.node.publish("s", 1)
+            await world.until(world.is_all_handled, "it is handled")
+            last = world.node.rows_of("s")[-1]
+            await world.until(lambda last=last: last in stores(world), "it is stored", 2)  # type: ignore[misc]
+            count = len(world.node.stores)
+            await asyncio.sleep(10)
+            assert len(world.node.stores) == count, "each offset is stored once"
 
 
-def test_of_many_batches_in_a_second_few_offsets_are_stored(world: GroupWorld) -> None:
+@in_world
+async def test_of_many_batches_in_a_second_few_offsets_are_stored(world: GroupWorld) -> None:
     """Each is a chunk in the stream. Behind 10,000 rows the next one is due at once."""
-
-    async def story() -> None:
-        async with world.joined(before=lambda _: asyncio.sleep(0.05)):
-            for rows in [100] * 10 + [4_000] * 6:
-                world.node.publish("s", rows)
-                await world.until(world.is_all_handled, "it is handled")
-            assert 2 <= len(world.node.stores) <= 6
-
-    world.run(story)
+    async with world.joined(before=lambda _: asyncio.sleep(0.05)):
+        for rows in [100] * 10 + [4_000] * 6:
+            world.node.publish("s", rows)
+            await world.until(world.is_all_handled, "it is handled")
+        assert 2 <= len(world.node.stores) <= 6
 
 
-def test_the_rows_before_the_start_are_not_handled_though_they_are_in_its_chunk(world: GroupWorld) -> None:
+@in_world
+async def test_the_rows_before_the_start_are_not_handled_though_they_are_in_its_chunk(
+    world: GroupWorld,
+) -> None:
     world.node.publish("s", 10)
     world.node.offsets[GROUP, "s"] = 5
     world.skipped = set(range(6))
-
-    async def story() -> None:
-        async with world.joined():
-            await world.until(lambda: world.calls, "it handles")
-
-    world.run(story)
+    async with world.joined():
+        await world.until(lambda: world.calls, "it handles")
     assert batches(world) == [[6, 7, 8, 9]]
 
 
-def test_missing_rows_are_counted_over_all_losses(world: GroupWorld) -> None:
-    async def story() -> None:
-        async with world.joined(on_missing="count") as member:
-            for expected in (3, 6):
-                world.node.publish("s", 3)
-                world.node.publish("s", 1)
-                del world.node.logs["s"].chunks[-2]  # a number of a chunk that was not delivered
-                await world.until(lambda: world.node.rows_of("s")[-1] in world.handled("s"), "it is handled")
-                assert member.group.missing == expected
-                await asyncio.sleep(3)
-
-    world.run(story)
+@in_world
+async def test_missing_rows_are_counted_over_all_losses(world: GroupWorld) -> None:
+    async with world.joined(on_missing="count") as member:
+        for expected in (3, 6):
+            world.node.publish("s", 3)
+            world.node.publish("s", 1)
+            del world.node.logs["s"].chunks[-2]  # a number of a chunk that was not delivered
+            await world.until(lambda: world.node.rows_of("s")[-1] in world.handled("s"), "it is handled")
+            assert member.group.missing == expected
+            await asyncio.sleep(3)
 
 
 # -- where a member starts
 
 
-def test_a_stream_that_was_read_to_its_end_is_taken_over_at_once(world: GroupWorld) -> None:
+@in_world
+async def test_a_stream_that_was_read_to_its_end_is_taken_over_at_once(world: GroupWorld) -> None:
     world.node.publish("s", 4)
     del world.node.logs["s"]  # no chunks of stored offsets follow
     world.node.logs["s"] = world.node.streams["s"]  # type: ignore[assignment]
     world.node.offsets[GROUP, "s"] = 3
     world.skipped = set(range(4))
-
-    async def story() -> None:
-        async with world.joined() as member:
-            await world.until(lambda: member.group.held, "it has the stream", 10)
-            await asyncio.sleep(1)
-            began = world.threads.now
-            world.node.publish("s", 1)
-            await world.until(lambda: world.calls, "it is handled")
-            assert world.threads.now - began < 1
-
-    world.run(story)
+    async with world.joined() as member:
+        await world.until(lambda: member.group.held, "it has the stream", 10)
+        await asyncio.sleep(1)
+        began = world.threads.now
+        world.node.publish("s", 1)
+        await world.until(lambda: world.calls, "it is handled")
+        assert world.threads.now - began < 1
     assert batches(world) == [[4]]
 
 
 @pytest.mark.parametrize(
     ("start", "first"), [("first", 20), ("last", 40), (25, 25), (None, 33)], ids=lambda each: f"{each}"
 )
-def test_what_on_gained_returns_is_where_it_starts(world: GroupWorld, start: Any, first: int) -> None:
+@in_world
+async def test_what_on_gained_returns_is_where_it_starts(world: GroupWorld, start: Any, first: int) -> None:
     """Nothing is stored before a row is handled, as an offset is stored already."""
     for _ in range(5):
         world.node.publish("s", 10)
     world.node.logs["s"].remove(2)
     world.node.offsets[GROUP, "s"] = 32
+    world.skipped = set(range(50))
 
     async def gained(_: str) -> Any:
         return start
 
-    async def story() -> None:
-        async with world.joined(gain=gained, before=lambda _: asyncio.sleep(3)) as member:
-            await world.until(lambda: world.calls, "it handles")
-            await asyncio.sleep(1)
-            assert world.node.stores == []
-            await world.until(lambda: 49 in world.handled("s"), "all is handled")
-            assert member.group.missing == 0
-
-    world.skipped = set(range(50))
-    world.run(story)
+    async with world.joined(gain=gained, before=lambda _: asyncio.sleep(3)) as member:
+        await world.until(lambda: world.calls, "it handles")
+        await asyncio.sleep(1)
+        assert world.node.stores == []
+        await world.until(lambda: 49 in world.handled("s"), "all is handled")
+        assert member.group.missing == 0
     assert batches(world)[0][0] == first
 
 
-def test_a_start_that_on_gained_returns_needs_no_rows_that_retention_has_removed(world: GroupWorld) -> None:
+@in_world
+async def test_a_start_that_on_gained_returns_needs_no_rows_that_retention_has_removed(
+    world: GroupWorld,
+) -> None:
     """Without it rows are missing: no position is stored, and a position that retention removes looks like none."""
     world.node.publish("s", 10)
     world.node.publish("s", 10)
@@ -209,33 +179,26 @@ def test_a_start_that_on_gained_returns_needs_no_rows_that_retention_has_removed
     async def gained(_: str) -> str:
         return "first"
 
-    async def story() -> None:
-        async with world.joined(gain=gained):
-            await world.until(world.is_all_handled, "all is handled")
-        world.node.offsets.clear()
-        late = world.member("late")
-        assert late.running is not None
-        with pytest.raises(MissingRowsError, match="begins at offset 10, and has no position"):
-            await late.running
-
-    world.run(story)
+    async with world.joined(gain=gained):
+        await world.until(world.is_all_handled, "all is handled")
+    world.node.offsets.clear()
+    late = world.member("late")
+    with pytest.raises(errors.MissingRowsError, match="begins at offset 10, and has no position"):
+        await late.end()
 
 
-def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: GroupWorld) -> None:
+@in_world
+async def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: GroupWorld) -> None:
     """``next`` is resolved once, and stored."""
     world.node.publish("s", 10)
     world.skipped = set(range(10))
-
-    async def story() -> None:
-        first = world.member("first", start="next")
-        await world.until(lambda: world.node.offsets, "it is stored")
-        assert world.node.offsets[GROUP, "s"] == 9
-        await first.kill()
-        world.node.publish("s", 2)
-        async with world.joined("second", start="next"):
-            await world.until(lambda: world.calls, "it handles")
-
-    world.run(story)
+    first = world.member("first", start="next")
+    await world.until(lambda: world.node.offsets, "it is stored")
+    assert world.node.offsets[GROUP, "s"] == 9
+    await first.kill()
+    world.node.publish("s", 2)
+    async with world.joined("second", start="next"):
+        await world.until(lambda: world.calls, "it handles")
     assert len(batches(world)) == 1
     assert world.handled("s") == world.node.rows_of("s")[10:]
 
@@ -243,7 +206,8 @@ def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: Gr
 # -- hooks
 
 
-def test_an_on_gained_that_hangs_is_ended_and_called_again(world: GroupWorld) -> None:
+@in_world
+async def test_an_on_gained_that_hangs_is_ended_and_called_again(world: GroupWorld) -> None:
     world.node.publish("s", 1)
     timing = replace(TIMING, hook_s=2.0)
 
@@ -251,46 +215,38 @@ def test_an_on_gained_that_hangs_is_ended_and_called_again(world: GroupWorld) ->
         if len(world.members[0].gained) == 1:
             await asyncio.Event().wait()
 
-    async def story() -> None:
-        async with world.joined(timing=timing, gain=hangs_once) as member:
-            await world.until(world.is_all_handled, "it is handled", 10)
-            assert member.gained == ["s", "s"]
-
-    world.run(story)
+    async with world.joined(timing=timing, gain=hangs_once) as member:
+        await world.until(world.is_all_handled, "it is handled", 10)
+        assert member.gained == ["s", "s"]
 
 
-def test_an_on_gained_that_fails_once_at_each_election_never_ends_the_group(world: GroupWorld) -> None:
+@in_world
+async def test_an_on_gained_that_fails_once_at_each_election_never_ends_the_group(world: GroupWorld) -> None:
     async def fails_at_first(_: str) -> None:
         if len(world.members[0].gained) % 2:
             raise OSError("the store does not answer")
 
-    async def story() -> None:
-        async with world.joined(retries=2, gain=fails_at_first) as member:
-            for count in range(1, 8):
-                world.node.publish("s", 1)
-                await world.until(world.is_all_handled, "it is handled")
-                assert len(member.gained) == 2 * count
-                world.lose(world.node.reader_of("s"))
-
-    world.run(story)
+    async with world.joined(retries=2, gain=fails_at_first) as member:
+        for count in range(1, 8):
+            world.node.publish("s", 1)
+            await world.until(world.is_all_handled, "it is handled")
+            assert len(member.gained) == 2 * count
+            world.lose(world.node.reader_of("s"))
 
 
-def test_failures_of_on_gained_are_counted_over_lost_connections(world: GroupWorld) -> None:
+@in_world
+async def test_failures_of_on_gained_are_counted_over_lost_connections(world: GroupWorld) -> None:
     async def fails(_: str) -> None:
         if len(world.members[0].gained) == 2:
             world.lose(world.node.reader_of("s"))
             await asyncio.sleep(5)
         raise OSError("the store does not answer")
 
-    async def story() -> None:
-        member = world.member("a", retries=1)
-        member.gain = fails
-        assert member.running is not None
-        with pytest.raises(HandlerError, match="on_gained raised OSError at the last of 2 attempts"):
-            await member.running
-        assert member.gained == ["s"] * 3
-
-    world.run(story)
+    member = world.member("a", retries=1)
+    member.gain = fails
+    with pytest.raises(errors.HandlerError, match="on_gained raised OSError at the last of 2 attempts"):
+        await member.end()
+    assert member.gained == ["s"] * 3
 
 
 def test_hooks_alternate_and_a_generation_ends_with_the_stream() -> None:
@@ -318,90 +274,62 @@ def test_hooks_alternate_and_a_generation_ends_with_the_stream() -> None:
 # -- losses
 
 
-def test_rows_that_were_stored_are_not_handled_again_after_a_kill(world: GroupWorld) -> None:
-    """Only those of the last second are."""
-
-    async def story() -> None:
-        first = world.member("first")
-        for _ in range(8):
+@in_world
+async def test_a_release_waits_until_the_leader_has_the_last_offset(world: GroupWorld) -> None:
+    world.node.store_delay_s = 0.9
+    async with world.joined("first"):
+        for _ in range(4):
             world.node.publish("s", 1)
             await asyncio.sleep(0.5)
-        await first.kill()
-        async with world.joined("second"):
-            world.node.publish("s", 1)
-            await world.until(world.is_all_handled, "all is handled")
-
-    world.run(story)
-    world.check()
-    assert len(world.handled("s")) <= 9 + 3
-
-
-def test_a_release_waits_until_the_leader_has_the_last_offset(world: GroupWorld) -> None:
-    world.node.store_delay_s = 0.9
-
-    async def story() -> None:
-        async with world.joined("first"):
-            for _ in range(4):
-                world.node.publish("s", 1)
-                await asyncio.sleep(0.5)
-            second = world.member("second")
-            await world.until(lambda: len(world.node.consumers[GROUP, "s"]) == 2, "the second waits")
-        await world.until(lambda: second.group.held, "it takes over")
-        world.node.publish("s", 1)
-        await world.until(world.is_all_handled, "all is handled")
-        await second.stop()
-
-    world.run(story)
+        second = world.member("second")
+        await world.until(lambda: len(world.node.consumers[GROUP, "s"]) == 2, "the second waits")
+    await world.until(lambda: second.group.held, "it takes over")
+    world.node.publish("s", 1)
+    await world.until(world.is_all_handled, "all is handled")
+    await second.stop()
     assert world.handled("s") == world.node.rows_of("s"), "each once"
 
 
-def test_a_member_that_the_broker_makes_passive_stops(world: GroupWorld) -> None:
-    async def story() -> None:
-        world.node.publish("s", 1)
-        async with world.joined("first") as first:
-            await world.until(world.is_all_handled, "it handles")
-            async with world.joined("second") as second:
-                consumers = world.node.consumers[GROUP, "s"]
-                await world.until(lambda: len(consumers) == 2, "the second waits")
-                world.node.update(*consumers[1], is_active=False)
-                await world.until(lambda: 0 in world.node.answers, "the one that waits answers, too", 5)
-                world.note_losses(consumers[0][0])
-                world.node.update(*consumers[0], is_active=False)
-                world.node.publish("s", 1)
-                await world.until(world.is_all_handled, "the second handles")
-                assert world.calls[-1].member == "second"
-                assert (first.lost, second.gained) == (["s"], ["s"])
-                assert world.node.answers.count(0) == 2
-
-    world.run(story)
+@in_world
+async def test_a_member_that_the_broker_makes_passive_stops(world: GroupWorld) -> None:
+    world.node.publish("s", 1)
+    async with world.joined("first") as first:
+        await world.until(world.is_all_handled, "it handles")
+        async with world.joined("second") as second:
+            consumers = world.node.consumers[GROUP, "s"]
+            await world.until(lambda: len(consumers) == 2, "the second waits")
+            world.node.update(*consumers[1], is_active=False)
+            await world.until(lambda: 0 in world.node.answers, "the one that waits answers, too", 5)
+            world.note_losses(consumers[0][0])
+            world.node.update(*consumers[0], is_active=False)
+            world.node.publish("s", 1)
+            await world.until(world.is_all_handled, "the second handles")
+            assert world.calls[-1].member == "second"
+            assert (first.lost, second.gained) == (["s"], ["s"])
+            assert world.node.answers.count(0) == 2
     world.check()
 
 
-def test_the_pauses_of_a_stream_that_goes_on_do_not_grow(world: GroupWorld) -> None:
-    async def story() -> None:
-        async with world.joined() as member:
-            for _ in range(7):
-                world.node.publish("s", 1)
-                await world.until(world.is_all_handled, "it goes on", 2)
-                world.lose(world.node.reader_of("s"))
-            assert member.group.reconnects == 0
-
-    world.run(story)
+@in_world
+async def test_the_pauses_of_a_stream_that_goes_on_do_not_grow(world: GroupWorld) -> None:
+    async with world.joined() as member:
+        for _ in range(7):
+            world.node.publish("s", 1)
+            await world.until(world.is_all_handled, "it goes on", 2)
+            world.lose(world.node.reader_of("s"))
+        assert member.group.reconnects == 0
     world.check()
 
 
-def test_a_stop_while_a_handler_runs_ends_the_thread(world: GroupWorld) -> None:
+@in_world
+async def test_a_stop_while_a_handler_runs_ends_the_thread(world: GroupWorld) -> None:
     """The handler is cancelled after `stop_s`; its batch is not stored."""
     world.node.publish("s", 1)
-
-    async def story() -> None:
-        async with world.joined(before=lambda _: asyncio.sleep(1_000)):
-            await world.until(lambda: world.calls, "it handles")
-        began = world.threads.now
-        await world.until(lambda: not any("stream" in name for name in world.threads.names), "it ends", 5)
-        assert world.threads.now - began < 5
-
-    world.run(story)
+    async with world.joined(before=lambda _: asyncio.sleep(1_000)):
+        await world.until(lambda: world.calls, "it handles")
+    began = world.threads.now
+    await world.until(lambda: not any("stream" in name for name in world.threads.names), "it ends", 5)
+    assert world.threads.now - began < 5
     assert world.node.stores == []
 
 
@@ -409,27 +337,25 @@ def test_a_stop_while_a_handler_runs_ends_the_thread(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("is_abandoned", [True, False])
-def test_a_subscription_that_is_lost_before_anybody_listens_is_told_and_one_that_is_abandoned_is_not(
+@in_world
+async def test_a_subscription_that_is_lost_before_anybody_listens_is_told_and_one_that_is_abandoned_is_not(
     *, world: GroupWorld, is_abandoned: bool
 ) -> None:
-    heard: list[RabbitChxError | None] = []
-
-    async def story() -> None:
-        channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, 0.0)
-        await channel.subscribed
-        if is_abandoned:
-            channel.when_closed(heard.append)
-            await channel.abandon()
-        else:
-            world.lose(world.node.reader_of("s"))
-            await asyncio.sleep(1)
-            channel.when_closed(heard.append)
-
-    world.run(story)
-    assert [type(error) for error in heard] == ([] if is_abandoned else [ConnectionLostError])
+    heard: list[errors.RabbitChxError | None] = []
+    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, 0.0)
+    await channel.subscribed
+    if is_abandoned:
+        channel.when_closed(heard.append)
+        await channel.abandon()
+    else:
+        world.lose(world.node.reader_of("s"))
+        await asyncio.sleep(1)
+        channel.when_closed(heard.append)
+    assert [type(error) for error in heard] == ([] if is_abandoned else [errors.ConnectionLostError])
 
 
-def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
+@in_world
+async def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
     """Also if a batch is full before it has all that have arrived."""
     for _ in range(20):
         world.node.publish("s", 60_000)  # 1.4 MB
@@ -454,10 +380,7 @@ def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
             rows, ahead = rows + batch.num_rows, ahead - batch.num_rows // 60_000
         feed.close()
 
-    async def story() -> None:
-        read()
-
-    world.run(story)
+    read()
 
 
 # -- the connections of a member
@@ -476,87 +399,73 @@ def consume(connection: StreamGroupConnection) -> asyncio.Task[StreamChannel]:
     return asyncio.ensure_future(connection.consume_behind("s", 0, 1, "tag", lambda _: None))
 
 
-def test_a_subscription_that_is_cancelled_is_given_up(world: GroupWorld) -> None:
+@in_world
+async def test_a_subscription_that_is_cancelled_is_given_up(world: GroupWorld) -> None:
     """Its thread and its connection end: otherwise the broker elects it, and nobody handles the stream."""
-
-    async def story() -> None:
-        async with connected() as connection:
-            subscribing = consume(connection)
-            await asyncio.sleep(0)  # its thread begins
-            subscribing.cancel()
-            await asyncio.wait({subscribing})
-            await asyncio.sleep(2)
-            assert world.node.open_sessions() == []
-            assert world.threads.names == []
-
-    world.run(story)
+    async with connected() as connection:
+        subscribing = consume(connection)
+        await asyncio.sleep(0)  # its thread begins
+        subscribing.cancel()
+        await asyncio.wait({subscribing})
+        await asyncio.sleep(2)
+        assert world.node.open_sessions() == []
+        assert world.threads.names == []
 
 
-def test_closed_connections_subscribe_no_more_and_write_nothing(world: GroupWorld) -> None:
-    async def story() -> None:
-        async with connected() as connection:
-            world.node.dead.add("")
-            subscribing = consume(connection)
-            await asyncio.sleep(1)
-        publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
-        await asyncio.wait({subscribing}, timeout=80)
-        assert isinstance(subscribing.exception(), RabbitChxError)
-        world.node.dead.clear()
-        count = len(world.node.sessions)
-        await asyncio.sleep(20)
-        assert len(world.node.sessions) == count
-        publishing.cancel()
-
-    world.run(story)
+@in_world
+async def test_closed_connections_subscribe_no_more_and_write_nothing(world: GroupWorld) -> None:
+    async with connected() as connection:
+        world.node.dead.add("")
+        subscribing = consume(connection)
+        await asyncio.sleep(1)
+    publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
+    await asyncio.wait({subscribing}, timeout=80)
+    assert isinstance(subscribing.exception(), errors.RabbitChxError)
+    world.node.dead.clear()
+    count = len(world.node.sessions)
+    await asyncio.sleep(20)
+    assert len(world.node.sessions) == count
+    publishing.cancel()
 
 
 @pytest.mark.parametrize("rows", [0, 10])
-def test_a_stream_waits_for_a_member_if_it_has_rows_and_the_member_is_not_active(
+@in_world
+async def test_a_stream_waits_for_a_member_if_it_has_rows_and_the_member_is_not_active(
     world: GroupWorld, rows: int
 ) -> None:
     if rows:
         world.node.publish("s", rows)
-
-    async def story() -> None:
-        async with connected() as first, connected() as second:
-            await consume(first)
-            await consume(second)
-            await asyncio.sleep(1)
-            assert [await first.ready_count("s"), await second.ready_count("s")] == [0, rows]
-            world.node.offsets[GROUP, "s"] = 9
-            assert await second.ready_count("s") == 0
-
-    world.run(story)
+    async with connected() as first, connected() as second:
+        await consume(first)
+        await consume(second)
+        await asyncio.sleep(1)
+        assert [await first.ready_count("s"), await second.ready_count("s")] == [0, rows]
+        world.node.offsets[GROUP, "s"] = 9
+        assert await second.ready_count("s") == 0
 
 
-def test_an_entry_is_blocked_until_it_is_confirmed(world: GroupWorld) -> None:
+@in_world
+async def test_an_entry_is_blocked_until_it_is_confirmed(world: GroupWorld) -> None:
     """The broker refuses publishers during a disk alarm, which ends no session."""
-
-    async def story() -> None:
-        async with connected() as connection:
-            await connection.read_journal(JOURNAL, 0.0, lambda *_: None)
-            world.node.refused[Key.DECLARE_PUBLISHER] = Code.PRECONDITION_FAILED
-            publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
-            assert not await connection.is_blocked()
-            await asyncio.sleep(5)
-            assert await connection.is_blocked()
-            world.node.refused.clear()
-            await publishing
-            await asyncio.sleep(5)
-            assert not await connection.is_blocked()
-
-    world.run(story)
+    async with connected() as connection:
+        await connection.read_journal(JOURNAL, 0.0, lambda *_: None)
+        world.node.refused[Key.DECLARE_PUBLISHER] = Code.PRECONDITION_FAILED
+        publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
+        assert not await connection.is_blocked()
+        await asyncio.sleep(5)
+        assert await connection.is_blocked()
+        world.node.refused.clear()
+        await publishing
+        await asyncio.sleep(5)
+        assert not await connection.is_blocked()
 
 
-def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorld) -> None:
-    async def story() -> None:
-        member = world.member("a", streams=["s", "nope"])
-        assert member.running is not None
-        with pytest.raises(NotFoundError, match="nope"):
-            await member.running
-        assert world.node.starts == []
-
-    world.run(story)
+@in_world
+async def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorld) -> None:
+    member = world.member("a", streams=["s", "nope"])
+    with pytest.raises(errors.NotFoundError, match="nope"):
+        await member.end()
+    assert world.node.starts == []
 
 
 # -- the journal
@@ -566,7 +475,8 @@ def entries_of(count: int, member: str = "z") -> list[bytes]:
     return [JournalEntry("alive", member, 1.0 + n, token="t").to_json(GROUP) for n in range(count)]  # noqa: S106
 
 
-def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld) -> None:
+@in_world
+async def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld) -> None:
     """A member reads what is there of the last minutes, and nothing counts as missing."""
     journal = TimedLog(world.threads)
     world.node.streams[JOURNAL] = journal
@@ -574,81 +484,66 @@ def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld) -> N
         journal.take(None, number, b"\0Su\xa0\x02{}")
     journal.begins_at, journal.committed = 50, 59
     world.node.publish("s", 1)
-
-    async def story() -> None:
-        async with world.joined() as member:
-            await world.until(world.is_all_handled, "all is handled", 5)
-            assert member.group.reconnects == 0
-            assert member.group.missing == 0
-
-    world.run(story)
+    async with world.joined() as member:
+        await world.until(world.is_all_handled, "all is handled", 5)
+        assert member.group.reconnects == 0
+        assert member.group.missing == 0
 
 
-def test_losses_of_the_journal_that_heal_end_no_session(world: GroupWorld) -> None:
+@in_world
+async def test_losses_of_the_journal_that_heal_end_no_session(world: GroupWorld) -> None:
     """Nor if nothing was written meanwhile, and a long time lies between them."""
     timing = replace(TIMING, alive_s=30.0, gone_s=70.0)
-
-    async def story() -> None:
-        async with world.joined(timing=timing) as member:
-            await world.until(lambda: member.group.healthy() and member.group.held, "it is ready")
-            for _ in range(2):
-                for session in world.node.journal_readers():
-                    session.lose()
-                await asyncio.sleep(12)
-                assert member.group.reconnects == 0
-                assert member.group.healthy()
-                await asyncio.sleep(100)
-            assert (member.gained, member.lost) == (["s"], [])
-
-    world.run(story)
+    async with world.joined(timing=timing) as member:
+        await world.until(lambda: member.group.healthy() and member.group.held, "it is ready")
+        for _ in range(2):
+            for session in world.node.journal_readers():
+                session.lose()
+            await asyncio.sleep(12)
+            assert member.group.reconnects == 0
+            assert member.group.healthy()
+            await asyncio.sleep(100)
+        assert (member.gained, member.lost) == (["s"], [])
 
 
-def test_each_entry_of_the_journal_is_read_once_over_losses(world: GroupWorld) -> None:
+@in_world
+async def test_each_entry_of_the_journal_is_read_once_over_losses(world: GroupWorld) -> None:
     read: list[int] = []
-
-    async def story() -> None:
-        async with connected() as connection:
-            await connection.read_journal(JOURNAL, 0.0, lambda offset, _: read.append(offset))
-            for number in range(4):
-                await connection.publish(JOURNAL, entries_of(1)[0])
-                await asyncio.sleep(1)
-                assert len(read) == number + 1
-                for session in world.node.journal_readers():
-                    session.lose()
-                await asyncio.sleep(1)
-
-    world.run(story)
+    async with connected() as connection:
+        await connection.read_journal(JOURNAL, 0.0, lambda offset, _: read.append(offset))
+        for number in range(4):
+            await connection.publish(JOURNAL, entries_of(1)[0])
+            await asyncio.sleep(1)
+            assert len(read) == number + 1
+            for session in world.node.journal_readers():
+                session.lose()
+            await asyncio.sleep(1)
     assert read == [0, 1, 2, 3]
 
 
-def test_a_journal_that_another_member_has_just_created_is_awaited(world: GroupWorld) -> None:
+@in_world
+async def test_a_journal_that_another_member_has_just_created_is_awaited(world: GroupWorld) -> None:
     """The broker knows it and has not started it. That is a wait, and does not end a session."""
     world.node.streams[JOURNAL] = world.node.new_log()
     world.node.starting = {JOURNAL}
     world.node.publish("s", 1)
-
-    async def story() -> None:
-        async with world.joined() as member:
-            await asyncio.sleep(2)
-            world.node.starting = set()
-            await world.until(world.is_all_handled, "all is handled")
-            assert member.group.reconnects == 0
-
-    world.run(story)
+    async with world.joined() as member:
+        await asyncio.sleep(2)
+        world.node.starting = set()
+        await world.until(world.is_all_handled, "all is handled")
+        assert member.group.reconnects == 0
 
 
-def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
-    async def story() -> None:
-        async with world.joined() as member:
-            await world.until(lambda: member.group.held, "it is ready")
-            readers = world.node.journal_readers()
-            del world.node.streams[JOURNAL]
-            for session in readers:
-                session.tell(StreamChanged(JOURNAL, Code.STREAM_NOT_AVAILABLE))
-            for session in world.node.writers:
-                session.lose()
-            await world.until(lambda: member.group.reconnects == 1, "another session")
-            world.node.publish("s", 1)
-            await world.until(world.is_all_handled, "it goes on")
-
-    world.run(story)
+@in_world
+async def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
+    async with world.joined() as member:
+        await world.until(lambda: member.group.held, "it is ready")
+        readers = world.node.journal_readers()
+        del world.node.streams[JOURNAL]
+        for session in readers:
+            session.tell(StreamChanged(JOURNAL, Code.STREAM_NOT_AVAILABLE))
+        for session in world.node.writers:
+            session.lose()
+        await world.until(lambda: member.group.reconnects == 1, "another session")
+        world.node.publish("s", 1)
+        await world.until(world.is_all_handled, "it goes on")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming.stream_connection import _explain
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerTimeoutError,
-    MissingRowsError,
-    NotFoundError,
-    RabbitChxError,
-)
 
 
-@pytest.mark.parametrize("kind", [MissingRowsError, NotFoundError])
-def test_after_the_deletion_of_the_journal_another_session_makes_it(kind: type[RabbitChxError]) -> None:
+@pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
+def test_after_the_deletion_of_the_journal_another_session_makes_it(
+    kind: type[errors.RabbitChxError],
+) -> None:
     """A reader misses its rows if it was made again meanwhile; a publisher and a late reader do not find it."""
     explained = _explain(kind("the stream is gone"), "members")
     assert is_transient(explained)
@@ -25,12 +21,12 @@ def test_after_the_deletion_of_the_journal_another_session_makes_it(kind: type[R
 
 
 def test_a_refusal_of_the_journal_names_the_permissions() -> None:
-    explained = _explain(AccessRefusedError("refused", reply_code=403), "members")
-    assert isinstance(explained, AccessRefusedError)
+    explained = _explain(errors.AccessRefusedError("refused", reply_code=403), "members")
+    assert isinstance(explained, errors.AccessRefusedError)
     assert "'members': the user needs the permissions read and write" in str(explained)
     assert (explained.queue, explained.reply_code) == ("members", 403)
 
 
 def test_any_other_error_is_as_it_was() -> None:
-    error = BrokerTimeoutError("no answer")
+    error = errors.BrokerTimeoutError("no answer")
     assert _explain(error, "members") is error

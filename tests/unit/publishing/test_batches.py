@@ -9,17 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
-from rabbit_chx.publishing.batches import (
-    BATCH_BYTES,
-    RowBuilder,
-    batches,
-    name_columns,
-)
+from rabbit_chx.publishing.batches import BATCH_BYTES, RowBuilder, batches, name_columns
 from rabbit_chx.publishing.encoder import Properties, Rows
 
 FORMS: dict[str, Any] = {
@@ -44,13 +39,9 @@ def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def columns_of(rows: int, body: str = "b") -> dict[str, list[Any]]:
-    numbers = range(rows)
+def columns_of(rows: int) -> dict[str, list[Any]]:
     return {
-        "keys": [f"k{i}" for i in numbers],
-        "bodies": [f"{i}-{body}" for i in numbers],
-        "exchanges": [f"x{i}" for i in numbers],
-        "message_id": [f"m{i}" for i in numbers],
+        name: [f"{name} {i}" for i in range(rows)] for name in ("keys", "bodies", "exchanges", "message_id")
     }
 
 
@@ -63,28 +54,25 @@ def test_batches_have_so_many_rows_and_the_last_has_the_rest(form: str, rows: in
         assert [value for batch in found for value in batch[place]] == values
 
 
-def test_large_bodies_make_small_batches_of_whole_rows(form: str) -> None:
-    columns = columns_of(20, "x" * (BATCH_BYTES // 4))
-    found = batched(form, columns, 20)
-    assert len(found) > 1
-    for batch in found:
-        assert len({len(column) for column in batch}) == 1, "each row has all of its columns"
-        assert len(batch) == len(columns)
-        assert sum(map(len, batch[1])) < 2 * BATCH_BYTES
-    for place, values in enumerate(columns.values()):
-        assert [value for batch in found for value in batch[place]] == values
-
-
 def test_a_body_that_is_larger_than_a_batch_goes_alone(form: str) -> None:
     large = "x" * (BATCH_BYTES + 1)
     found = batched(form, {"keys": ["a", "b"], "bodies": [large, large]}, 10)
     assert found == [[["a"], [large]], [["b"], [large]]]
 
 
+@example(sizes=[BATCH_BYTES // 4] * 20, rows=20)
 @given(sizes=st.lists(st.integers(0, 40_000), max_size=60), rows=st.integers(1, 20))
 def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], rows: int) -> None:
     bodies = [b"x" * size for size in sizes]
-    for values in (bodies, pa.array(bodies, pa.binary()), iter(bodies)):
+    chunked = pa.chunked_array([bodies[:3], bodies[3:]], pa.binary())
+    for values in (
+        bodies,
+        tuple(bodies),
+        deque(bodies),
+        pa.array(bodies, pa.binary()),
+        chunked,
+        iter(bodies),
+    ):
         found = list(batches({"keys": list(range(len(sizes))), "bodies": values}, rows))
         assert [key for keys, _ in found for key in keys] == list(range(len(sizes)))
         assert [len(body) for _, some in found for body in some] == sizes
@@ -95,12 +83,8 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
 
 def test_columns_of_different_forms_make_the_same_batches() -> None:
     columns = columns_of(8)
-    mixed = {
-        "keys": pa.array(columns["keys"]),
-        "bodies": iter(columns["bodies"]),
-        "exchanges": tuple(columns["exchanges"]),
-        "message_id": deque(columns["message_id"]),
-    }
+    forms = zip((pa.array, iter, tuple, deque), columns.items(), strict=True)
+    mixed: dict[str, Any] = {name: form(values) for form, (name, values) in forms}
     found = list(batches(mixed, 3))
     assert [len(batch[0]) for batch in found] == [3, 3, 2]
     for place, values in enumerate(columns.values()):
@@ -121,7 +105,9 @@ def test_columns_of_unequal_length_are_refused(form: str, change: dict[str, list
         batched(form, {"keys": ["a", "b"], "bodies": ["a", "b"], **change}, 10)
 
 
-def test_rows_before_the_early_end_of_a_column_are_published() -> None:
+def test_columns_without_an_end_are_read_in_batches_and_an_early_end_is_an_error() -> None:
+    coming = batches({"keys": map(str, count()), "bodies": map(str, count())}, 3)
+    assert [next(coming)[0] for _ in range(2)] == [("0", "1", "2"), ("3", "4", "5")]
     coming = batches({"keys": iter("abc"), "bodies": iter("xy")}, 10)
     assert next(coming) == (("a", "b"), ("x", "y"))
     with pytest.raises(InputError, match="more keys than bodies"):
@@ -134,12 +120,6 @@ def test_a_single_value_is_not_a_column(name: str, column: object) -> None:
     columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
     with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: pass a list of them"):
         list(batches(columns, 10))
-
-
-def test_endless_input_is_read_in_batches() -> None:
-    coming = batches({"keys": map(str, count()), "bodies": map(str, count())}, 3)
-    assert next(coming)[0] == ("0", "1", "2")
-    assert next(coming)[0] == ("3", "4", "5")
 
 
 def test_columns_become_rows_with_what_the_publisher_gives_the_others() -> None:

@@ -135,9 +135,7 @@ def test_an_expiration_is_milliseconds_as_text(value: object) -> None:
 
 def test_properties_that_no_frame_holds() -> None:
     def headers(size: int) -> dict[str, str]:
-        return {
-            "h": "x" * (size - 13)
-        }  # two bytes of flags, four and four of lengths, three of name and type
+        return {"h": "x" * (size - 13)}  # 2 bytes of flags, 4 and 4 of lengths, 3 of name and type
 
     assert len(Properties({}).of_rows({"headers": [headers(131_052)]}, 0)[0]) == 131_052
     with pytest.raises(

@@ -10,14 +10,8 @@ from frame_secrets import locals_with
 from scripted_peer import Peer
 
 from rabbit_chx.errors import InputError, NackedError
-from rabbit_chx.options import check_options
 from rabbit_chx.publishing import Publisher, SharedPublisher
-from rabbit_chx.publishing.options import (
-    NACK_RETRIES,
-    Limits,
-    PublishOptions,
-    Retries,
-)
+from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries
 from rabbit_chx.publishing.shared import shared_publisher
 
 SECRET = "canary-4711"  # noqa: S105
@@ -102,15 +96,6 @@ def test_bounds_that_cannot_be(kind: Any, name: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(InputError, match=name):
             kind(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("routing", "nowhere"), ("on_unroutable", None), ("limits", Retries()), ("properties", [])],
-)
-def test_options_that_cannot_be(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=rf"^{name} is "):
-        check_options(PublishOptions("amqp://localhost", "x", **{name: value}))
 
 
 def test_the_smallest_bounds() -> None:

@@ -14,40 +14,29 @@ from rabbit_chx.publishing.publish_report import Tally
 
 
 @pytest.mark.parametrize(
-    ("report", "complete"),
+    ("report", "complete", "text"),
     [
-        (PublishReport(), True),
-        (PublishReport(rows=3, confirmed=3), True),
-        (PublishReport(rows=3, confirmed=3, republished=2, reconnects=1), True),
-        (PublishReport(rows=3, confirmed=2, returned=1), False),
-        (PublishReport(rows=3, returned=3), False),
-        (PublishReport(rows=3, confirmed=2, nacked=1), False),
-        (PublishReport(rows=3, confirmed=2, unknown=1), False),
-    ],
-    ids=str,
-)
-def test_only_a_report_whose_rows_are_all_confirmed_is_complete(
-    report: PublishReport,
-    complete: bool,  # noqa: FBT001
-) -> None:
-    assert report.complete is complete
-
-
-@pytest.mark.parametrize(
-    ("report", "text"),
-    [
-        (PublishReport(), "nothing was published"),
-        (PublishReport(rows=1000, confirmed=1000), "1,000 of 1,000 messages confirmed"),
+        (PublishReport(), True, "nothing was published"),
+        (PublishReport(1000, 1000), True, "1,000 of 1,000 messages confirmed"),
+        (PublishReport(3, 3, republished=2, reconnects=1), True, "3 of 3 messages confirmed, 2 sent again after a reconnect"),
+        (PublishReport(3, 2, returned=1), False, "2 of 3 messages confirmed, 1 returned as unroutable"),
+        (PublishReport(3, returned=3), False, "0 of 3 messages confirmed, 3 returned as unroutable"),
+        (PublishReport(3, 2, nacked=1), False, "2 of 3 messages confirmed, 1 nacked"),
+        (PublishReport(1, unknown=1), False, "0 of 1 messages confirmed, 1 unknown"),
         (
-            PublishReport(rows=2010, confirmed=2000, returned=1, nacked=4, unknown=5, republished=6),
+            PublishReport(2010, 2000, returned=1, nacked=4, unknown=5, republished=6),
+            False,
             "2,000 of 2,010 messages confirmed, 1 returned as unroutable, 4 nacked, 5 unknown, 6 sent again after a reconnect",
         ),
-        (PublishReport(rows=1, unknown=1), "0 of 1 messages confirmed, 1 unknown"),
     ],
     ids=str,
-)
-def test_a_report_names_each_count_that_is_not_zero(report: PublishReport, text: str) -> None:
-    assert str(report) == text
+)  # fmt: skip
+def test_a_report_names_each_count_and_is_complete_if_all_rows_are_confirmed(
+    report: PublishReport,
+    complete: bool,  # noqa: FBT001
+    text: str,
+) -> None:
+    assert (report.complete, str(report)) == (complete, text)
 
 
 def test_a_report_can_be_pickled() -> None:
@@ -194,10 +183,7 @@ def test_one_key_is_told_from_several(batches: list[list[bytes]], distinct: int 
 
 
 def test_the_keys_of_two_reports_may_be_the_same_or_not() -> None:
-    one, none, several = (
-        PublishReport(rows=1, distinct_keys=1),
-        PublishReport(distinct_keys=0),
-        PublishReport(rows=2),
-    )
+    one, none = PublishReport(rows=1, distinct_keys=1), PublishReport(distinct_keys=0)
+    several = PublishReport(rows=2)
     assert (one + none).distinct_keys == (none + one).distinct_keys == 1
     assert (one + one).distinct_keys is (several + none).distinct_keys is None

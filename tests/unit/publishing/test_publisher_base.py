@@ -16,7 +16,7 @@ from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import Limits, Publisher, Retries
+from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -30,53 +30,42 @@ def only(tag: int, answer: Answer) -> Answer:
 # -- what goes over the wire
 
 
-@pytest.mark.parametrize(("mandatory", "expected"), [({}, True), ({"mandatory": False}, False)], ids=str)
-def test_messages_are_mandatory_unless_told_otherwise(
+@pytest.mark.parametrize(
+    ("options", "mandatory", "mode"),
+    [({}, True, 2), ({"mandatory": False}, False, 2), ({"persistent": False}, True, 1)],
+    ids=str,
+)
+def test_messages_are_mandatory_and_persistent_unless_told_otherwise(
     peer: Peer,
-    mandatory: dict[str, Any],
-    expected: bool,  # noqa: FBT001
+    opened: Any,
+    options: dict[str, Any],
+    mandatory: bool,  # noqa: FBT001
+    mode: int,
 ) -> None:
-    with Publisher(peer.settings, "orders", **mandatory) as publisher:
-        publisher.publish_many(["k"] * 3, ["b"] * 3)
-    assert [message.mandatory for message in peer.messages] == [expected] * 3
-
-
-@pytest.mark.parametrize(("persistent", "mode"), [({}, 2), ({"persistent": False}, 1)], ids=str)
-def test_messages_are_persistent_unless_told_otherwise(
-    peer: Peer, persistent: dict[str, Any], mode: int
-) -> None:
-    with Publisher(peer.settings, "orders", **persistent) as publisher:
+    with opened(**options) as publisher:
         publisher.publish_many(["k"] * 2, ["b"] * 2)
         publisher.publish_many(["k"] * 2, ["b"] * 2, properties={"message_id": ["1", None]})
-    assert [message.properties.delivery_mode for message in peer.messages] == [mode] * 4
+    sent = [(message.mandatory, message.properties.delivery_mode) for message in peer.messages]
+    assert sent == [(mandatory, mode)] * 4
 
 
-def test_each_row_arrives_with_all_its_values(peer: Peer) -> None:
-    with Publisher(
-        peer.settings, "orders", limits=Limits(max_in_flight=4), properties={"app_id": "a"}
-    ) as publisher:
-        publisher.publish_many(
-            [f"k{i}" for i in range(5)],
-            [f"b{i}" for i in range(5)],
-            properties={"message_id": [f"m{i}" for i in range(5)]},
-            exchanges=["x0", None, "x2", None, "x4"],
-        )
-    assert peer.bodies == [f"b{i}" for i in range(5)]
-    assert [message.routing_key for message in peer.messages] == [f"k{i}" for i in range(5)]
-    assert [message.exchange for message in peer.messages] == ["x0", "orders", "x2", "orders", "x4"]
-    assert [message.properties.message_id for message in peer.messages] == [f"m{i}" for i in range(5)]
-    assert {message.properties.app_id for message in peer.messages} == {"a"}
+def test_each_row_arrives_with_all_its_values(peer: Peer, opened: Any) -> None:
+    numbers = range(5)
+    columns = [[f"{name}{number}" for number in numbers] for name in "kbm"]
+    keys, bodies, ids = columns
+    exchanges = ["x0", None, "x2", None, "x4"]
+    with opened(max_in_flight=4, properties={"app_id": "a"}) as publisher:
+        publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
+    read = [(each.exchange, each.routing_key, each.body.decode(), each.properties) for each in peer.messages]
+    arrived = [(*row, content.message_id, content.app_id) for *row, content in read]
+    assert arrived == [(exchanges[n] or "orders", *(column[n] for column in columns), "a") for n in numbers]
 
 
-def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer) -> None:
+def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer, opened: Any) -> None:
     peer.answer = only(2, nack)
-    with Publisher(peer.settings, "orders", retries=Retries(backoff_s=0)) as publisher:
-        report = publisher.publish_many(
-            ["k1", "k2", "k3"],
-            ["b1", "b2", "b3"],
-            properties={"message_id": ["m1", "m2", "m3"]},
-            exchanges=["x1", "x2", "x3"],
-        )
+    keys, bodies, ids, exchanges = ([f"{name}{number}" for number in (1, 2, 3)] for name in "kbmx")
+    with opened(backoff_s=0) as publisher:
+        report = publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
     assert report.confirmed == 3
     _, refused, _, again = peer.messages
     assert (again.tag, again.body) == (4, b"b2")
@@ -87,9 +76,9 @@ def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer) -> None:
 # -- what came of the rows
 
 
-def test_one_returned_row_is_an_error(peer: Peer) -> None:
+def test_one_returned_row_is_an_error(peer: Peer, opened: Any) -> None:
     peer.answer = only(2, unroutable)
-    with Publisher(peer.settings, "orders") as publisher:
+    with opened() as publisher:
         said = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
         with pytest.raises(PublishError, match=said) as caught:
             publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -98,19 +87,19 @@ def test_one_returned_row_is_an_error(peer: Peer) -> None:
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
-def test_returned_rows_are_only_reported_on_request(peer: Peer) -> None:
+def test_returned_rows_are_only_reported_on_request(peer: Peer, opened: Any) -> None:
     peer.answer = only(2, unroutable)
-    with Publisher(peer.settings, "orders", on_unroutable="report") as publisher:
+    with opened(on_unroutable="report") as publisher:
         report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
     assert [sample.key for sample in report.samples] == ["k2"]
 
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
-def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any]) -> None:
+def test_one_row_that_was_refused_is_an_error(peer: Peer, opened: Any, options: dict[str, Any]) -> None:
     peer.answer = only(2, nack)
     with (
-        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0), **options) as publisher,
+        opened(nack_retries=0, **options) as publisher,
         pytest.raises(PublishError, match="the broker rejected messages") as caught,
     ):
         publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
@@ -120,14 +109,14 @@ def test_one_row_that_was_refused_is_an_error(peer: Peer, options: dict[str, Any
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
 def test_rows_of_unknown_fate_are_an_error(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    opened: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """The memory runs out after a row was counted, and before it was sent."""
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
 
-    with Publisher(peer.settings, "orders", **options) as publisher:
+    with opened(**options) as publisher:
         publisher.send(["k"], ["sent"])
         with monkeypatch.context() as patched:
             patched.setattr(Session, "publish", out_of_memory)
@@ -148,13 +137,13 @@ def test_rows_of_unknown_fate_are_an_error(
     ("column", "bad"), [("keys", "x" * 256), ("bodies", None), ("message_id", 5), ("exchanges", "x" * 256)]
 )
 def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
-    peer: Peer, form: Any, column: str, bad: Any
+    opened: Any, form: Any, column: str, bad: Any
 ) -> None:
     """Batches are of two rows here; the number counts from the first row of the report."""
     columns: dict[str, Any] = {name: ["a"] * 7 for name in ("keys", "bodies", "message_id", "exchanges")}
     columns[column][5] = bad
     given = {name: form(values) for name, values in columns.items()}
-    with Publisher(peer.settings, "orders", limits=Limits(max_in_flight=4)) as publisher:
+    with opened(max_in_flight=4) as publisher:
         publisher.send(["a"] * 3, ["a"] * 3)
         with pytest.raises(PublishError, match="row 8: ") as caught:
             publisher.send(
@@ -170,7 +159,7 @@ def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
 # -- nothing moves
 
 
-def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
+def test_frames_without_a_message_are_not_progress(peer: Peer, opened: Any) -> None:
     def ask_and_ask(message: Message) -> bytes:
         for _ in range(100):
             peer.say(said(commands.Channel.Flow(active=True)))  # each is answered
@@ -179,9 +168,7 @@ def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
 
     peer.answer = ask_and_ask
     with (
-        Publisher(
-            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.3), retries=Retries(max_reconnects=0)
-        ) as publisher,
+        opened(confirm_timeout_s=0.3, max_reconnects=0) as publisher,
         pytest.raises(PublishError, match="the broker has answered nothing"),
     ):
         publisher.publish_many(["k"], ["b"])
@@ -190,10 +177,8 @@ def test_frames_without_a_message_are_not_progress(peer: Peer) -> None:
 # -- no file descriptor
 
 
-def test_no_descriptor_left_is_an_outage(peer: Peer) -> None:
-    with Publisher(
-        peer.settings, "orders", retries=Retries(reconnect_timeout_s=1.0, backoff_s=0.05)
-    ) as publisher:
+def test_no_descriptor_left_is_an_outage(peer: Peer, opened: Any) -> None:
+    with opened(reconnect_timeout_s=1.0, backoff_s=0.05) as publisher:
         publisher.publish_many(["k"], ["b"])
         peer.answer = hang_up
         with (
@@ -207,12 +192,10 @@ def test_no_descriptor_left_is_an_outage(peer: Peer) -> None:
     assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
 
 
-def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer) -> None:
+def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer, opened: Any) -> None:
     with (
         contextlib.ExitStack() as without,
-        Publisher(
-            peer.settings, "orders", retries=Retries(reconnect_timeout_s=60, backoff_s=0.01)
-        ) as publisher,
+        opened(reconnect_timeout_s=60, backoff_s=0.01) as publisher,
     ):
 
         def hang_up_once(message: Message) -> bytes:
@@ -230,27 +213,27 @@ def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer) -> None:
 # -- leaving the block
 
 
-def test_leaving_the_block_waits_for_what_was_sent(peer: Peer) -> None:
-    with Publisher(peer.settings, "orders") as publisher:
+def test_leaving_the_block_waits_for_what_was_sent(opened: Any) -> None:
+    with opened() as publisher:
         publisher.send(["k"], ["b"])
     assert publisher.report.rows == 0, "what was sent is flushed"
 
 
 @pytest.mark.parametrize("answer", [unroutable, nack], ids=["unroutable", "nack"])
-def test_leaving_the_block_reports_rows_that_are_not_confirmed(peer: Peer, answer: Answer) -> None:
+def test_leaving_the_block_reports_rows_that_are_not_confirmed(
+    peer: Peer, opened: Any, answer: Answer
+) -> None:
     peer.answer = answer
     with (
         pytest.raises(PublishError, match="0 of 1 messages confirmed"),
-        Publisher(peer.settings, "orders", retries=Retries(nack_retries=0)) as publisher,
+        opened(nack_retries=0) as publisher,
     ):
         publisher.send(["k"], ["b"])
 
 
-def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
+def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer, opened: Any) -> None:
     def fail() -> None:
-        with Publisher(
-            peer.settings, "orders", limits=Limits(confirm_timeout_s=0.05), retries=Retries(max_reconnects=0)
-        ) as publisher:
+        with opened(confirm_timeout_s=0.05, max_reconnects=0) as publisher:
             publisher.send(["k"], ["b"])
             raise ZeroDivisionError
 
@@ -275,7 +258,11 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer) -> None:
         ({"exchange": "\ud800"}, "half of a surrogate pair"),
         ({"exchange": None}, "the exchange is None: pass its name as a str"),
         ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': pass 'raise' or 'report'"),
+        ({"on_unroutable": None}, "on_unroutable is None"),
+        ({"routing": "nowhere"}, "routing is 'nowhere'"),
         ({"retries": None}, r"retries is None: pass Retries\(\.\.\.\)"),
+        ({"limits": Retries()}, r"limits is .*: pass Limits\(\.\.\.\)"),
+        ({"properties": []}, "properties is "),
     ],
     ids=str,
 )

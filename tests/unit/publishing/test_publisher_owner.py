@@ -107,9 +107,13 @@ def test_a_forked_process_is_refused_and_its_close_does_nothing(
 
 
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_publisher_cannot_be_pickled_or_copied(blocking: Any, take: Callable[[object], object]) -> None:
+def test_a_publisher_cannot_be_pickled_or_copied(
+    blocking: Any, shared: Any, take: Callable[[object], object]
+) -> None:
     with pytest.raises(TypeError, match=f"{type(blocking).__name__} .*cannot be pickled.*batch_publisher"):
         take(blocking)
+    with shared() as publisher, pytest.raises(TypeError, match="cannot be pickled"):
+        take(publisher)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import gc
 import os
 import signal
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,19 +23,8 @@ from pamqp import commands
 from scripted_peer import Peer
 from tcp_proxy import black_hole
 
-from rabbit_chx.errors import (
-    BufferFullError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    NackedError,
-    NotFoundError,
-    RowError,
-    UnknownOutcomeError,
-    UnreachableError,
-    UnroutableError,
-)
-from rabbit_chx.publishing import Limits, Retries, SharedPublisher
+from rabbit_chx import errors
+from rabbit_chx.publishing import SharedPublisher
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
@@ -52,94 +39,70 @@ def by_body(answers: dict[str, Answer], otherwise: Answer = ack) -> Answer:
     return lambda message: answers.get(message.body.decode(), otherwise)(message)
 
 
-def close_channel(code: int, text: str) -> Answer:
-    """Close the channel over a message."""
-
-    def answer(_: Message) -> bytes:
-        return said(commands.Channel.Close(code, text, 60, 40))
-
-    return answer
-
-
 def error_of(future: Future[None]) -> BaseException | None:
     return future.exception(_SOON_S)
 
 
-def test_each_message_has_its_own_outcome(peer: Peer) -> None:
+def test_each_message_has_its_own_outcome(peer: Peer, shared: Any) -> None:
     peer.answer = by_body({"lost": unroutable, "full": nack})
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         futures = {name: publisher.submit("k", name) for name in ("a", "lost", "b", "full", "c")}
-        errors = {name: error_of(future) for name, future in futures.items()}
+        outcomes = {name: error_of(future) for name, future in futures.items()}
         stats = publisher.stats()
-    assert [name for name, error in errors.items() if error is None] == ["a", "b", "c"]
-    assert isinstance(errors["lost"], UnroutableError)
-    assert (errors["lost"].reply_code, errors["lost"].exchange) == (312, "orders")
-    assert "NO_ROUTE" in str(errors["lost"])
-    assert isinstance(errors["full"], NackedError)
-    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked, stats.in_flight) == (
-        5,
-        3,
-        1,
-        1,
-        0,
-    )
-    assert stats.in_flight_bytes == 0
+    assert [name for name, error in outcomes.items() if error is None] == ["a", "b", "c"]
+    lost = outcomes["lost"]
+    assert isinstance(lost, errors.UnroutableError)
+    assert (lost.reply_code, lost.exchange) == (312, "orders")
+    assert "NO_ROUTE" in str(lost)
+    assert isinstance(outcomes["full"], errors.NackedError)
+    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked) == (5, 3, 1, 1)
+    assert (stats.in_flight, stats.in_flight_bytes) == (0, 0)
     assert stats.p50_s is not None
     assert stats.p50_s < _SOON_S
 
 
-def test_messages_that_differ_only_in_a_property_are_told_apart(peer: Peer) -> None:
+def test_messages_that_differ_only_in_a_property_are_told_apart(peer: Peer, shared: Any) -> None:
     peer.answer = lambda message: (unroutable if message.properties.message_id == "2" else ack)(message)
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         futures = [publisher.submit("k", "", message_id=str(i)) for i in range(5)]
-        assert [type(error_of(future)) for future in futures] == [type(None)] * 2 + [UnroutableError] + [
-            type(None)
-        ] * 2
+        outcomes = [error_of(future) for future in futures]
+    assert [place for place, error in enumerate(outcomes) if error is not None] == [2]
+    assert isinstance(outcomes[2], errors.UnroutableError)
 
 
-def test_a_return_with_further_headers_is_recognized_by_its_body(peer: Peer) -> None:
-    peer.answer = by_body({"1": lambda message: unroutable(replace(message, content=b"\0\0"))})
-    with SharedPublisher(peer.settings, "orders") as publisher:
-        futures = [publisher.submit("k", str(i), message_id="m") for i in range(3)]
-        assert [error_of(future) is not None for future in futures] == [False, True, False]
-
-
-def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer) -> None:
-    with SharedPublisher(peer.settings, "orders") as publisher:
+def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer, shared: Any) -> None:
+    with shared() as publisher:
         for (key, body, properties), says in {
             ("k", None, ()): "^the body is missing",
             (None, "b", ()): "^the routing key is missing",
             ("k" * 256, "b", ()): "^the routing key .* has 256 bytes",
             ("k", "b", (("priority", 256),)): "^the priority is 256",
         }.items():
-            with pytest.raises(RowError, match=says):
+            with pytest.raises(errors.RowError, match=says):
                 publisher.submit(key, body, **dict(properties))  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="did you mean 'headers'"):
+        with pytest.raises(errors.InputError, match="did you mean 'headers'"):
             publisher.submit("k", "b", header={})
         assert error_of(publisher.submit("k", "good")) is None
     assert peer.bodies == ["good"]
 
 
-def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: Peer) -> None:
-    peer.answer = lambda message: (
-        close_channel(404, "NOT_FOUND - no exchange 'nope' in vhost '/'")
-        if message.exchange == "nope"
-        else ack
-    )(message)
-    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: Peer, shared: Any) -> None:
+    close = said(commands.Channel.Close(404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 60, 40))
+    peer.answer = lambda message: close if message.exchange == "nope" else ack(message)
+    with shared(backoff_s=0.01) as publisher:
         futures = [publisher.submit("k", str(i), exchange="nope" if i == 3 else None) for i in range(8)]
-        errors = [error_of(future) for future in futures]
-    assert [place for place, error in enumerate(errors) if error is not None] == [3]
-    assert isinstance(errors[3], NotFoundError)
-    assert (errors[3].reply_code, errors[3].exchange) == (404, "nope")
+        outcomes = [error_of(future) for future in futures]
+    assert [place for place, error in enumerate(outcomes) if error is not None] == [3]
+    assert isinstance(outcomes[3], errors.NotFoundError)
+    assert (outcomes[3].reply_code, outcomes[3].exchange) == (404, "nope")
 
 
-def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
+def test_submit_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None:
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=2), block_s=0.05) as publisher:
+    with shared(max_in_flight=2, block_s=0.05) as publisher:
         for i in range(2):
             publisher.submit("k", str(i))
-        with pytest.raises(BufferFullError, match="2 unanswered messages"):
+        with pytest.raises(errors.BufferFullError, match="2 unanswered messages"):
             publisher.submit("k", "2")
         peer.until(lambda: len(peer.messages) == 2)
         waiting = threading.Thread(target=publisher.submit, args=("k", "3"))
@@ -155,7 +118,7 @@ def test_submit_waits_for_room_and_then_raises(peer: Peer) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
+    peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
 ) -> None:
     """A caller who gets a BufferFullError sends the message again."""
     withdraw = SharedPublisher._withdraw
@@ -167,7 +130,7 @@ def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
         return withdraw(publisher, message)
 
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.01) as publisher:
+    with shared(max_in_flight=1, block_s=0.01) as publisher:
         first = publisher.submit("k", "0")
         peer.until(lambda: len(peer.messages) == 1)
         monkeypatch.setattr(SharedPublisher, "_withdraw", make_room_first)
@@ -179,28 +142,24 @@ def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
     assert peer.bodies == ["0", "1"]
 
 
-def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer) -> None:
+def test_bytes_are_bounded_and_a_larger_message_goes_alone(peer: Peer, shared: Any) -> None:
     peer.answer = by_body({"x" * 500: nothing})
-    with SharedPublisher(
-        peer.settings, "orders", limits=Limits(max_in_flight_bytes=300), block_s=0.0
-    ) as publisher:
+    with shared(max_in_flight_bytes=300, block_s=0.0) as publisher:
         publisher.submit("k", "x" * 500)
-        with pytest.raises(BufferFullError):
+        with pytest.raises(errors.BufferFullError):
             publisher.submit("k", "y")
         peer.until(lambda: len(peer.messages) == 1)
         peer.say(confirm(ACK_METHOD, 1))
 
 
-def test_publish_waits_for_room_and_then_raises(peer: Peer) -> None:
+def test_publish_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None:
     peer.answer = nothing
 
     async def main() -> None:
-        async with SharedPublisher(
-            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=0.05
-        ) as publisher:
+        async with shared(max_in_flight=1, block_s=0.05) as publisher:
             first = asyncio.create_task(publisher.publish("k", "0"))
             await asyncio.sleep(0)
-            with pytest.raises(BufferFullError):
+            with pytest.raises(errors.BufferFullError):
                 await publisher.publish("k", "1")
             publisher._block_s = _SOON_S
             second = asyncio.create_task(publisher.publish("k", "2"))
@@ -218,9 +177,9 @@ def test_publish_waits_for_room_and_then_raises(peer: Peer) -> None:
     assert peer.bodies == ["0", "2"]
 
 
-def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer) -> None:
+def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer, shared: Any) -> None:
     async def main() -> None:
-        async with SharedPublisher(peer.settings, "orders") as publisher:
+        async with shared() as publisher:
             task = asyncio.create_task(publisher.publish("k", "sent"))
             await asyncio.sleep(0)
             task.cancel()
@@ -231,7 +190,7 @@ def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer) -> None:
     assert peer.bodies == ["sent"]
 
 
-def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
+def test_several_event_loops_and_threads_share_it(peer: Peer, shared: Any) -> None:
     peer.answer = lambda message: (unroutable if message.body.endswith(b"7") else ack)(message)
     lost: list[str] = []
 
@@ -239,12 +198,12 @@ def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
         async def one(i: int) -> None:
             try:
                 await publisher.publish("k", f"{name}.{i}")
-            except UnroutableError:
+            except errors.UnroutableError:
                 lost.append(f"{name}.{i}")
 
         await asyncio.gather(*(one(i) for i in range(20)))
 
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         threads = [
             threading.Thread(target=lambda name=name: asyncio.run(publish(publisher, name))) for name in "abc"
         ]
@@ -259,9 +218,9 @@ def test_several_event_loops_and_threads_share_it(peer: Peer) -> None:
         assert [body for body in peer.bodies if body[0] == name] == [f"{name}.{i}" for i in range(20)]
 
 
-def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer) -> None:
+def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer, shared: Any) -> None:
     peer.answer = lambda message: nothing(message) if message.body != b"4" else hang_up(message)
-    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+    with shared(backoff_s=0.01) as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(5)]
         peer.until(lambda: len(peer.messages) == 5)
         peer.answer = ack
@@ -271,14 +230,12 @@ def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Pe
     assert (stats.reconnects, stats.republished) == (1, 5)
 
 
-def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
+def test_an_outage_is_the_error_of_its_messages_only(peer: Peer, shared: Any) -> None:
     peer.answer = hang_up
-    with SharedPublisher(
-        peer.settings, "orders", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.01)
-    ) as publisher:
+    with shared(reconnect_timeout_s=0.2, backoff_s=0.01) as publisher:
         error = error_of(publisher.submit("k", "0"))
-        assert isinstance(error, UnknownOutcomeError)
-        assert isinstance(error.__cause__, ConnectionLostError)
+        assert isinstance(error, errors.UnknownOutcomeError)
+        assert isinstance(error.__cause__, errors.ConnectionLostError)
         peer.answer = ack
         assert error_of(publisher.submit("k", "1")) is None
         stats = publisher.stats()
@@ -286,108 +243,88 @@ def test_an_outage_is_the_error_of_its_messages_only(peer: Peer) -> None:
 
 
 def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
-    with SharedPublisher(
-        "amqp://localhost:1", "orders", retries=Retries(reconnect_timeout_s=0.1, backoff_s=0.01)
-    ) as publisher:
+    how: dict[str, Any] = {"reconnect_timeout_s": 0.1, "backoff_s": 0.01}
+    with SharedPublisher("amqp://localhost:1", "orders", **how) as publisher:
         error = error_of(publisher.submit("k", "0"))
-        assert isinstance(error, UnreachableError)
+        assert isinstance(error, errors.UnreachableError)
         assert "was not sent" in str(error)
         assert not publisher.healthy()
 
 
-def test_every_future_is_done_within_the_three_limits(peer: Peer) -> None:
+def test_every_future_is_done_within_the_three_limits(peer: Peer, shared: Any) -> None:
     """Also that of a message that is never answered while others are."""
     peer.answer = by_body({"stuck": nothing})
-    with SharedPublisher(
-        peer.settings,
-        "orders",
-        retries=Retries(reconnect_timeout_s=0.1),
-        limits=Limits(confirm_timeout_s=2.0, blocked_timeout_s=0.1),
-    ) as publisher:
+    with shared(reconnect_timeout_s=0.1, confirm_timeout_s=2.0, blocked_timeout_s=0.1) as publisher:
         stuck = publisher.submit("k", "stuck")
         deadline = time.monotonic() + _SOON_S
         while not stuck.done() and time.monotonic() < deadline:
             assert error_of(publisher.submit("k", "fine")) is None
             time.sleep(0.01)
-        assert isinstance(error_of(stuck), UnknownOutcomeError)
+        assert isinstance(error_of(stuck), errors.UnknownOutcomeError)
 
 
-def test_the_three_limits_of_a_message_are_added(peer: Peer) -> None:
+def test_the_three_limits_of_a_message_are_added(shared: Any) -> None:
     """A blocked broker, an outage and a confirm may follow each other, as for a `Publisher`."""
-    with SharedPublisher(
-        peer.settings,
-        "orders",
-        retries=Retries(reconnect_timeout_s=7.0),
-        limits=Limits(confirm_timeout_s=11.0, blocked_timeout_s=13.0),
-    ) as publisher:
+    with shared(reconnect_timeout_s=7.0, confirm_timeout_s=11.0, blocked_timeout_s=13.0) as publisher:
         assert publisher._outbox.left_s() == 31.0
 
 
-def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_connection(peer: Peer) -> None:
+def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_connection(
+    peer: Peer, shared: Any
+) -> None:
     """The close is not over that message, so a caller may send it again."""
-    with SharedPublisher(peer.settings, "orders", linger_s=_SOON_S) as publisher:
+    with shared(linger_s=_SOON_S) as publisher:
         await_true(publisher.healthy)
         future = publisher.submit("k", "0")
         peer.say(said(commands.Connection.Close(530, "NOT_ALLOWED", 0, 0), 0))
         error = error_of(future)
-    assert type(error) is ConnectionLostError
+    assert type(error) is errors.ConnectionLostError
     assert "was not sent" in str(error)
     assert peer.bodies == []
 
 
-def test_close_gives_up_after_its_time(peer: Peer) -> None:
+def test_close_gives_up_after_its_time(peer: Peer, shared: Any) -> None:
     peer.answer = nothing
-    publisher = SharedPublisher(peer.settings, "orders")
+    publisher = shared()
     future = publisher.submit("k", "0")
     peer.until(lambda: len(peer.messages) == 1)
     publisher.close(timeout_s=0.05)
-    assert isinstance(error_of(future), UnknownOutcomeError)
-    with pytest.raises(InputError, match="is closed: open another one"):
+    assert isinstance(error_of(future), errors.UnknownOutcomeError)
+    with pytest.raises(errors.InputError, match="is closed: open another one"):
         publisher.submit("k", "1")
     publisher.close()
 
 
-def test_a_callback_may_submit_again(peer: Peer) -> None:
+def test_a_callback_may_submit_again(shared: Any) -> None:
     again: list[Future[None]] = []
-    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1)) as publisher:
+    with shared(max_in_flight=1) as publisher:
         first = publisher.submit("k", "0")
         first.add_done_callback(lambda _: again.append(publisher.submit("k", "1")))
         assert error_of(first) is None
     assert [error_of(future) for future in again] == [None]
 
 
-def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer) -> None:
-    with SharedPublisher(peer.settings, "orders") as publisher:
+def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer, shared: Any) -> None:
+    with shared() as publisher:
         assert error_of(publisher.submit("k", "0")) is None
         assert publisher.healthy()
         peer.say(said(commands.Connection.Blocked("memory"), 0))
-        deadline = time.monotonic() + _SOON_S
-        while publisher.healthy() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert not publisher.healthy()
+        await_true(lambda: not publisher.healthy())
         peer.say(said(commands.Connection.Unblocked(), 0))
         assert error_of(publisher.submit("k", "1")) is None
     assert not publisher.healthy()
 
 
-def test_linger_writes_messages_together(peer: Peer) -> None:
-    with SharedPublisher(peer.settings, "orders", linger_s=0.05) as publisher:
+def test_linger_writes_messages_together(shared: Any) -> None:
+    with shared(linger_s=0.05) as publisher:
         began = time.monotonic()
         futures = [publisher.submit("k", str(i)) for i in range(3)]
         assert [error_of(future) for future in futures] == [None] * 3
         assert time.monotonic() - began >= 0.05
 
 
-def test_it_cannot_be_pickled_or_copied(peer: Peer) -> None:
-    with (
-        SharedPublisher(peer.settings, "orders") as publisher,
-        pytest.raises(TypeError, match="cannot be pickled"),
-    ):
-        copy.copy(publisher)
-
-
-def test_a_collected_publisher_warns_and_sends_its_messages(peer: Peer) -> None:
-    publisher = SharedPublisher(peer.settings, "orders")
+def test_a_collected_publisher_warns_and_sends_its_messages(shared: Any) -> None:
+    publisher = shared()
     future = publisher.submit("k", "0")
     thread = publisher._worker.thread
     with pytest.warns(ResourceWarning, match="orders' was not closed, and . messages are open"):  # noqa: PT031
@@ -452,9 +389,9 @@ publisher.close()
 @pytest.mark.parametrize(
     ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("limits", 5), ("retries", None)]
 )
-def test_an_invalid_argument_is_refused(peer: Peer, argument: str, value: Any) -> None:
-    with pytest.raises(InputError, match=argument):
-        SharedPublisher(peer.settings, "orders", **{argument: value})
+def test_an_invalid_argument_is_refused(shared: Any, argument: str, value: Any) -> None:
+    with pytest.raises(errors.InputError, match=argument):
+        shared(**{argument: value})
 
 
 def test_latencies_are_those_of_the_last_minute() -> None:
@@ -469,12 +406,12 @@ def test_latencies_are_those_of_the_last_minute() -> None:
     assert latencies.quantiles(250.0, (0.5,)) == [None]
 
 
-def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer) -> None:
+def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer, shared: Any) -> None:
     def leave(_: Future[None]) -> None:
         raise SystemExit
 
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(3)]
         futures[0].add_done_callback(leave)
         peer.until(lambda: len(peer.messages) == 3)
@@ -491,7 +428,7 @@ def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
         publisher.close()
 
 
-def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_span_is_in_the_headers(peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spans: list[tuple[str | None, ...]] = []
 
     @contextmanager
@@ -501,7 +438,7 @@ def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(shared_publisher, "publisher_span", span)
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "sys")
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         assert error_of(publisher.submit("k", "b", headers={"a": "1"})) is None
         asyncio.run(publisher.publish("k", "b", exchange="events"))
     assert spans == [("orders", None), ("orders", "events")]
@@ -509,16 +446,16 @@ def test_a_span_is_in_the_headers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -
     assert headers == [{"traceparent": "00-1-2-01", "a": "1"}, {"traceparent": "00-1-2-01"}]
 
 
-def test_client_routing_compares_the_ring_at_the_end(peer: Peer) -> None:
+def test_client_routing_compares_the_ring_at_the_end(peer: Peer, shared: Any) -> None:
     rings = [HashRing.from_buckets(["q1", "q2"]), HashRing.from_buckets(["q2", "q1"])]
-    publisher = SharedPublisher(peer.settings, "orders", routing="client", ring=lambda: rings.pop(0))
+    publisher = shared(routing="client", ring=lambda: rings.pop(0))
     assert error_of(publisher.submit("k", "b")) is None
-    with pytest.raises(MismatchError, match="the ring has changed"):
+    with pytest.raises(errors.MismatchError, match="the ring has changed"):
         publisher.close()
     assert {(message.exchange, message.routing_key) for message in peer.messages} <= {("", "q1"), ("", "q2")}
 
 
-def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_handler_may_submit(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It interrupts the thread anywhere, also in `submit`.
 
     Without traces: CPython 3.11 fails in `ContextVar.set` (SystemError in gcmodule.c) if a signal handler sets the same variable.
@@ -526,7 +463,7 @@ def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "a module that nobody imports")
     extra: list[Future[None]] = []
     # With room for all: a handler that interrupts `submit` cannot wait for it.
-    with SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=100_000)) as publisher:
+    with shared(max_in_flight=100_000) as publisher:
         before = signal.signal(signal.SIGALRM, lambda *_: extra.append(publisher.submit("k", "signal")))
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -540,7 +477,7 @@ def test_a_signal_handler_may_submit(peer: Peer, monkeypatch: pytest.MonkeyPatch
     assert (stats.in_flight, stats.in_flight_bytes, stats.submitted) == (0, 0, len(futures) + len(extra))
 
 
-def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
+def test_a_callback_cannot_wait_for_another_message(peer: Peer, shared: Any) -> None:
     """That message would wait for the callback, and so would all later ones, without end."""
     peer.answer = nothing
     waits: list[BaseException | None] = []
@@ -550,10 +487,10 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
         for method in (other.result, other.exception):
             try:
                 waits.append(method())
-            except InputError as error:
+            except errors.InputError as error:
                 waits.append(error)
 
-    with SharedPublisher(peer.settings, "orders") as publisher:
+    with shared() as publisher:
         first = publisher.submit("k", "0")
         first.add_done_callback(wait)
         peer.until(lambda: len(peer.messages) == 1)
@@ -567,10 +504,10 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer) -> None:
 
 
 @pytest.mark.timeout(100)
-def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None:
+def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer, shared: Any) -> None:
     peer.answer = nothing
     waits: list[BaseException | None] = []
-    publisher = SharedPublisher(peer.settings, "orders")
+    publisher = shared()
     first, other = publisher.submit("k", "0"), publisher.submit("k", "1")
 
     def wait(_: Future[None]) -> None:
@@ -582,20 +519,18 @@ def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer) -> None
     first.add_done_callback(wait)
     peer.until(lambda: len(peer.messages) == 2)
     publisher.close(timeout_s=0.0)
-    assert isinstance(waits[0], InputError)
-    assert isinstance(other.exception(), UnknownOutcomeError)
+    assert isinstance(waits[0], errors.InputError)
+    assert isinstance(other.exception(), errors.UnknownOutcomeError)
 
 
 def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
+    peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The publisher's thread is woken: its poll may end a second later."""
     peer.answer = nothing
 
     async def main() -> None:
-        async with SharedPublisher(
-            peer.settings, "orders", limits=Limits(max_in_flight_bytes=1000)
-        ) as publisher:
+        async with shared(max_in_flight_bytes=1000) as publisher:
             first = asyncio.create_task(publisher.publish("k", "x" * 500))
             large = asyncio.create_task(publisher.publish("k", "y" * 800))
             small = asyncio.create_task(publisher.publish("k", "small"))
@@ -618,7 +553,7 @@ def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
 
 
 @pytest.mark.timeout(150)
-def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> None:
+def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer, shared: Any) -> None:
     """The rows in doubt are sent one by one, and later messages wait for the last of them."""
     close = said(commands.Connection.Close(541, "INTERNAL_ERROR", 0, 0), 0)
 
@@ -629,32 +564,32 @@ def test_rows_in_doubt_that_have_expired_do_not_delay_later_ones(peer: Peer) -> 
         return close if message.body == b"poison" else ack(message)
 
     peer.answer = nothing
-    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0.01)) as publisher:
+    with shared(backoff_s=0.01) as publisher:
         futures = [publisher.submit("k", str(i)) for i in range(60)]
         peer.until(lambda: len(peer.messages) == 60)
         peer.answer = answer
         futures.append(publisher.submit("k", "poison"))
-        assert {type(error_of(future)) for future in futures[1:]} == {UnknownOutcomeError}
+        assert {type(error_of(future)) for future in futures[1:]} == {errors.UnknownOutcomeError}
         assert error_of(publisher.submit("k", "after")) is None
 
 
 @pytest.mark.timeout(100)
-def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(peer: Peer) -> None:
+def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock(
+    peer: Peer, shared: Any
+) -> None:
     """The publisher's thread would wait for the lock, and make no room."""
     peer.answer = nothing
-    errors: list[BaseException] = []
+    outcomes: list[BaseException] = []
 
     def submit(*_: object) -> None:
         try:
             publisher.submit("k", "1")
-        except BufferFullError as error:
-            errors.append(error)
+        except errors.BufferFullError as error:
+            outcomes.append(error)
 
     before = signal.signal(signal.SIGUSR1, submit)
     try:
-        with SharedPublisher(
-            peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=600.0
-        ) as publisher:
+        with shared(max_in_flight=1, block_s=600.0) as publisher:
             publisher.submit("k", "0")
             peer.until(lambda: len(peer.messages) == 1)
             with publisher._outbox._lock:
@@ -662,28 +597,28 @@ def test_a_signal_handler_does_not_wait_for_room_in_a_thread_that_holds_the_lock
             peer.say(confirm(ACK_METHOD, 1))
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert len(errors) == 1
+    assert len(outcomes) == 1
 
 
-def test_any_number_of_seconds_is_a_limit(peer: Peer) -> None:
-    publisher = SharedPublisher(peer.settings, "orders", limits=Limits(max_in_flight=1), block_s=1e300)
+def test_any_number_of_seconds_is_a_limit(shared: Any) -> None:
+    publisher = shared(max_in_flight=1, block_s=1e300)
     futures = [publisher.submit("k", str(i)) for i in range(3)]
     publisher.close(timeout_s=1e300)
     assert [error_of(future) for future in futures] == [None] * 3
 
 
-def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer: Peer) -> None:
+def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer: Peer, shared: Any) -> None:
     def interrupt(_: Future[None]) -> None:
         raise KeyboardInterrupt
 
     peer.answer = nothing
-    publisher = SharedPublisher(peer.settings, "orders")
+    publisher = shared()
     futures = [publisher.submit("k", str(i)) for i in range(3)]
     futures[0].add_done_callback(interrupt)
     peer.until(lambda: len(peer.messages) == 3)
     with pytest.raises(KeyboardInterrupt):
         publisher.close(timeout_s=0.0)
-    assert [type(error_of(future)) for future in futures] == [UnknownOutcomeError] * 3
+    assert [type(error_of(future)) for future in futures] == [errors.UnknownOutcomeError] * 3
     publisher._worker.thread.join(_SOON_S)
     assert not publisher._worker.thread.is_alive()
 
@@ -707,8 +642,8 @@ def test_a_finalizer_may_submit_while_messages_expire() -> None:
     for message in messages:
         outbox.submit(message)
         message.expires_at = Finalized(1.0)
-    outbox.expire(lambda _: UnknownOutcomeError("late"))
-    assert [type(message.future.exception()) for message in messages] == [UnknownOutcomeError] * 3
+    outbox.expire(lambda _: errors.UnknownOutcomeError("late"))
+    assert [type(message.future.exception()) for message in messages] == [errors.UnknownOutcomeError] * 3
     assert outbox.open == 3
 
 
