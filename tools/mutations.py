@@ -17,16 +17,16 @@ import contextlib
 import importlib.util
 import json
 import os
-import random
 import resource
 import select
 import shutil
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -49,7 +49,6 @@ SECONDS_OF_TESTS = 15.0
 #: A mutant may loop for ever. Then its tests are ended, and it counts as noticed by the one that ran.
 FACTOR_OF_TIME, SECONDS_MORE = 5.0, 30.0
 MEMORY = 4 << 30
-_SEED = 20261127
 
 _COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -68,15 +67,20 @@ _OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
 class Mutant:
     """One change of one file.
 
-    `name` is path:line:number, where the number counts the changes of the file; `change` is the code before and after.
+    `number` counts the changes of the function, `place` those of the file; `change` is the code before and after.
     """
 
-    name: str
     path: str
-    line: int
-    number: int
     function: str
+    number: int
     change: str
+    line: int
+    place: int
+
+    @property
+    def name(self) -> str:
+        """What stays the same when other functions change."""
+        return f"{self.path}:{self.function}:{self.number}"
 
 
 _Undo = Callable[[], None]
@@ -84,19 +88,21 @@ _Undo = Callable[[], None]
 
 def mutants_of(path: str, text: str) -> Iterator[Mutant]:
     """Yield each mutant of a module: changes inside of functions, not of texts, annotations, decorators and log calls."""
-    for number, (function, node, change) in enumerate(_changes(ast.parse(text))):
+    numbers: Counter[str] = Counter()
+    for place, (function, node, change) in enumerate(_changes(ast.parse(text))):
         before, line = _shown(node), _line_of(node)
         undo = change()
         after = _shown(node)
         undo()
+        numbers[function] += 1
         if before != after:
-            yield Mutant(f"{path}:{line}:{number}", path, line, number, function, f"{before}  ->  {after}")
+            yield Mutant(path, function, numbers[function], f"{before}  ->  {after}", line, place)
 
 
-def mutated(text: str, number: int) -> ast.Module:
+def mutated(text: str, place: int) -> ast.Module:
     """Return the tree of a module with one change."""
     tree = ast.parse(text)
-    _, _, change = _changes(tree)[number]
+    _, _, change = _changes(tree)[place]
     change()
     return ast.fix_missing_locations(tree)
 
@@ -224,7 +230,7 @@ def _mutate_imports(mutant: Mutant) -> None:
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
         if loader.get_filename(name) != file:
             return load(loader, name)
-        tree = mutated(Path(file).read_text(encoding="utf-8"), mutant.number)
+        tree = mutated(Path(file).read_text(encoding="utf-8"), mutant.place)
         code: CodeType = compile(tree, file, "exec", dont_inherit=True)
         return code
 
@@ -428,7 +434,7 @@ def _store_tests(folder: Path) -> None:
 
 
 def run(most: int) -> None:
-    """Run mutants until the results have this many: the same number of each file's, relative to its length."""
+    """Run mutants until the results have this many of the present code."""
     known = json.loads(TESTS.read_text())
     seconds: dict[str, float] = known["tests"]
     names = list(seconds)
@@ -437,7 +443,7 @@ def run(most: int) -> None:
         for tests in found.values():
             for test in tests:
                 breadth[test] += 1
-    done = {result["mutant"] for result in results()}
+    done = {(result["mutant"], result["change"]) for result in results()}
 
     def choose(mutant: Mutant) -> list[str]:
         chosen: list[str] = []
@@ -463,7 +469,7 @@ def run(most: int) -> None:
         )
         result = {
             "mutant": mutant.name,
-            "function": mutant.function,
+            "line": mutant.line,
             "change": mutant.change,
             "tests": len(tests),
             "ended": len(ended),
@@ -473,20 +479,20 @@ def run(most: int) -> None:
             file.write(json.dumps(result) + "\n")
 
     RESULTS.parent.mkdir(exist_ok=True)
-    chosen = [mutant for mutant in sample(most) if mutant.name not in done]
+    chosen = [mutant for mutant in sample(most) if (mutant.name, mutant.change) not in done]
     _import_libraries()
     _in_parallel(attempt, chosen)
 
 
 def sample(most: int) -> list[Mutant]:
-    """Choose mutants of all packages at random, always the same ones of the same code."""
+    """Choose mutants of all packages at random. A change of other code chooses nearly the same ones again."""
     files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     mutants = [
         mutant
         for path in files
         for mutant in mutants_of(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
     ]
-    return random.Random(_SEED).sample(mutants, min(most, len(mutants)))  # noqa: S311 - the same mutants each time
+    return sorted(mutants, key=lambda mutant: sha256((mutant.name + mutant.change).encode()).digest())[:most]
 
 
 def results() -> list[dict[str, Any]]:
@@ -519,7 +525,7 @@ def table() -> str:
 def show() -> None:
     """Print the table, and each survivor."""
     survivors = [
-        f"{result['mutant']} {result['function']}: {result['change']}"
+        f"{result['mutant']} (line {result['line']}): {result['change']}"
         for result in results()
         if not result["killers"]
     ]

@@ -29,7 +29,7 @@ def published_and_read(url: str) -> bytes:
 
 
 @pytest.mark.parametrize("query", ["", "?heartbeat=5&connection_timeout=3000", "?auth_mechanism=plain"])
-def test_plain(vhost_url: str, query: str) -> None:
+def test_aio_pika_publishes_and_reads_over_a_plain_connection(vhost_url: str, query: str) -> None:
     assert published_and_read(vhost_url + query) == b"hello"
 
 

@@ -90,7 +90,7 @@ with Publisher(url, "amq.fanout", on_unroutable="report") as publisher:
     ],
     ids=["killed", "crashed, no cores", "crashed"],
 )
-def test_the_core_of_a_worker(
+def test_the_core_of_a_worker_shows_the_password_only_without_the_limit(
     vhost: RunningBroker,
     tmp_path: Path,
     how: str,

@@ -184,7 +184,9 @@ async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
         await asyncio.wait_for(group.run(handle), 60)
 
 
-def test_dead_letters(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_it_is_named(
+    stage: GroupStage, caplog: pytest.LogCaptureFixture
+) -> None:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("dead", durable=True)
@@ -211,7 +213,7 @@ def test_dead_letters(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> No
     assert "queue with has no" not in caplog.text
 
 
-def test_hooks_and_their_order(stage: GroupStage) -> None:
+def test_hooks_run_before_the_first_and_after_the_last_message_of_a_queue(stage: GroupStage) -> None:
     events: list[tuple[str, str]] = []
 
     async def gained(queue: str) -> None:
@@ -236,7 +238,9 @@ def test_hooks_and_their_order(stage: GroupStage) -> None:
         assert mine == ["gained", "message", "message", "lost"]
 
 
-def test_the_health_of_a_member(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_health_of_a_member_is_true_only_while_it_is_connected(
+    stage: GroupStage, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "rabbit_chx.consuming")
     seen = list[GroupHealth]()
 
@@ -313,7 +317,9 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
 
 
 @pytest.mark.extended
-def test_a_consumer_timeout(vhost: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
+    vhost: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     """From 4.3 on the broker returns a message that takes too long, and cancels the consumer. Other messages of it return later."""
     if Release(vhost.version).numbers < (4, 3, 0):
         pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")

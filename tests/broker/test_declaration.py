@@ -50,7 +50,7 @@ def test_applied_changes_are_reported(live: Broker) -> None:
     assert more.ring.provenance == "read"
 
 
-def test_invalid_bindings(live: Broker) -> None:
+def test_invalid_bindings_are_refused_and_nothing_is_declared(live: Broker) -> None:
     wrong: tuple[Any, ...] = (["a1", "b2"], ["orders.1"], "a1", [("q", 1, 2)], {("q", 1)}, [5], None)
     for bindings in wrong:
         with pytest.raises(InputError, match=r"pass (a list of )?\(destination, weight\) pairs"):

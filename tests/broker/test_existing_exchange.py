@@ -128,7 +128,7 @@ def test_the_management_api_returns_the_hashed_field(managed: Broker) -> None:
         managed.declare("x", BINDINGS)
 
 
-def test_an_exchange_of_another_type(live: Broker, channel: BlockingChannel) -> None:
+def test_an_exchange_of_another_type_is_refused(live: Broker, channel: BlockingChannel) -> None:
     channel.exchange_declare("x", ExchangeType("direct"), durable=True)
 
     with pytest.raises(MismatchError, match=r"inequivalent arg 'type' for exchange 'x'") as caught:

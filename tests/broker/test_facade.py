@@ -48,7 +48,7 @@ def test_a_ring_source_that_is_none(vhost_url: str) -> None:
         Broker(vhost_url, ring_source=b"docker exec x")  # type: ignore[arg-type]
 
 
-def test_with_asyncio_in_a_thread(vhost: RunningBroker) -> None:
+def test_an_apply_in_a_thread_ends_after_its_task_is_cancelled(vhost: RunningBroker) -> None:
     """As docs/topology.md has it. A task that is cancelled leaves the application to its thread, which ends it."""
     wanted = Topology.from_toml(WANTED)
 

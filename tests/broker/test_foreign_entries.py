@@ -45,7 +45,9 @@ def write(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["queues", "streams"])
-def test_foreign_entries(vhost: RunningBroker, answer: Callable[..., Any], kind: str) -> None:
+def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
+    vhost: RunningBroker, answer: Callable[..., Any], kind: str
+) -> None:
     stage = stage_of(kind, vhost)
     stage.declare()
 

@@ -39,7 +39,9 @@ def fork_with(kind: str, url: str, program: ModuleType = forked_publisher, **arg
     return done.stdout.splitlines()
 
 
-def test_publisher(consumed: Callable[[], list[Any]], vhost_url: str) -> None:
+def test_a_publisher_is_refused_in_a_forked_process(
+    consumed: Callable[[], list[Any]], vhost_url: str
+) -> None:
     child, parent = fork_with("Publisher", vhost_url, exchange="x")
     assert "the Publisher of exchange 'x' was opened by process" in child
     assert parent == "reconnects: 0"
@@ -47,7 +49,7 @@ def test_publisher(consumed: Callable[[], list[Any]], vhost_url: str) -> None:
 
 
 @pytest.mark.chx_broker(">=3.9", "streams")
-def test_stream_publisher(vhost: RunningBroker) -> None:
+def test_a_stream_publisher_is_refused_in_a_forked_process(vhost: RunningBroker) -> None:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         connection.create_stream("s")
     child, parent = fork_with("StreamPublisher", vhost.stream_url, stream="s")
@@ -59,7 +61,7 @@ def test_stream_publisher(vhost: RunningBroker) -> None:
 
 
 @pytest.mark.chx_broker(">=3.9", "streams")
-def test_stream_reader(vhost: RunningBroker) -> None:
+def test_a_stream_reader_is_refused_in_a_forked_process(vhost: RunningBroker) -> None:
     rows = 20_000
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         connection.create_stream("s")
@@ -71,7 +73,7 @@ def test_stream_reader(vhost: RunningBroker) -> None:
     assert int(parent) == rows
 
 
-def test_broker(vhost_url: str) -> None:
+def test_a_broker_is_refused_in_a_forked_process(vhost_url: str) -> None:
     child, parent = fork_with("Broker", vhost_url, forked_client)
     assert child.startswith("refused: the Broker of amqp")
     assert "was opened by process" in child
@@ -80,7 +82,7 @@ def test_broker(vhost_url: str) -> None:
 
 @pytest.mark.chx_broker(">=3.11", "streams")
 @pytest.mark.parametrize("kind", ["ConsumerGroup", "StreamGroup"])
-def test_groups(vhost: RunningBroker, kind: str) -> None:
+def test_a_group_is_refused_in_a_forked_process(vhost: RunningBroker, kind: str) -> None:
     if kind == "StreamGroup":
         with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
             connection.create_stream("s")

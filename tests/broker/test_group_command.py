@@ -37,7 +37,7 @@ def actives(document: Any) -> list[list[str]]:
     return [queue["active"] for queue in document["queues"]]
 
 
-def test_a_group_over_slots(
+def test_a_group_over_slots_shows_the_queue_without_a_consumer(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare_slots(shop.channel, "events", 6, QUEUES, ORDERED)
@@ -123,7 +123,7 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     assert f" {first['last_switch'][:10]} " in capsys.readouterr().out
 
 
-def test_an_unknown_group(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_group_is_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.channel.exchange_declare("empty", CHX)
     assert main_of_cli(["group", "show", "empty", *shop.live]) == 2
     assert "exchange 'empty' has no bound queue to consume from" in capsys.readouterr().err

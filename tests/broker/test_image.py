@@ -121,7 +121,9 @@ def test_apply_plan_and_check(run: Run, release: RunningBroker) -> None:
     assert (checked.returncode, checked.stderr) == (0, ""), checked
 
 
-def test_a_file_of_values_in_the_environment(run: Run, vhost: RunningBroker, tmp_path: Path) -> None:
+def test_a_file_of_values_is_read_from_the_environment(
+    run: Run, vhost: RunningBroker, tmp_path: Path
+) -> None:
     """As in the Job and the CronJob, whose folder has it from the ConfigMap."""
     (name,) = re.findall(r"`RABBIT_CHX_VALUES=/topology/(\S+)`", page("docs/pipelines.md"))
     (tmp_path / "topology.toml").write_text('[[queues]]\nname = "jobs.${env}"\n')

@@ -257,7 +257,7 @@ _SINCE = {
         for row in ROWS
     ],
 )
-def test_exactly_these_rights(site: Site, row: tuple[str, ...]) -> None:
+def test_each_right_of_the_table_is_needed_and_no_other(site: Site, row: tuple[str, ...]) -> None:
     title, *cells, tag_cell = row
     rights = {
         Right(kind, name)

@@ -120,7 +120,7 @@ def definitions(vhost: RunningBroker) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_reading_and_applying(
+def test_a_faulty_api_fails_a_read_and_an_apply_and_changes_nothing(
     api: ScriptedApi,
     vhost: RunningBroker,
     case: tuple[str, str],
@@ -146,7 +146,7 @@ def test_reading_and_applying(
 
 @pytest.mark.usefixtures("in_a_folder")
 @pytest.mark.parametrize("name", EACH_KIND)
-def test_the_command_line(
+def test_a_faulty_api_ends_each_command_with_the_exit_code_of_its_fault(
     api: ScriptedApi,
     vhost: RunningBroker,
     name: str,
@@ -178,7 +178,7 @@ def test_a_policy_that_the_api_refuses(api: ScriptedApi, vhost: RunningBroker) -
             broker.apply(made, allow_moved=1)
 
 
-def test_the_api_of_another_cluster(api: ScriptedApi, vhost: RunningBroker) -> None:
+def test_the_api_of_another_cluster_is_refused(api: ScriptedApi, vhost: RunningBroker) -> None:
     told = {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@elsewhere"}
     api.scripts["overview"] = page("200 OK", told)
     with pytest.raises(

@@ -162,7 +162,7 @@ def test_which_queue_is_a_stream(its_shop: Shop) -> None:
 
 
 @on_3_8
-def test_a_release_without_streams(its_shop: Shop) -> None:
+def test_a_release_without_streams_publishes_and_consumes(its_shop: Shop) -> None:
     its_shop.channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
     with Publisher(its_shop.settings, exchange="") as publisher:
         publisher.publish_many(["q"], [b"1"])

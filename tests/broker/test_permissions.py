@@ -135,7 +135,7 @@ def pattern(names: str) -> str:
     return f"^({'|'.join(map(re.escape, names.split()))})$"
 
 
-def test_the_users_of_the_page(users: Users) -> None:
+def test_the_users_of_the_page_can_do_what_the_page_tells(users: Users) -> None:
     with (
         users.named("planner", rings=True) as planner,
         users.named("applier", rings=True) as applier,
@@ -172,7 +172,7 @@ def made_by(users: Users, wanted: Topology, *, rings: bool = False) -> Plan:
         return plan(wanted, planner.topology())
 
 
-def test_each_permission_taken_away(users: Users) -> None:
+def test_without_one_permission_nothing_is_applied(users: Users) -> None:
     for kind, name in ONE_AWAY:
         left = {
             permission: pattern(

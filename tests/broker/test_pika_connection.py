@@ -23,7 +23,7 @@ from rabbit_chx.topology.live.live_broker import QueueCounts
 pytestmark = pytest.mark.broker
 
 
-def test_a_refused_password(vhost_url: str) -> None:
+def test_a_wrong_password_is_refused_and_not_shown(vhost_url: str) -> None:
     start = time.monotonic()
     with (
         pytest.raises(
@@ -47,7 +47,7 @@ def test_a_mechanism_that_is_not_offered(vhost_url: str) -> None:
         assert live.release
 
 
-def test_an_unknown_vhost(vhost_url: str) -> None:
+def test_an_unknown_vhost_is_named(vhost_url: str) -> None:
     with (
         pytest.raises(NotFoundError, match=r"answered 530 .*vhost .*-gone.* not found: check the vhost"),
         Broker(f"{vhost_url}-gone"),
@@ -66,7 +66,9 @@ def stranger(vhost: RunningBroker) -> Iterator[tuple[Management, str]]:
     management.request("DELETE", "users", name)
 
 
-def test_permissions(stranger: tuple[Management, str], vhost: RunningBroker) -> None:
+def test_a_user_without_permissions_is_refused(
+    stranger: tuple[Management, str], vhost: RunningBroker
+) -> None:
     management, name = stranger
     vhost_url = vhost.url
     url = with_login(vhost_url, name, "pw")

@@ -33,7 +33,9 @@ def test_every_row_arrives_as_it_was_given(consumed: Consumed, vhost_url: str) -
     [list, iter, lambda values: pa.chunked_array([values[:7], values[7:]])],
     ids=["list", "iterator", "Arrow chunks"],
 )
-def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]) -> None:
+def test_rows_of_any_form_are_published(
+    consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]
+) -> None:
     keys, bodies = [f"k{i}" for i in range(1_203)], [f"b{i}" for i in range(1_203)]
     with Publisher(vhost_url, "x", limits=Limits(max_in_flight=100), persistent=False) as publisher:
         assert publisher.publish_many(form(keys), form(bodies)).confirmed == 1_203
@@ -42,7 +44,7 @@ def test_any_form_of_rows(consumed: Consumed, vhost_url: str, form: Callable[[li
     assert {m.properties.delivery_mode for m in found} == {1}
 
 
-def test_bodies_of_every_size_in_a_narrow_window(consumed: Consumed, vhost_url: str) -> None:
+def test_bodies_of_every_size_pass_a_narrow_window(consumed: Consumed, vhost_url: str) -> None:
     sizes = [0, 1, 131_063, 131_064, 131_065, 300_000, 5_000_000, 0, 2]
     bodies = [bytes([i]) * size for i, size in enumerate(sizes)]
     with Publisher(vhost_url, "x", limits=Limits(max_in_flight=2, max_in_flight_bytes=200_000)) as publisher:
@@ -82,7 +84,7 @@ def test_an_unbound_exchange_loses_nothing_in_silence(channel: BlockingChannel, 
         assert publisher.publish_many(["k"], ["b"]).returned == 1
 
 
-def test_an_unknown_exchange(vhost_url: str) -> None:
+def test_an_unknown_exchange_is_an_error_and_nothing_is_confirmed(vhost_url: str) -> None:
     with (
         Publisher(vhost_url, "nope") as publisher,
         pytest.raises(PublishError, match="no exchange 'nope'") as caught,

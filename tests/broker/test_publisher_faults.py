@@ -62,7 +62,9 @@ def test_an_interruption_is_not_a_confirm(
         ((r"@[^:]+:", "@no-such-host.invalid:"), UnreachableError, "host name cannot be resolved"),
     ],
 )
-def test_no_way_in(vhost_url: str, change: tuple[str, str], kind: type[Exception], message: str) -> None:
+def test_a_broker_that_cannot_be_reached_is_an_error_without_the_password(
+    vhost_url: str, change: tuple[str, str], kind: type[Exception], message: str
+) -> None:
     started = time.monotonic()
     with pytest.raises(kind, match=message) as caught:
         Publisher(re.sub(*change, vhost_url), "x")

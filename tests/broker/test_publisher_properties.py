@@ -56,7 +56,7 @@ def test_every_property_is_read_back_by_pika(consumed: Consumed, vhost_url: str)
     assert {third.message_id, third.type, third.priority, third.timestamp, third.headers} == {None}
 
 
-def test_columns_of_arrow_and_of_iterators(consumed: Consumed, vhost_url: str) -> None:
+def test_columns_of_arrow_and_of_iterators_become_properties(consumed: Consumed, vhost_url: str) -> None:
     rows = 1_203
     ids = [f"id-{i}" for i in range(rows)]
     keys: Any = pa.array([f"k{i}" for i in range(rows)])
@@ -73,7 +73,9 @@ def test_columns_of_arrow_and_of_iterators(consumed: Consumed, vhost_url: str) -
         assert message.properties.timestamp == 1_700_000_000 + i
 
 
-def test_exchanges_row_by_row(channel: BlockingChannel, consumed: Consumed, vhost_url: str) -> None:
+def test_each_message_goes_to_its_own_exchange(
+    channel: BlockingChannel, consumed: Consumed, vhost_url: str
+) -> None:
     channel.exchange_declare("y", CHX)
     channel.queue_declare("only-y")
     channel.queue_bind("only-y", "y", "1")

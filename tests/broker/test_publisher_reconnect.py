@@ -34,7 +34,7 @@ def test_the_first_url_is_dead(consumed: Consumed, vhost_url: str) -> None:
     [("nope", "guest:guest@", NotFoundError), ("x", "guest:wrong@", AccessRefusedError)],
 )
 @pytest.mark.usefixtures("channel")
-def test_what_no_new_connection_cures(
+def test_a_fault_that_no_connection_cures_ends_the_publishing(
     vhost_url: str, proxy: Callable[[], Any], exchange: str, change: str, kind: type[Exception]
 ) -> None:
     way = proxy()

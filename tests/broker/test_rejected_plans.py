@@ -45,13 +45,15 @@ def rejected(topologies: Topologies, text: str) -> dict[str, Any]:
         ("x-nonsense", "install and enable the plugin that has it"),
     ],
 )
-def test_a_type_without_its_plugin(topologies: Topologies, type_: str, remedy: str) -> None:
+def test_a_type_without_its_plugin_is_refused_with_the_plugin(
+    topologies: Topologies, type_: str, remedy: str
+) -> None:
     refusal = rejected(topologies, TYPE.format(type_))
     assert f"is of type {type_}, and the broker has no exchanges of this type" in refusal["message"]
     assert remedy in refusal["fix"]
 
 
-def test_a_type_and_a_setting_of_a_later_release(topologies: Topologies) -> None:
+def test_a_type_or_setting_of_a_later_release_is_refused(topologies: Topologies) -> None:
     release = Release(topologies.shop.broker.version)
     policy = '[[policies]]\nname = "p"\npattern = "^none$"\ndefinition = {{ {} = 60000 }}\n'
     for text, since in (
@@ -94,7 +96,7 @@ def test_a_declaration_with_a_limit_that_loses_messages(topologies: Topologies) 
     assert topologies.definitions() == before
 
 
-def test_a_file_for_an_older_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_checked_for_an_older_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "topology.toml"
     path.write_text(LIMIT.format(-1))
     check = ("topology", "check", "--offline", str(path))

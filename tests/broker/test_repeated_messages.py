@@ -40,7 +40,7 @@ def queue(channel: BlockingChannel, vhost_url: str) -> str:
     return "twice"
 
 
-def test_the_handler_of_a_group(queue: str, vhost_url: str, tmp_path: Path) -> None:
+def test_the_handler_of_the_page_has_each_effect_once(queue: str, vhost_url: str, tmp_path: Path) -> None:
     """The id is inserted in the transaction of the effect, as docs/deduplication.md has it."""
     checker = OrderChecker()
     handled: Counter[bool] = Counter()

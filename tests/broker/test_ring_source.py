@@ -99,7 +99,7 @@ def test_a_destination_exchange_makes_no_difference(
     assert DiagnosticsRing(via).read(vhost_name, "x") == ("q", "q", ExchangeRef("q"), "é")
 
 
-def test_an_exchange_without_bindings(vhost_url: str, via: tuple[str, ...]) -> None:
+def test_an_exchange_without_bindings_has_an_empty_ring(vhost_url: str, via: tuple[str, ...]) -> None:
     with Broker(vhost_url, ring_source=via) as live:
         live.declare("x", [])
 
@@ -117,7 +117,9 @@ def test_a_vhost_that_is_not_there(via: tuple[str, ...]) -> None:
         DiagnosticsRing(via).read("no such vhost", "x")
 
 
-def test_saved_output(vhost: RunningBroker, via: tuple[str, ...], vhost_name: str) -> None:
+def test_saved_output_is_the_ring_of_its_exchange_alone(
+    vhost: RunningBroker, via: tuple[str, ...], vhost_name: str
+) -> None:
     with Broker(vhost.url) as live:
         live.declare("x", [("b", 2), ("a", 1)])
     diagnostics = ["rabbitmq-diagnostics", "consistent_hash_exchange_ring_state", "x", "--vhost", vhost_name]

@@ -111,7 +111,7 @@ async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_agai
 
 
 @in_a_loop
-async def test_the_pseudo_queue_with_fewer_consumers_than_shards(
+async def test_a_shard_without_a_consumer_is_named(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled = Handled()
@@ -130,7 +130,7 @@ async def test_the_pseudo_queue_with_fewer_consumers_than_shards(
 
 
 @in_a_loop
-async def test_the_pseudo_queue_with_a_consumer_for_each_shard(vhost: RunningBroker) -> None:
+async def test_a_consumer_is_added_for_each_new_shard(vhost: RunningBroker) -> None:
     handled = Handled()
     await sharded(vhost, 2)
     consumer = PseudoQueueConsumer(vhost.url, "images", look_every_s=LOOK_EVERY_S)

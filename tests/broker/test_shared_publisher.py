@@ -144,7 +144,9 @@ def test_a_missing_permission_is_the_error_of_the_message(vhost: Any, channel: B
     assert isinstance(errors[5], AccessRefusedError)
 
 
-def test_unroutable_and_refused_messages(channel: BlockingChannel, vhost_url: str) -> None:
+def test_each_unroutable_or_rejected_message_fails_its_own_future(
+    channel: BlockingChannel, vhost_url: str
+) -> None:
     channel.exchange_declare("narrow", ExchangeType("direct"))
     channel.queue_declare("narrow.full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     channel.queue_declare("narrow.free")

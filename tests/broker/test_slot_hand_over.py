@@ -112,7 +112,7 @@ def test_nothing_is_lost_or_doubled_while_slots_change_hands(site: ChangedSite) 
     _log.warning(says, load.count, load.per_s, moved, parked)
 
 
-def test_moving_in_and_out_under_load(site: ChangedSite) -> None:
+def test_a_ring_moves_into_slots_and_out_under_load_without_loss(site: ChangedSite) -> None:
     """The share that moves by queue was said before. Each message is there once."""
     site.apply(_ring())
     with numbered_load(site.broker.url, per_s=_PER_S / 2) as load:

@@ -91,7 +91,7 @@ def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., 
     assert (later["rows"], later["determined"]) == (0, False)
 
 
-def test_rows_through_another_exchange(
+def test_rows_through_another_exchange_are_found_by_the_exchange_of_their_publisher(
     trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pika.BlockingConnection(pika_parameters(trips.broker.url)) as connection:
@@ -110,7 +110,9 @@ def test_rows_through_another_exchange(
     assert (found["right"], found["wrong"]) == (1, 0)
 
 
-def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_super_streams_are_verified_and_other_exchanges_refused(
+    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     if not release_is_in(trips.broker.version, ">=3.13"):
         pytest.skip("the stream protocol makes super streams from 3.13 on")
     settings = stream_settings(trips.broker.stream_url)
@@ -137,7 +139,7 @@ def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.
         assert "'trips' is not a super stream" in capsys.readouterr().err
 
 
-def test_a_super_stream_whose_publishers_place_otherwise(
+def test_rows_that_another_client_placed_otherwise_are_wrong(
     vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Producers of rstream write no routing key, and hash otherwise than those for Java."""
@@ -190,7 +192,9 @@ def test_the_rows_of_keys_come_from_the_streams_that_have_them(
     assert main(["replay", "user-7", "user-1", "--exchange", "trips", "--ring", str(file), *trips.at]) == 2
 
 
-def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_begins_and_ends_at_the_given_times(
+    trips: Trips, capsys: pytest.CaptureFixture[str]
+) -> None:
     time.sleep(0.05)
     between = datetime.now(UTC)
     time.sleep(0.05)
@@ -273,7 +277,9 @@ def test_the_writers_are_those_of_the_management_api(
 
 
 @pytest.mark.docker
-def test_3_10(answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_3_10_shows_no_writers_and_says_which_release_does(
+    answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """There is neither a page of writers nor a version of the commands."""
     need("docker")
     with docker_broker("3.10") as broker, temporary_vhost(broker) as inside:

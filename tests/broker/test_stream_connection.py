@@ -155,7 +155,9 @@ def through(url: str, proxy: Proxy, parameters: str = "") -> StreamConnection:
 # -- opening
 
 
-def test_opening(vhost: RunningBroker, stream: StreamConnection) -> None:
+def test_an_open_connection_knows_its_server_and_a_closed_one_is_refused(
+    vhost: RunningBroker, stream: StreamConnection
+) -> None:
     assert stream.server_version == vhost.version
     assert stream.frame_max == 1 << 20
     assert stream.heartbeat_s == 60
@@ -175,13 +177,13 @@ def test_what_is_agreed_on(url: str, given: str, agreed: tuple[int, int]) -> Non
         assert (opened.heartbeat_s, opened.frame_max) == agreed
 
 
-def test_a_refused_password(url: str) -> None:
+def test_a_wrong_password_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(AccessRefusedError, match="code 8, authentication failure") as caught:
         StreamConnection(stream_settings(with_login(url, "guest", "c4nary")))
     assert "c4nary" not in str(caught.value)
 
 
-def test_a_refused_mechanism(url: str) -> None:
+def test_a_mechanism_that_the_broker_lacks_is_refused(url: str) -> None:
     with pytest.raises(AccessRefusedError, match=r"PLAIN.*, not EXTERNAL"):
         StreamConnection(stream_settings(f"{url}?auth_mechanism=external"))
 
@@ -193,12 +195,12 @@ def test_a_login_that_is_too_large(url: str) -> None:
         StreamConnection(settings)
 
 
-def test_a_missing_vhost(url: str) -> None:
+def test_a_missing_vhost_is_named(url: str) -> None:
     with pytest.raises(BrokerRefusedError, match=r"'no such' \(code 12, vhost access failure\)"):
         StreamConnection(replace(stream_settings(url), vhost="no such"))
 
 
-def test_a_port_of_amqp(vhost_url: str) -> None:
+def test_a_port_of_amqp_is_refused_with_the_port_of_streams(vhost_url: str) -> None:
     settings = replace(
         stream_settings(vhost_url), port=urlsplit(vhost_url).port or 5672, connection_timeout_s=30
     )
@@ -218,7 +220,7 @@ def test_where_a_stream_is(stream: StreamConnection) -> None:
     assert stream.metadata([]) == {}
 
 
-def test_missing_streams(stream: StreamConnection) -> None:
+def test_a_missing_stream_is_named_by_each_command(stream: StreamConnection) -> None:
     for call, doing in (
         (lambda: stream.declare_publisher(1, "no", None), "declare publisher 1 of"),
         (lambda: stream.subscribe(1, "no", "first", 1), "subscribe to"),
@@ -248,7 +250,7 @@ def test_what_is_taken(stream: StreamConnection) -> None:
 
 
 @pytest.mark.chx_broker(">=3.13")
-def test_a_super_stream(stream: StreamConnection) -> None:
+def test_a_super_stream_is_created_in_order_and_deleted(stream: StreamConnection) -> None:
     create_super_stream(stream, "x", ["x-1", "x-0"], ["0", "1"], {"max-length-bytes": "1000000"})
     assert stream.partitions("x") == ("x-1", "x-0")
     delete_super_stream(stream, "x")
@@ -257,7 +259,7 @@ def test_a_super_stream(stream: StreamConnection) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-super-stream": True}])
-def test_a_super_stream_by_amqp(
+def test_a_super_stream_declared_by_amqp_has_the_order_of_its_bindings(
     stream: StreamConnection, channel: BlockingChannel, arguments: dict[str, Any]
 ) -> None:
     channel.exchange_declare("super", DIRECT, durable=True, arguments=arguments)
@@ -277,7 +279,7 @@ def test_a_hash_exchange_is_not_a_super_stream(stream: StreamConnection, channel
 
 
 @pytest.mark.chx_broker(">=3.11")
-def test_figures(stream: StreamConnection) -> None:
+def test_the_figures_of_a_stream_count_its_chunks(stream: StreamConnection) -> None:
     assert stream.stats("s")["first_chunk_id"] == -1
     stored(stream, range(1, 6))
     stored(stream, range(6, 11))
@@ -288,7 +290,7 @@ def test_figures(stream: StreamConnection) -> None:
         stream.stats("no")
 
 
-def test_a_stored_offset(stream: StreamConnection, url: str) -> None:
+def test_a_stored_offset_is_read_by_another_connection(stream: StreamConnection, url: str) -> None:
     assert stream.query_offset("billing", "s") is None
     stream.store_offset("billing", "s", 0)
     assert stream.query_offset("billing", "s") == 0
@@ -301,7 +303,9 @@ def test_a_stored_offset(stream: StreamConnection, url: str) -> None:
 
 
 @pytest.mark.chx_broker(">=3.11")
-def test_a_single_active_consumer(stream: StreamConnection, url: str) -> None:
+def test_the_next_consumer_becomes_active_when_the_first_one_unsubscribes(
+    stream: StreamConnection, url: str
+) -> None:
     stored(stream, range(1, 4))
     member = {"single-active-consumer": "true", "name": "billing"}
     stream.subscribe(5, "s", "first", 10, member)
@@ -329,7 +333,7 @@ def test_commands_that_an_old_broker_does_not_have(stream: StreamConnection) -> 
 
 
 @pytest.mark.usefixtures("stream")
-def test_permissions(vhost: RunningBroker) -> None:
+def test_a_user_without_permissions_is_refused_by_each_command(vhost: RunningBroker) -> None:
     management = Management(str(vhost.management_url))
     name, vhost_name = "stream-guest", stream_settings(vhost.stream_url).vhost
     management.request("PUT", "users", name, body={"password": "p", "tags": ""})
@@ -354,7 +358,7 @@ def test_permissions(vhost: RunningBroker) -> None:
 # -- rows
 
 
-def test_all_kinds_of_chunks(stream: StreamConnection) -> None:
+def test_a_segment_begins_with_a_snapshot_and_no_offset_is_skipped(stream: StreamConnection) -> None:
     stream.create_stream("t", {"stream-max-segment-size-bytes": "3000"})
     stream.declare_publisher(1, "t", "me")
     for number in range(1, 41):
@@ -385,7 +389,9 @@ def test_credit_is_what_may_come(stream: StreamConnection) -> None:
     assert [chunk_of(delivery)[0] for delivery in deliveries] == list(range(7))
 
 
-def test_a_chunk_larger_than_a_frame(stream: StreamConnection, channel: BlockingChannel) -> None:
+def test_a_chunk_larger_than_a_frame_is_delivered_whole(
+    stream: StreamConnection, channel: BlockingChannel
+) -> None:
     channel.confirm_delivery()
     # AMQP cuts a row into as many frames as it needs.
     channel.basic_publish("", "s", bytes(stream.frame_max))
@@ -394,7 +400,7 @@ def test_a_chunk_larger_than_a_frame(stream: StreamConnection, channel: Blocking
     assert len(entries) > stream.frame_max
 
 
-def test_rows_for_nobody(stream: StreamConnection) -> None:
+def test_rows_of_an_undeclared_publisher_are_answered_by_errors(stream: StreamConnection) -> None:
     stream.send(publish(range(1, 3), publisher_id=7))
     errors = wait_for(stream, PublishErrors, bool)
     assert [(error.publisher_id, error.ids.tolist(), error.codes.tolist()) for error in errors] == [
@@ -432,7 +438,7 @@ def test_the_node_that_has_the_stream(stream: StreamConnection, url: str) -> Non
 
 
 @pytest.mark.docker
-def test_leader_and_replicas_of_a_cluster(chx_cluster: RunningCluster) -> None:
+def test_a_connection_reaches_the_leader_or_a_replica_of_a_cluster(chx_cluster: RunningCluster) -> None:
     settings = [stream_settings(node.stream_url) for node in chx_cluster.nodes]
     addresses, at = {}, {}
     for its in settings:

@@ -92,7 +92,7 @@ def test_ids_with_filter_values_store_each_row_once(filtering: RunningBroker) ->
     assert values(filtering) == BODIES
 
 
-def test_rows_without_a_filter_value(filtering: RunningBroker) -> None:
+def test_rows_without_a_filter_value_are_read_only_on_demand(filtering: RunningBroker) -> None:
     with StreamPublisher(filtering.stream_url, stream="s") as publisher:
         publisher.publish_many(["x"] * 10, ["later"] * 10)
         publisher.publish_many(["x"] * 2, ["k5 too", "none"], filter_values=["k5", ""])
@@ -102,7 +102,7 @@ def test_rows_without_a_filter_value(filtering: RunningBroker) -> None:
     ]  # fmt: skip
 
 
-def test_a_range_of_offsets_and_a_range_of_a_task(filtering: RunningBroker) -> None:
+def test_a_filter_keeps_to_a_range_of_offsets(filtering: RunningBroker) -> None:
     first, last = 20 * EACH + 100, 21 * EACH - 100
     with StreamReader(filtering.stream_url, "s", start=first, end=last) as reader:
         expected = texts(reader)
@@ -142,7 +142,7 @@ def test_rows_of_amqp_publishers_have_filter_values(filtering: RunningBroker) ->
     assert values(filtering, filters=["eu"], match_unfiltered=True) == ["by AMQP eu", "by AMQP None"]
 
 
-def test_a_super_stream_and_a_replay(
+def test_a_replay_with_a_filter_reads_less_than_half(
     filtering: RunningBroker, connection: StreamConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     streams = ["orders-0", "orders-1", "orders-2"]

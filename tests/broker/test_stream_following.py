@@ -156,7 +156,7 @@ def test_a_silent_line_is_noticed_and_left(stream: Streamed, line: Proxy) -> Non
         assert time.monotonic() - started < 120
 
 
-def test_filters(stream: Streamed) -> None:
+def test_a_follower_with_a_filter_reads_its_rows_alone(stream: Streamed) -> None:
     with stream.connection(None) as connection:
         if connection.no_filters:
             pytest.skip("no stream filters")
@@ -194,7 +194,7 @@ def test_a_stream_that_is_made_again_is_an_error(stream: Streamed, rows: int) ->
             list(reader)
 
 
-def test_retention_that_overtakes_the_reader(vhost: RunningBroker) -> None:
+def test_rows_that_retention_removed_are_an_error_or_counted(vhost: RunningBroker) -> None:
     small = Streamed(vhost, "t", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
     for on_missing in ("raise", "count"):
         with follower(small, on_missing=on_missing, batch_rows=1, start="next") as reader:

@@ -289,7 +289,7 @@ def test_start_next_loses_no_row_of_a_release(stage: StreamGroupStage) -> None:
 
 
 @pytest.mark.core
-def test_a_super_stream(vhost: RunningBroker) -> None:
+def test_a_group_reads_all_partitions_of_a_super_stream(vhost: RunningBroker) -> None:
     partitions = [f"orders-{number}" for number in range(3)]
     with closing(open_any(settings_of(vhost.stream_url))) as connection:
         if "4" not in connection.server_version[:1]:

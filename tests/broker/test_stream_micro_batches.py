@@ -64,7 +64,7 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     batches.close()
 
 
-def test_the_streams_of_an_exchange_without_the_management_api(
+def test_the_streams_of_an_exchange_are_found_without_the_management_api(
     options: dict[str, str], channel: BlockingChannel
 ) -> None:
     channel.queue_declare("no stream", durable=True)

@@ -250,7 +250,7 @@ def test_a_frozen_broker_ends_the_reading_in_time(stream: Streamed, line: Proxy)
 
 
 @pytest.mark.restarts
-def test_a_broker_that_restarts(broker: RunningBroker, stream: Streamed) -> None:
+def test_a_reader_goes_on_after_a_restart_of_the_broker(broker: RunningBroker, stream: Streamed) -> None:
     if not broker.owned:
         skip_unless_ci("restarts the broker, so it needs one that the tests started")
     bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]

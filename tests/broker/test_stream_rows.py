@@ -29,7 +29,7 @@ KEYS = ["", "key", "é" * 120]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_rows_of_a_client(vhost: RunningBroker, client: str) -> None:
+def test_the_rows_of_each_client_are_read(vhost: RunningBroker, client: str) -> None:
     if not release_is_in(vhost.version, FIRST_RELEASES.get(client, "")):
         pytest.skip(f"RabbitMQ {vhost.version} does not take what {client} does")
     with written(client, vhost.url, vhost.stream_url, f"of-{client}") as (sent, chunks):

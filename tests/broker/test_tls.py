@@ -158,7 +158,9 @@ def test_the_certificate_is_the_login(mutual: TlsBroker, way: Way) -> None:
         way(url_for(way, mutual, mutual.certified).replace("guest:guest@", "nobody:wrong@"))
 
 
-def test_the_commands(mutual: TlsBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_reads_a_ring_with_a_client_certificate(
+    mutual: TlsBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
     live = ("--url", mutual.amqps(mutual.certified), "--management-url")
     address = mutual.https(mutual.certified)
     for url in (address, address.replace("guest:guest@", "")):

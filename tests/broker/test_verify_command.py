@@ -117,7 +117,7 @@ def test_the_scratch_vhost_is_deleted_after_a_signal(
     assert shop.scratch_vhosts() == set()
 
 
-def test_the_ring_of_a_topology_file_against_a_copy(
+def test_a_copy_of_a_topology_file_says_nothing_of_the_real_ring(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A copy made from the file says nothing of the ring of the exchange, so this is no success."""

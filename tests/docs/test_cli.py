@@ -28,7 +28,7 @@ def test_the_example_prints_the_output_of_the_page(command: str, printed: str, t
     assert done.stderr == b""
 
 
-def test_the_plots_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plots_of_the_index_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_doctest("docs/commands/README.md")
     assert (tmp_path / "shares.svg").stat().st_size

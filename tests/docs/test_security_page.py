@@ -12,7 +12,7 @@ from rabbit_chx.amqp.settings import TLS_PARAMETERS, ManagementUrl
 PAGE = "docs/security.md"
 
 
-def test_the_doctests() -> None:
+def test_the_doctests_pass() -> None:
     run_doctest(PAGE)
 
 

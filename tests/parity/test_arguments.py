@@ -114,7 +114,7 @@ def is_declared(declarer: Declarer, queue: QueueDefinition) -> bool:
 
 
 @pytest.mark.parametrize("type_", QUEUE_TYPES)
-def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
+def test_arguments_of_queues_are_refused_where_the_broker_refuses_them(rabbit: Rabbit, type_: str) -> None:
     wrong: list[tuple[str, Any, bool]] = []
     cases = [(name, value) for name in (*QUEUE_ARGUMENTS, "x-unknown") for value in values_of(name)]
     # A queue that expires in 2 ms may be gone before the broker has declared it.
@@ -137,7 +137,7 @@ def test_arguments_of_queues(rabbit: Rabbit, type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["direct", "fanout", "topic", "headers", "x-consistent-hash"])
-def test_arguments_of_exchanges(rabbit: Rabbit, type_: str) -> None:
+def test_arguments_of_exchanges_are_refused_where_the_broker_refuses_them(rabbit: Rabbit, type_: str) -> None:
     wrong: list[tuple[str, Any, bool]] = []
     values: tuple[Any, ...] = (5, True, "", "x", None, [], {}, ["a"], *HASH_PROPERTIES, "app_id")
     tables: list[dict[str, Any]] = [
@@ -190,7 +190,7 @@ def is_set(api: Management, policy: PolicyDefinition) -> bool:
     return True
 
 
-def test_settings_of_policies(rabbit: Rabbit) -> None:
+def test_settings_of_policies_are_refused_where_the_broker_refuses_them(rabbit: Rabbit) -> None:
     assert rabbit.broker.management_url is not None
     api = Management(rabbit.broker.management_url)
     names = [name for name in POLICY_KEYS if not name.startswith(UNCHECKED)]

@@ -23,7 +23,9 @@ HASH_HEADER = {"hash-header": "tenant"}
 
 @pytest.mark.parametrize("value", [[], {}], ids=["array", "table"])
 @pytest.mark.parametrize("queues", [1, 3])
-def test_an_empty_array_or_table(rabbit: Rabbit, value: Any, queues: int) -> None:
+def test_an_empty_array_or_table_is_routed_or_closes_the_connection_as_predicted(
+    rabbit: Rabbit, value: Any, queues: int
+) -> None:
     scenario = Scenario(
         "x",
         bound(*((f"q{n}", 1) for n in range(queues))),

@@ -166,7 +166,7 @@ def test_what_is_rejected_with_all_plugins(rabbit: Rabbit) -> None:
 
 
 @pytest.mark.parametrize("weight", ["1", "007", "10000", "10001", "+5", "0", "-1", "", "x", "1.5"])
-def test_weights(rabbit: Rabbit, weight: str) -> None:
+def test_a_weight_is_refused_where_the_broker_refuses_it(rabbit: Rabbit, weight: str) -> None:
     with (
         temporary_vhost(rabbit.broker) as vhost,
         Broker(vhost.url, management_url=vhost.management_url) as broker,
@@ -184,7 +184,7 @@ def test_weights(rabbit: Rabbit, weight: str) -> None:
 
 
 def test_a_weight_above_the_limit_is_a_mistake_of_a_file(rabbit: Rabbit) -> None:
-    """The file is read for a release, without a connection; `test_weights` shows that the broker agrees."""
+    """The file is read for a release, without a connection; `test_a_weight_is_refused_where_the_broker_refuses_it` shows that the broker agrees."""
     text = (
         f'[[exchanges]]\nname = "x"\ntype = "{HASH_EXCHANGE}"\nring = [{{ queue = "q", weight = 10001 }}]\n'
     )

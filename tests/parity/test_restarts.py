@@ -58,7 +58,9 @@ def stop_app(broker: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize("how", [restart, kill, stop_app], ids=lambda how: how.__name__)
-def test_routes_after_a_restart(rabbit: Rabbit, how: Callable[[RunningBroker], None]) -> None:
+def test_messages_follow_the_predicted_ring_after_a_restart(
+    rabbit: Rabbit, how: Callable[[RunningBroker], None]
+) -> None:
     ghosts = lost = published = 0
     with ExitStack() as stack:
         stages = [

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.docker
 FIRST_WITH_AMQP_10 = (4, 0, 0)
 
 
-def test_the_rows_of_amqp_10(rabbit: Rabbit) -> None:
+def test_the_rows_of_amqp_10_are_read(rabbit: Rabbit) -> None:
     if rabbit.release.numbers < FIRST_WITH_AMQP_10:
         pytest.skip(f"RabbitMQ {rabbit.release.version} has no AMQP 1.0 of its own")
     with (

@@ -144,7 +144,7 @@ def _clean(site: ChangedSite) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", DONE)
-def test_a_stored_scenario(site: ChangedSite, name: str) -> None:
+def test_a_stored_scenario_is_applied_as_planned(site: ChangedSite, name: str) -> None:
     wanted, live = SCENARIOS[name]
     site.apply(replace(live.objects, cluster=None))
     planned = site.planned(wanted)
@@ -175,7 +175,7 @@ def ring_of(members: str) -> Topology:
     )
 
 
-def test_a_ring_on_its_way_through_many_others(site: ChangedSite) -> None:
+def test_a_ring_is_as_planned_on_its_way_through_many_others(site: ChangedSite) -> None:
     ways = ("q0 q1 q2 q3 q4", "q0 q1 q3 q4", "q0 q1:3 q4 q3:2", "q4 q3 q1 q0", "q7 q3 q1:2 q6 q5", "", "q2:4")
     for way in ways:
         wanted = ring_of(way)

@@ -93,7 +93,9 @@ def site(rabbit: Rabbit) -> Iterator[ChangedSite]:
         yield made
 
 
-def test_any_life_of_a_topology(rabbit: Rabbit, site: ChangedSite) -> None:
+def test_messages_follow_the_predicted_rings_in_any_life_of_a_topology(
+    rabbit: Rabbit, site: ChangedSite
+) -> None:
     seen: Counter[str] = Counter()
 
     with dying_applier(site) as applier:

@@ -62,7 +62,7 @@ def test_rows_go_to_a_queue_by_the_default_exchange(
     assert bodies == {b"body %d" % i for i in range(2_000)}
 
 
-def test_binary_columns_any_order_and_any_case(
+def test_binary_columns_are_written_in_any_order_and_case(
     spark: SparkSession, vhost_url: str, consumed: Consumed
 ) -> None:
     df = frame(spark, rows=10).selectExpr(
@@ -75,7 +75,7 @@ def test_binary_columns_any_order_and_any_case(
 
 
 @pytest.mark.parametrize("large", ["true", "false"])
-def test_message_properties_from_columns(
+def test_columns_become_message_properties(
     spark: SparkSession, vhost_url: str, consumed: Consumed, large: str
 ) -> None:
     df = spark.range(1).selectExpr(
@@ -147,14 +147,16 @@ def test_the_report_counts_rows_by_predicted_queue(
 
 
 @pytest.mark.usefixtures("channel")
-def test_empty_frames_and_partitions(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
+def test_empty_frames_and_partitions_write_nothing(
+    spark: SparkSession, vhost_url: str, consumed: Consumed
+) -> None:
     write(frame(spark, rows=0), vhost_url)
     write(frame(spark, rows=1, partitions=4), vhost_url)
     assert len(consumed()) == 1
 
 
 @pytest.mark.core
-def test_a_registered_session(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
+def test_a_registered_session_writes(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
     spark_connector.register(spark)
     write(frame(spark, rows=3), vhost_url)
     assert len(consumed()) == 3
@@ -195,7 +197,9 @@ def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: ob
         ({"mode": "overwrite"}, "mode('overwrite'): messages in queues cannot be overwritten; use 'append'"),
     ],
 )
-def test_bad_options(spark: SparkSession, vhost_url: str, options: dict[str, object], message: str) -> None:
+def test_bad_options_are_refused(
+    spark: SparkSession, vhost_url: str, options: dict[str, object], message: str
+) -> None:
     assert message in failure(frame(spark), vhost_url, AnalysisException, **options)
 
 
@@ -210,7 +214,7 @@ def test_bad_options(spark: SparkSession, vhost_url: str, options: dict[str, obj
         ("$", "?cacert=x", "UriError.*cacertfile"),
     ],
 )
-def test_no_way_to_the_broker(
+def test_a_broker_that_cannot_be_reached_is_an_error(
     spark: SparkSession, vhost_url: str, pattern: str, replacement: str, message: str
 ) -> None:
     url = re.sub(pattern, replacement, vhost_url, count=1)
@@ -226,7 +230,7 @@ def test_no_way_to_the_broker(
         ),
     ],
 )
-def test_bad_rows(
+def test_bad_rows_fail_the_job(
     spark: SparkSession, vhost_url: str, consumed: Consumed, columns: list[str], message: str
 ) -> None:
     df = spark.range(0, 1_000, 1, 2).selectExpr(*columns)
@@ -234,7 +238,9 @@ def test_bad_rows(
     assert len(consumed()) < 1_000
 
 
-def test_an_unbound_exchange(spark: SparkSession, vhost_url: str, channel: BlockingChannel) -> None:
+def test_an_unbound_exchange_fails_the_job_with_its_remedy(
+    spark: SparkSession, vhost_url: str, channel: BlockingChannel
+) -> None:
     unusual: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
     channel.exchange_declare("unbound", unusual)
     line = failure(frame(spark), vhost_url, PythonException, exchange="unbound")

@@ -68,7 +68,9 @@ def said(
     return done.stdout
 
 
-def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
+def test_spark_finds_the_format_of_an_installed_wheel(
+    vhost_url: str, consumed: Consumed, tmp_path: Path
+) -> None:
     python = bare_python(tmp_path / "venv")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
@@ -136,7 +138,9 @@ spark.stop()
 """
 
 
-def test_workers_without_our_packages(other_python: Path, tmp_path: Path) -> None:
+def test_workers_without_our_packages_are_an_error_with_its_remedy(
+    other_python: Path, tmp_path: Path
+) -> None:
     """A job of a virtual environment that is not activated: its workers are the `python3` of `PATH`.
 
     What looks at them first says so. The page quotes what Spark says by itself. What is not looked at first says it
@@ -168,7 +172,7 @@ def test_workers_without_our_packages(other_python: Path, tmp_path: Path) -> Non
         assert remedy in line
 
 
-def test_a_writer_on_an_executor_without_our_packages(other_python: Path) -> None:
+def test_a_writer_names_the_python_that_lacks_our_packages(other_python: Path) -> None:
     schema = StructType().add("key", StringType()).add("value", StringType())
     options = {"url": "amqp://user:c4nary@here", "exchange": "x", "preflight": "false"}
     plan = plan_write(options, schema)

@@ -31,7 +31,7 @@ def csv() -> Path:
     return path
 
 
-def test_placement(
+def test_placement_predicts_the_queue_of_each_task(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = example("placement").run(vhost, spark, csv, ROWS)
@@ -42,7 +42,7 @@ def test_placement(
     assert "(read ring)" in said
 
 
-def test_foreach_batch(
+def test_foreach_batch_confirms_all_rows(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = example("foreach_batch").run(vhost, spark, csv, ROWS)
@@ -52,7 +52,7 @@ def test_foreach_batch(
 
 
 @pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')")
-def test_stream_to_stream(
+def test_stream_to_stream_copies_each_row_once(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert example("stream_to_stream").run(vhost, spark, csv, ROWS)

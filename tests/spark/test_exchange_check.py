@@ -18,7 +18,7 @@ from spark_connector.writing.preflight import check_broker
 pytestmark = pytest.mark.broker
 
 
-def test_looking_at_the_exchange(channel: BlockingChannel, vhost_url: str) -> None:
+def test_an_exchange_is_inspected_without_a_change(channel: BlockingChannel, vhost_url: str) -> None:
     settings = ConnectionSettings.from_uri(vhost_url)
     channel.exchange_declare("hashing", CHX, arguments={"hash-header": "h"}, auto_delete=True)
     channel.exchange_declare("(ä)", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})

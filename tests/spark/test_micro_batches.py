@@ -75,7 +75,7 @@ def test_where_a_query_begins(stream: Streamed, plan: Plan) -> None:
     assert plan(startingOffsets='{"s": 999}', failOnDataLoss="false").begin()["s"].next == 11
 
 
-def test_bounds(stream: Streamed, plan: Plan) -> None:
+def test_a_micro_batch_keeps_to_rows_and_bytes(stream: Streamed, plan: Plan) -> None:
     for number in range(5):
         stream.publish_singly([str(number) * 1_000])
     batches = plan()

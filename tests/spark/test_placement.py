@@ -70,7 +70,7 @@ def test_a_modulus_exchange_names_and_places_like_a_ring(spark: SparkSession) ->
     assert {(exchange.route(row.key), row.part) for row in placed} == {("q1", 0), ("q10", 1), ("q2", 2)}
 
 
-def test_the_queue_of_each_key(spark: SparkSession) -> None:
+def test_the_queue_of_each_key_is_that_of_the_ring(spark: SparkSession) -> None:
     keys = [f"key {n}" for n in range(300)]
     df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
     for ring in (RING, HOLED, SLOTS, PARTLY):
@@ -101,7 +101,7 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
     assert any(of_hole)
 
 
-def test_an_invalid_key_or_ring(spark: SparkSession) -> None:
+def test_an_invalid_key_or_ring_is_refused(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|not an array of keys"):
         frame(spark).select(queue_for(F.length("key"), RING)).collect()
     with pytest.raises(InputError, match="the ring has no buckets"):

@@ -59,7 +59,7 @@ def test_the_report_has_every_row(
 
 
 @pytest.mark.usefixtures("channel")
-def test_empty_partitions_and_frames(
+def test_empty_partitions_and_frames_publish_nothing(
     spark: SparkSession, options: dict[str, object], consumed: Consumed
 ) -> None:
     assert publish(frame(spark, 0), options).rows == 0

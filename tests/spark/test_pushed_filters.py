@@ -50,7 +50,7 @@ def rows(frame: DataFrame) -> list[Any]:
     return sorted((row.stream, row.offset, bytes(row.key), bytes(row.value)) for row in frame.collect())
 
 
-def test_the_same_rows_from_fewer_streams_and_offsets(
+def test_pushed_filters_read_the_same_rows_with_fewer_tasks(
     spark: SparkSession, read: Read, capsys: pytest.CaptureFixture[str]
 ) -> None:
     far, before = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (5, -5))
@@ -112,7 +112,9 @@ def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
     ],
     ids=["ring", "modulus"],
 )
-def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read, ring: HashRing | ModulusHashExchange) -> None:
+def test_a_key_is_read_from_its_stream_alone(
+    vhost: RunningBroker, read: Read, ring: HashRing | ModulusHashExchange
+) -> None:
     with Streamed(vhost, "s2", {}).connection(None) as connection:
         create_super_stream(connection, "hashed", ["h-0", "h-1"], ["0", "1"])
     with StreamPublisher(vhost.stream_url, ring=ring, exchange="hashed") as publisher:
@@ -125,7 +127,7 @@ def test_a_key_of_an_exchange(vhost: RunningBroker, read: Read, ring: HashRing |
     assert frame.rdd.getNumPartitions() == len({ring.destination_for(key) for key in ("key 1", "key 2")})
 
 
-def test_without_the_option_or_the_setting(spark: SparkSession, read: Read) -> None:
+def test_without_the_option_or_the_setting_no_filter_is_pushed(spark: SparkSession, read: Read) -> None:
     frame = read(superStream="orders")
     assert frame.where("offset < 5").count() == 15
     assert frame.count() == ROWS  # a load without pushFilters can have several queries

@@ -114,7 +114,7 @@ def test_the_columns_and_a_message_that_was_delivered_before(
     }
 
 
-def test_several_queues_and_those_of_an_exchange(
+def test_the_named_queues_and_those_of_an_exchange_are_read(
     known: SparkSession, vhost: RunningBroker, queues: Queues
 ) -> None:
     queues.channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
@@ -186,7 +186,7 @@ def test_a_drain_takes_out_what_was_there(known: SparkSession, queues: Queues) -
     queues.until_ready("quorum", 3)
 
 
-def test_a_drain_with_bounds(known: SparkSession, queues: Queues) -> None:
+def test_a_drain_stops_at_its_bounds_and_counts_what_is_left(known: SparkSession, queues: Queues) -> None:
     queues.fill("quorum", 100)
     options = {"url": queues.url, "queue": "quorum", "maxRows": 30}
     report = drain(known, options, DataFrame.count, max_messages=70)

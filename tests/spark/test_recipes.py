@@ -75,7 +75,7 @@ def union(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda upper, lower: upper.unionByName(lower, allowMissingColumns=True), frames).coalesce(1)
 
 
-def test_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
+def test_the_printed_cast_repairs_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
     """All repaired rows are written at once: key and value say which one it is, but for the column itself."""
     assert {column for column, _, _ in WRONG_TYPES} == {column.name for column in COLUMNS}
     options["allowExchangeColumn"] = True
@@ -194,7 +194,7 @@ def test_bad_rows_that_are_filtered_or_left_out(rows: DataFrame, options, consum
     assert sorted(message.body for message in consumed()) == [b"body 0"] * 2 + [b"body 2"] * 2
 
 
-def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
+def test_the_printed_option_repairs_a_refused_one(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
     """Options that are refused, and the same ones as the error says."""
     ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
     url = options["url"].replace("guest:guest@", "guest@")
@@ -235,7 +235,9 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def test_an_exchange_of_another_type(rows: DataFrame, options, channel, consumed) -> None:
+def test_an_exchange_of_another_type_is_refused_and_without_ordering_published(
+    rows: DataFrame, options, channel, consumed
+) -> None:
     """The broker's own exchanges cannot be deleted, and a user's own may be in use."""
     for number in range(3):
         channel.queue_bind("q1", "amq.direct", f"key {number}")
@@ -249,7 +251,7 @@ def test_an_exchange_of_another_type(rows: DataFrame, options, channel, consumed
     assert [message.queue for message in consumed()] == ["q1"] * 3
 
 
-def test_the_key_of_a_placement(spark: SparkSession, options, consumed) -> None:
+def test_the_printed_cast_repairs_the_key_of_a_placement(spark: SparkSession, options, consumed) -> None:
     ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
     failing = spark.range(0, 30, 1, 1).selectExpr("id AS `customer id`", "string(id) AS value")
     with pytest.raises(

@@ -209,7 +209,7 @@ def written(vhost: RunningBroker, user: str, channel: Any, tmp_path: Path) -> Pa
     return folder
 
 
-def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Consumed) -> None:
+def test_no_password_is_written_and_a_second_attempt_is_counted(written: Path, consumed: Consumed) -> None:
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()
     assert stdout.count("FAILED") == 10

@@ -62,7 +62,7 @@ spark.stop()
 """
 
 
-def test_speculation_without_register_and_passwords_in_the_configuration(
+def test_a_session_without_register_warns_of_speculation_and_of_a_password_that_spark_shows(
     vhost_url: str, broker_user: str, consumed: Consumed, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.py"

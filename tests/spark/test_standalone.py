@@ -108,7 +108,9 @@ def executors(cluster: StandaloneSpark) -> list[str]:
     return sorted(path.name for path in last.iterdir())
 
 
-def test_as_a_zip(cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str) -> None:
+def test_the_commands_of_the_zip_run_on_a_cluster(
+    cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
+) -> None:
     python = bare_python(job_folder / "bare")
     lacking = subprocess.run(
         [python, "-I", "-c", "import pyarrow, pamqp, rabbit_chx"], capture_output=True, text=True, check=False
@@ -119,7 +121,9 @@ def test_as_a_zip(cluster: StandaloneSpark, wheels: Path, job_folder: Path, orde
     assert executors(cluster) == ["0", "1"]
 
 
-def test_as_an_archive(cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str) -> None:
+def test_the_commands_of_the_archive_run_on_a_cluster(
+    cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
+) -> None:
     run_as_written("As an archive", cluster, job_folder, wheels)
     assert rows_in_queues(orders) == ROWS
     assert executors(cluster) == ["0", "1"]

@@ -62,7 +62,7 @@ def numbered(name: str, *numbers: int) -> list[str]:
     return [f"{name} {number}" for number in range(*numbers)]
 
 
-def test_all_rows_of_a_stream(vhost: RunningBroker, read: Read) -> None:
+def test_all_rows_of_a_stream_are_read_in_order(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "s")
     frame = read(stream="s")
     assert frame.dtypes == [
@@ -80,7 +80,7 @@ def test_all_rows_of_a_stream(vhost: RunningBroker, read: Read) -> None:
     assert now - 120 < rows[0].timestamp.timestamp() <= now
 
 
-def test_several_streams_split_into_tasks_from_where_to_where(vhost: RunningBroker, read: Read) -> None:
+def test_several_streams_are_split_into_tasks_between_their_offsets(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "a")
     filled(vhost, "b", 10)
     Streamed(vhost, "empty", {})
@@ -95,7 +95,7 @@ def test_several_streams_split_into_tasks_from_where_to_where(vhost: RunningBrok
     assert read(stream="empty").count() == 0
 
 
-def test_times_and_further_columns(vhost: RunningBroker, read: Read) -> None:
+def test_times_bound_a_read_and_further_columns_are_read(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "s", 10)
     time.sleep(0.05)
     between = datetime.now(UTC)
@@ -137,7 +137,7 @@ def test_what_is_there_when_spark_plans(vhost: RunningBroker, read: Read) -> Non
     assert read(stream="s").count() == 11
 
 
-def test_a_super_stream_and_an_exchange(vhost: RunningBroker, read: Read) -> None:
+def test_the_streams_of_a_super_stream_and_of_an_exchange_are_read(vhost: RunningBroker, read: Read) -> None:
     with Streamed(vhost, "s", {}).connection(None) as connection:
         create_super_stream(connection, "orders", ["orders-0", "orders-1"], ["0", "1"])
     keys = [f"key {number % 50}" for number in range(ROWS)]

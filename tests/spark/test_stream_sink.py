@@ -84,7 +84,9 @@ def test_rows_that_an_amqp_client_has_copied_are_not_stored_again(
     assert sorted(set(stored)) == expected(3_000)
 
 
-def test_the_format(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+def test_the_format_writes_each_row_once_when_it_is_repeated(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
     spark_connector.register(spark)
     path = tmp_path / "report.json"
     texts = {name: str(value) for name, value in options.items()}
@@ -97,7 +99,9 @@ def test_the_format(spark: SparkSession, url: str, options: dict[str, object], t
     }  # fmt: skip
 
 
-def test_versions(spark: SparkSession, url: str, options: dict[str, object]) -> None:
+def test_a_lower_version_is_refused_or_skipped(
+    spark: SparkSession, url: str, options: dict[str, object]
+) -> None:
     publish(placed(spark), {**options, "version": 2})
     with pytest.raises(InputError, match=r"has rows of version 2 already, .* version 1"):
         publish(placed(spark), options)
@@ -202,7 +206,7 @@ def test_rows_that_are_lost_or_doubled_are_found(
     publish(rows, {**options, "version": 3})
 
 
-def test_bad_rows(spark: SparkSession, options: dict[str, object]) -> None:
+def test_bad_rows_are_refused_or_skipped(spark: SparkSession, options: dict[str, object]) -> None:
     with_null = frame(spark, 100).withColumn("key", F.expr("nullif(key, 'key 7')"))
     rows = place_for_streams(with_null, PLACING)
     assert rows.rdd.getNumPartitions() == 4
@@ -249,7 +253,7 @@ def hashed(vhost: RunningBroker) -> RunningBroker:
     return vhost
 
 
-def test_streams_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBroker) -> None:
+def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBroker) -> None:
     with Broker(vhost.url, vhost.management_url) as broker:  # without a ring source
         if broker.release.numbers < (4, 3, 0):
             pytest.skip("before 4.3 the type needs a plugin")
@@ -287,7 +291,9 @@ def test_streams_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBr
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-def test_streams_behind_a_hash_exchange(spark: SparkSession, hashed: RunningBroker, delivery: str) -> None:
+def test_rows_are_written_once_behind_a_hash_exchange(
+    spark: SparkSession, hashed: RunningBroker, delivery: str
+) -> None:
     with Broker(hashed.url, ring_source=DiagnosticsRing(list(hashed.ring_via or ()))) as broker:
         ring = broker.ring("x")
     options: Mapping[str, Any] = {
@@ -306,7 +312,9 @@ def test_streams_behind_a_hash_exchange(spark: SparkSession, hashed: RunningBrok
 
 
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
-def test_a_stream_of_files(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+def test_a_repeated_micro_batch_is_known(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
     """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
     source = tmp_path / "in"
     source.mkdir()
@@ -337,7 +345,9 @@ def test_a_stream_of_files(spark: SparkSession, url: str, options: dict[str, obj
     assert (last["streams"]["known"], last["streams"]["verified"]) == (10_000, 10_000)
 
 
-def test_for_each_batch(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+def test_for_each_batch_writes_each_row_once(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1_000).load()
     rows = place_for_streams(
         source.selectExpr("concat('key ', value % 977) AS key", "string(value) AS value"), PLACING

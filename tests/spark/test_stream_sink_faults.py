@@ -61,7 +61,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     driver.stop()
 
 
-def test_two_identical_jobs_at_once(
+def test_the_second_of_two_identical_jobs_ends_and_no_row_is_doubled(
     driver: SparkDriver, url: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     """The second one begins when the first has published some rows, and waits. It ends, and the first goes on."""
@@ -99,7 +99,9 @@ def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_
     assert Counter(found(url)) == Counter(expected(30_000))
 
 
-def test_speculation(url: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_speculative_copy_of_a_task_doubles_no_row(
+    url: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     """A copy of a slow task publishes its rows while the task has published a part of them."""
     conf = {
         "spark.speculation": "true",

@@ -103,7 +103,7 @@ def test_the_progress_tells_how_far_a_query_is_behind(
     assert behind[-1]["byStream"] == {"s": 0}
 
 
-def test_bounds(stream: Streamed, run: Run, vhost: RunningBroker) -> None:
+def test_micro_batches_keep_to_their_bounds(stream: Streamed, run: Run, vhost: RunningBroker) -> None:
     stream.publish(numbered(2_000))
     Streamed(vhost, "t", {}).publish(numbered(2_000, 3_000))  # to both streams, as both are bound
     found = run(stream="s,t", maxOffsetsPerTrigger=1_500, minPartitions=4)

@@ -207,7 +207,7 @@ def url_of_a_writer(broker: RunningBroker, vhost_url: str, broker_user: str) -> 
 
 
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
-def test_one_look_at_the_broker_for_all_batches(
+def test_the_broker_is_checked_once_for_all_batches(
     stream: Stream, url_of_a_writer: str, log: Callable[[], str], way: str
 ) -> None:
     """The user may not declare, so that each look leaves an error line."""
@@ -241,7 +241,9 @@ def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path)
         stream.run({"url": vhost_url, "exchange": "nope"})
 
 
-def test_the_example(spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_confirms_all_rows(
+    spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
     spark_connector.register(spark)
     if str(EXAMPLES) not in sys.path:
         sys.path.insert(0, str(EXAMPLES))

@@ -64,7 +64,9 @@ def rows(count: int) -> dict[str, list[Any]]:
     return {"key": [f"key {i}" for i in range(count)], "value": [f"body {i}" for i in range(count)]}
 
 
-def test_every_part_of_a_message(vhost_url: str, channel: BlockingChannel, consumed: Consumed) -> None:
+def test_every_part_of_a_message_is_written(
+    vhost_url: str, channel: BlockingChannel, consumed: Consumed
+) -> None:
     channel.queue_bind("q1", "amq.fanout")
     report = write(
         vhost_url,

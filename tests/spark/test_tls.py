@@ -46,7 +46,7 @@ def options(mutual: TlsBroker, certificate: str, authority: str = "ca.pem") -> d
     }
 
 
-def test_the_options_of_tls(mutual: TlsBroker, frame: DataFrame) -> None:
+def test_the_options_and_the_url_of_tls_are_equivalent(mutual: TlsBroker, frame: DataFrame) -> None:
     assert publish(frame, options(mutual, "client")).confirmed == 100
     url = {"url": mutual.amqps({}), "exchange": "x"}
     files = {name: value for name, value in options(mutual, "client").items() if name.endswith("File")}
@@ -54,7 +54,9 @@ def test_the_options_of_tls(mutual: TlsBroker, frame: DataFrame) -> None:
 
 
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
-def test_streams(mutual: TlsBroker, spark: SparkSession, frame: DataFrame) -> None:
+def test_streams_are_written_and_read_over_tls(
+    mutual: TlsBroker, spark: SparkSession, frame: DataFrame
+) -> None:
     files = {name: str(value) for name, value in options(mutual, "client").items() if name.endswith("File")}
     to_streams = {"url": mutual.streams({}), **files}
     with closing(StreamConnection(stream_settings(mutual.streams(mutual.certified)))) as connection:

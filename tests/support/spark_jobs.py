@@ -89,7 +89,8 @@ class SlowFirst:
     """Makes the first attempt of partition 0 slow, so that Spark starts a copy of it.
 
     Attributes:
-        pause_s: how long it waits before each part of its rows.
+        pause_s: how long it waits before the first part of its rows. Before each later part it waits this much longer, so that the
+            copy wins on a busy machine, too.
     """
 
     pause_s: float
@@ -100,8 +101,8 @@ class SlowFirst:
 
         task: Any = TaskContext.get()
         pause_s = self.pause_s if (task.partitionId(), task.attemptNumber()) == (0, 0) else 0.0
-        for part in _parts(batches):
-            time.sleep(pause_s)
+        for number, part in enumerate(_parts(batches), 1):
+            time.sleep(number * pause_s)
             yield part
 
 

@@ -43,6 +43,14 @@ def test_each_mutant_changes_one_thing() -> None:
 def test_the_code_of_a_mutant_is_the_text_with_its_change() -> None:
     before = ast.unparse(ast.parse(TEXT)).splitlines()
     for mutant in mutations.mutants_of("a.py", TEXT):
-        after = ast.unparse(mutations.mutated(TEXT, mutant.number)).splitlines()
+        after = ast.unparse(mutations.mutated(TEXT, mutant.place)).splitlines()
         assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] != []
         assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+def test_the_name_of_a_mutant_stays_when_another_function_changes() -> None:
+    other = TEXT.replace("    log.debug", "    assert len(values) < 100\n    log.debug")
+    names = [mutant.name for mutant in mutations.mutants_of("a.py", TEXT)]
+    assert names[0] == "a.py:first:1"
+    assert names[-1] == "a.py:Queue.close:1"
+    assert [mutant.name for mutant in mutations.mutants_of("a.py", other)][-1] == names[-1]
