@@ -25,48 +25,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:RabbitMQ .* is newer than the ru
 EXPORTS = [path.read_text() for path in sorted((ROOT / "tests/fuzz/exports").glob("*.json"))]
 TOKENS = (
     *'[]{}:,"\\\n\0\ufeffé',
-    "null",
-    "true",
-    "NaN",
-    "1e999",
-    "-1",
-    "[" * 3_000,
-    "9" * 5_000,
-    '"vhost":',
-    '"\\ud800"',
+    *("null", "true", "NaN", "1e999", "-1", '"vhost":', '"\\ud800"', "[" * 3_000, "9" * 5_000),
 )
 ODD: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1.5,
-        float("nan"),
-        float("inf"),
-        1 << 70,
-        "",
-        "x" * 300,
-        "\ud800",
-        "\0",
-        "größe",
-        "/",
-        "other/vhost",
-    ),
-    *(
-        [],
-        {},
-        [[]],
-        {"a": {}},
-        ["x"],
-        "queue",
-        "exchange",
-        "x-consistent-hash",
-        "amq.topic",
-        "[",
-        "4.3.6",
-        "3.10",
-    ),
+    *(None, True, -1, 0, 1.5, float("nan"), float("inf"), 1 << 70, [], {}, [[]], {"a": {}}, ["x"]),
+    *("", "x" * 300, "\ud800", "\0", "größe", "/", "other/vhost", "queue", "exchange", "x-consistent-hash"),
+    *("amq.topic", "[", "4.3.6", "3.10"),
 )
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
-from fuzzing import Mutator, bounded_memory, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, cut, inputs, shares, told
 
 from rabbit_chx.amqp import AmqpField, ConnectionSettings
 from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
@@ -17,12 +17,6 @@ from rabbit_chx.errors import InputError, RabbitChxError
 
 SENT = 40
 SETTINGS = ConnectionSettings(heartbeat_s=30)
-NUMBERS = [
-    number.to_bytes(size)
-    for size in (1, 2, 4, 8)
-    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
-    if number < 1 << 8 * size
-]
 TABLES = [
     encode_table(
         tuple(
@@ -42,10 +36,6 @@ TABLES = [
 PROPERTIES = [CONTENT[7 + 12 : -1]]
 
 
-def any_byte(chance: random.Random) -> bytes:
-    return chance.randbytes(1)
-
-
 BYTES = Mutator((*FRAMES, b"".join(HANDSHAKE)), [*NUMBERS, *FRAMES], any_byte)
 TABLE_BYTES = Mutator(
     [*TABLES, *PROPERTIES], [*NUMBERS, *(b"tbBsuIilLfdDSATFVx"[i : i + 1] for i in range(18))], any_byte
@@ -55,11 +45,7 @@ TABLE_BYTES = Mutator(
 def dialogue(chance: random.Random) -> bytes:
     """The handshake in half of the cases, then a few frames, mutated as a whole and each for itself."""
     before = b"".join(HANDSHAKE) if chance.random() < 0.5 else b""
-    frames = [
-        BYTES.mutated(chance, frame, 2) if chance.random() < 0.3 else frame
-        for frame in chance.choices(FRAMES, k=chance.randint(1, 8))
-    ]
-    return before + BYTES.mutated(chance, b"".join(frames), 1)
+    return BYTES.series(chance, FRAMES, before)
 
 
 def heard(pieces: list[bytes]) -> tuple[Session, bool]:
@@ -71,11 +57,6 @@ def heard(pieces: list[bytes]) -> tuple[Session, bool]:
         if session.failure is not None:
             break
     return session, session.failure is not None
-
-
-def cut(chance: random.Random, data: bytes) -> list[bytes]:
-    ends = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
-    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
 
 
 def check_session(session: Session, received: int) -> None:

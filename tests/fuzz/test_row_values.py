@@ -99,12 +99,7 @@ def values() -> list[Any]:
         np.array([1, 2]),
         memoryview(b"x"),
     ]
-    found += [
-        dt.datetime(2026, 1, 1, tzinfo=Zone()),
-        np.datetime64("2026-01-01"),
-        np.longdouble(1),
-        object,
-    ]
+    found += [dt.datetime(2026, 1, 1, tzinfo=Zone()), np.datetime64("2026-01-01"), np.longdouble(1), object]
     errors = itertools.cycle(RAISED)
     for base, arguments in BASES:
         for methods in (*((name,) for name in METHODS), METHODS):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
-from fuzzing import Mutator, bounded_memory, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, cut, inputs, shares, told
 
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import DeliveredChunk, Fields, FrameSplitter, Key, Reply, frame, parse_frame
@@ -44,28 +43,9 @@ FRAMES = (
     reply(Key.QUERY_PUBLISHER_SEQUENCE, b"\0\1" + bytes(8)),
     reply(Key.SUBSCRIBE, b"\0\x11"),
 )
-NUMBERS = [
-    number.to_bytes(size)
-    for size in (1, 2, 4, 8)
-    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
-    if number < 1 << 8 * size
-]
-
-
-def any_byte(chance: random.Random) -> bytes:
-    return chance.randbytes(1)
 
 
 BYTES = Mutator(FRAMES, [*NUMBERS, *FRAMES], any_byte)
-
-
-def dialogue(chance: random.Random) -> bytes:
-    """A few frames, mutated as a whole and each for itself."""
-    chosen = [
-        BYTES.mutated(chance, frame, 2) if chance.random() < 0.3 else frame
-        for frame in chance.choices(FRAMES, k=chance.randint(1, 8))
-    ]
-    return BYTES.mutated(chance, b"".join(chosen), 1)
 
 
 def heard(pieces: list[bytes]) -> tuple[list[str], str]:
@@ -87,11 +67,9 @@ def heard(pieces: list[bytes]) -> tuple[list[str], str]:
 def test_a_connection_reads_any_bytes(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
-            data = dialogue(chance)
+            data = BYTES.series(chance, FRAMES, b"")
             with told(data):
-                ends = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
-                pieces = [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
-                whole, in_pieces = heard([data]), heard(pieces)
+                whole, in_pieces = heard([data]), heard(cut(chance, data))
                 assert bool(whole[1]) == bool(in_pieces[1])
                 if not whole[1]:
                     assert whole == in_pieces

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import random
 import struct
 
 import pyarrow as pa
 from chunk_columns import columns_of
-from fuzzing import Mutator, bounded_memory, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, inputs, shares, told
 from stream_bytes import chunk_bytes, chunk_of, entry, sub_entry
 from stream_writers import WRITERS, recorded
 
@@ -38,16 +37,6 @@ CHUNKS += [
 TYPES = [bytes([constructor]) for constructor in (*range(0x40, 0x46), *range(0x50, 0x57), 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3)]  # fmt: skip
 COMPOUND = [bytes([constructor]) for constructor in (0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0)]
 SECTIONS = [bytes([0, 0x53, code]) for code in range(0x70, 0x79)]
-NUMBERS = [
-    number.to_bytes(size)
-    for size in (1, 2, 4)
-    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
-    if number < 1 << 8 * size
-]
-
-
-def any_byte(chance: random.Random) -> bytes:
-    return chance.randbytes(1)
 
 
 BYTES = Mutator(CHUNKS, [*NUMBERS, b"\x80", b"\x90", b"\xa0"], any_byte)

@@ -23,6 +23,31 @@ _LARGEST = 200_000
 _MOST_GROWTH_KB = 400_000
 
 
+#: Integers at the edges of 1, 2, 4 and 8 bytes, as bytes.
+NUMBERS = [
+    number.to_bytes(size)
+    for size in (1, 2, 4, 8)
+    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
+    if number < 1 << 8 * size
+]
+
+
+def any_byte(chance: random.Random) -> bytes:
+    """Return one byte by chance."""
+    return chance.randbytes(1)
+
+
+def any_letter(chance: random.Random) -> str:
+    """Return one letter by chance, in half of the cases of ASCII."""
+    return chr(chance.choice((chance.randrange(128), chance.randrange(0x3000))))
+
+
+def cut(chance: random.Random, data: bytes) -> list[bytes]:
+    """Return the pieces of data that is cut at up to six places."""
+    ends = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
+    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
 def shares(each: int = 1) -> pytest.MarkDecorator:
     """Cut the inputs of a fuzzer into tests that take a minute or so.
 
@@ -88,6 +113,20 @@ class Mutator(Generic[Text]):
             end = min(len(text), start + int(chance.expovariate(0.2)))
             text = (text[:start] + self._piece(chance, text[start:end]) + text[end:])[:_LARGEST]
         return text
+
+    def series(self, chance: random.Random, good: Sequence[Text], before: Text) -> Text:
+        """Return up to eight good inputs after one another, mutated as a whole and some each for itself.
+
+        Args:
+            chance: the source of chance.
+            good: the good inputs to choose from.
+            before: what stands before them.
+        """
+        chosen = chance.choices(good, k=chance.randint(1, 8))
+        joined = before[:0].join(
+            self.mutated(chance, one, 2) if chance.random() < 0.3 else one for one in chosen
+        )
+        return before + self.mutated(chance, joined, 1)
 
     def _piece(self, chance: random.Random, there: Text) -> Text:
         match chance.randrange(7):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pika
-
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
 OLD, CRASHING, NEW = Release("3.12.14"), Release("3.13.6"), Release("4.3.6")
@@ -17,10 +15,6 @@ def ring(buckets: int, release: Release) -> HashRing:
 
 def by_header(release: Release, buckets: int = 1000, name: str = "t") -> ConsistentHashExchange:
     return ConsistentHashExchange("x", ring(buckets, release), {"hash-header": name})
-
-
-def basic_properties(**properties: Any) -> pika.BasicProperties:
-    return pika.BasicProperties(**properties)
 
 
 def answers(exchange: ConsistentHashExchange, **message: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ import pytest
 from frame_secrets import locals_with
 
 from rabbit_chx import ConsumerGroup, Publisher, SharedPublisher, StreamGroup, StreamPublisher, StreamReader
+from rabbit_chx.broker import Broker
 from rabbit_chx.consuming import FailurePolicy, GroupReading
 from rabbit_chx.consuming.settings import QueueGroupOptions, StreamGroupOptions
 from rabbit_chx.errors import InputError, UnreachableError
@@ -138,6 +139,9 @@ def test_an_option_of_a_value_is_given_by_its_name(
         (ConsumerGroup, {"queues": ["q"], "failures": 5, "retries": -1}),
         (ConsumerGroup, {"queues": [], "member": "a"}),
         (ConsumerGroup, {"queues": ["q"], "lanes": 2}),
+        (Publisher, {"exchange": "orders", "properties": 5}),
+        (SharedPublisher, {"exchange": "orders", "routing": "nowhere"}),
+        (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),
     ],
 )
 def test_no_error_shows_the_password(made: Any, arguments: dict[str, Any]) -> None:

@@ -45,13 +45,8 @@ def test_a_sparse_column_is_shown_with_a_value() -> None:
 
 
 def test_json_has_every_field_unless_it_is_declared_otherwise() -> None:
-    assert json_fields(Row("a")) == {
-        "queue": "a",
-        "type": "classic",
-        "ready": None,
-        "load": None,
-        "text": "k",
-    }
+    fields = {"queue": "a", "type": "classic", "ready": None, "load": None, "text": "k"}
+    assert json_fields(Row("a")) == fields
     assert to_json([Row("a", names=("m",))])[0]["members"] == ["m"]
 
 

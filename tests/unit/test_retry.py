@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -33,32 +34,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class Failing:
-    """An operation that fails with these errors and then succeeds."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-
-    def __call__(self) -> str:
-        if self.errors:
-            raise self.errors.pop(0)
-        return "done"
+def failing(*errors: Exception) -> Mock:
+    """Return an operation that fails with these errors and then succeeds."""
+    return Mock(side_effect=[*errors, "done"])
 
 
 def test_a_transient_error_is_followed_by_another_attempt(clock: Clock) -> None:
-    assert Retry.within(10, 0.5).call(Failing(ConnectionLostError("1"), ConnectionLostError("2"))) == "done"
+    assert Retry.within(10, 0.5).call(failing(ConnectionLostError("1"), ConnectionLostError("2"))) == "done"
     assert 0.5 <= clock.now <= 1.0
 
 
 def test_the_last_error_is_raised_after_the_deadline(clock: Clock) -> None:
-    attempt = Failing(*(ConnectionLostError("lost") for _ in range(100)))
+    attempt = failing(*(ConnectionLostError("lost") for _ in range(100)))
     with pytest.raises(ConnectionLostError):
         Retry.within(3, 0.5).call(attempt)
     assert clock.now == 3
 
 
 def test_without_time_there_is_one_attempt(clock: Clock) -> None:
-    attempt = Failing(ConnectionLostError("first"), ConnectionLostError("second"))
+    attempt = failing(ConnectionLostError("first"), ConnectionLostError("second"))
     with pytest.raises(ConnectionLostError, match="first"):
         Retry.within(0, 0.5).call(attempt)
     assert clock.now == 0
@@ -66,10 +60,10 @@ def test_without_time_there_is_one_attempt(clock: Clock) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_an_error_that_would_come_again_is_raised_at_once() -> None:
-    attempt = Failing(NotFoundError("404", reply_code=404), ConnectionLostError("second"))
+    attempt = failing(NotFoundError("404", reply_code=404), ConnectionLostError("second"))
     with pytest.raises(NotFoundError):
         Retry.within(10, 0.5).call(attempt)
-    assert len(attempt.errors) == 1
+    attempt.assert_called_once()
 
 
 def test_attempts_may_be_bounded_by_their_number() -> None:

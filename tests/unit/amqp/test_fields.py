@@ -57,9 +57,6 @@ def test_a_kind_of_int_is_an_int() -> None:
 def test_text_is_its_utf_8(type_: str) -> None:
     assert field(type_, "é").value == b"\xc3\xa9"
     assert field(type_, "é") == field(type_, b"\xc3\xa9")
-    for wrong in (5, None, bytearray(b"a"), "\ud800"):
-        with pytest.raises(InputError):
-            field(type_, wrong)
 
 
 def test_float_is_rounded_to_32_bits() -> None:
@@ -71,38 +68,19 @@ def test_float_is_rounded_to_32_bits() -> None:
         field("float", 1e39)
 
 
-@pytest.mark.parametrize("type_", ["double", "float"])
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, True, "1.5", None, 10**400])
-def test_floats_are_finite(type_: str, wrong: object) -> None:
-    with pytest.raises(InputError):
-        field(type_, wrong)
+WRONG: dict[str, list[Any]] = {
+    "bool": [1, "true"],
+    "void": [0, False],
+    "decimal": [3.14, (2,), (256, 1), (2, -1), (2, 2**32), (True, 1)],
+    "array": ["ab", {"a": 1}, [object()], [(1, 2)]],
+    "table": ["ab", 5, ["ab"], {5: "v"}, {"n" * 256: "v"}, {"k": {1, 2}}],
+    "longstr": [5, None, bytearray(b"a"), "\ud800"],
+    "double": [math.nan, math.inf, -math.inf, True, "1.5", None, 10**400],
+    "float": [math.nan, math.inf, True, 10**400],
+}
 
 
-@pytest.mark.parametrize(
-    ("type_", "wrong"),
-    [
-        ("bool", 1),
-        ("bool", "true"),
-        ("void", 0),
-        ("void", False),
-        ("decimal", 3.14),
-        ("decimal", (2,)),
-        ("decimal", (256, 1)),
-        ("decimal", (2, -1)),
-        ("decimal", (2, 2**32)),
-        ("decimal", (True, 1)),
-        ("array", "ab"),
-        ("array", {"a": 1}),
-        ("array", [object()]),
-        ("array", [(1, 2)]),
-        ("table", "ab"),
-        ("table", 5),
-        ("table", ["ab"]),
-        ("table", {5: "v"}),
-        ("table", {"n" * 256: "v"}),
-        ("table", {"k": {1, 2}}),
-    ],
-)
+@pytest.mark.parametrize(("type_", "wrong"), [(type_, wrong) for type_ in WRONG for wrong in WRONG[type_]])
 def test_values_of_another_type_are_refused(type_: str, wrong: object) -> None:
     with pytest.raises(InputError):
         field(type_, wrong)
@@ -128,6 +106,8 @@ def test_equal_is_what_is_the_same_on_the_wire() -> None:
     assert field("array", [1]) == field("array", (1,)) != field("array", [1.0])
     assert field("table", {"k": 1}) != field("table", {"k": True})
     assert field("byte", 5) != 5
+    assert field("double", 0.0) != field("double", -0.0)
+    assert field("double", 1) == field("double", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +127,6 @@ def test_bare_values_are_distinguished_as_on_the_wire(first: Any, second: Any) -
     again = field("array", [deepcopy(first)])
     assert field("array", [first]) == again
     assert hash(field("array", [first])) == hash(again)
-
-
-def test_doubles_of_both_zeros_differ_on_the_wire() -> None:
-    assert field("double", 0.0) != field("double", -0.0)
-    assert field("double", 1) == field("double", 1.0)
 
 
 def test_fields_are_hashable() -> None:

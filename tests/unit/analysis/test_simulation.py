@@ -10,6 +10,7 @@ import pytest
 from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.analysis import compare_releases, compare_rings, count_movement, movement, simulate
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.simulation import SampleCounts
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
@@ -18,6 +19,12 @@ OLD, CRASHING, NEW = Release("3.12.14"), Release("3.13.7"), Release("4.3.6")
 KEYS = [f"key-{n}" for n in range(1000)]
 TENANT = Hashing(hash_header="tenant")
 EMPTY = AmqpField("array", [])
+
+
+def sampled(ring: HashRing, values: list[Any], **options: Any) -> SampleCounts:
+    sample = simulate(ring, values, **options).sample
+    assert sample is not None
+    return sample
 
 
 def test_shares_are_exact_and_held_against_the_weights() -> None:
@@ -42,8 +49,7 @@ def test_an_empty_ring_takes_nothing() -> None:
 
 
 def test_messages_and_distinct_keys_are_counted_apart() -> None:
-    sample = simulate(RING, [*KEYS, *["key-7"] * 500, *["key-8"] * 200], heaviest=2).sample
-    assert sample is not None
+    sample = sampled(RING, [*KEYS, *["key-7"] * 500, *["key-8"] * 200], heaviest=2)
     assert (sample.messages, sample.keys) == (1700, 1000)
     assert sample.keys_of == dict(Counter(dict.fromkeys(RING.destinations, 0) | _counted(KEYS)))
     assert sum(sample.messages_of.values()) == 1700
@@ -76,25 +82,22 @@ def test_a_change_without_a_sample_and_to_an_empty_ring() -> None:
 @pytest.mark.parametrize("hashing", [TENANT, Hashing(hash_header="tenant", client="aio-pika")])
 def test_values_that_python_takes_for_equal_are_counted_apart(hashing: Hashing) -> None:
     values = [0, False, 1, True, [1], [True], {"a": 1}, "a", AmqpField("longstr", "a")]
-    sample = simulate(RING, values, hashing=hashing).sample
+    sample = sampled(RING, values, hashing=hashing)
     exchange = ConsistentHashExchange("x", RING, {"hash-header": "tenant"})
     expected = Counter(exchange.route(headers={"tenant": v}, client=hashing.client) for v in values)
-    assert sample is not None
     assert {place: count for place, count in sample.messages_of.items() if count} == expected
     assert sample.keys == len(values) - 1  # a str is a longstr
 
 
 def test_a_routing_key_is_one_as_text_and_as_bytes() -> None:
-    sample = simulate(RING, ["a", b"a", "b"]).sample
-    assert sample is not None
+    sample = sampled(RING, ["a", b"a", "b"])
     assert [(heavy.value, heavy.messages) for heavy in sample.heaviest] == [("a", 2), ("b", 1)]
 
 
 @pytest.mark.parametrize("name", ["message_id", "timestamp"])
 def test_properties_are_counted_as_they_are_sent(name: str) -> None:
     values: list[Any] = ["a", b"a", "b"] if name == "message_id" else [5, 6, 5]
-    sample = simulate(RING, values, hashing=Hashing(hash_property=name)).sample
-    assert sample is not None
+    sample = sampled(RING, values, hashing=Hashing(hash_property=name))
     assert (sample.messages, sample.keys) == (3, 2)
 
 
@@ -113,8 +116,7 @@ def test_what_is_no_ring_is_refused() -> None:
 
 
 def test_refused_messages_of_a_simulation_are_counted_apart() -> None:
-    sample = simulate(RING.with_release(CRASHING), ["a", EMPTY, EMPTY], hashing=TENANT).sample
-    assert sample is not None
+    sample = sampled(RING.with_release(CRASHING), ["a", EMPTY, EMPTY], hashing=TENANT)
     assert (sample.messages, sample.refused, sum(sample.messages_of.values())) == (3, 2, 1)
     assert sample.refusal is not None
     assert "3.13.7 crashes" in sample.refusal

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from itertools import repeat
 
 import pytest
 from hypothesis import given
@@ -29,7 +27,9 @@ def test_the_bounds_hold_for_each_key(stream: list[tuple[int, int]], counters: i
     sketch, counts = KeySketch(counters), exact(stream)
     for key, messages in stream:
         sketch.add(key, messages)
-    held = {count.key: count for count in sketch.heaviest(counters)}
+    heaviest_held = sketch.heaviest(counters)
+    assert [*heaviest_held] == sorted(heaviest_held, key=lambda count: (-count.least, -count.most))
+    held = {count.key: count for count in heaviest_held}
     assert sketch.messages == sum(counts.values())
     assert len(held) == min(counters, len(counts))
     for key, messages in counts.items():
@@ -42,30 +42,6 @@ def test_the_bounds_hold_for_each_key(stream: list[tuple[int, int]], counters: i
     for j in range(min(counters, len(heaviest))):
         assert sketch.unseen_at_most * (counters - j) <= sketch.messages - sum(heaviest[: j + 1])
     assert {key for key, messages in counts.items() if messages * counters > sketch.messages} <= set(held)
-
-
-def test_few_heavy_keys_and_a_long_tail_are_counted_exactly_enough() -> None:
-    """100 counters for 20,000 keys: the five heavy ones are found, in their order, each to less than 1/95 of the tail."""
-    numbers = random.Random(20261121)  # noqa: S311  # no secret
-    heavy = {f"heavy-{n}": 5_000 - 600 * n for n in range(5)}
-    tail = [f"tail-{numbers.randrange(20_000)}" for _ in range(30_000)]
-    stream = [*tail, *(key for key, messages in heavy.items() for key in repeat(key, messages))]
-    numbers.shuffle(stream)
-    sketch = KeySketch(100)
-    for key in stream:
-        sketch.add(key)
-    for found, (key, messages) in zip(sketch.heaviest(5), heavy.items(), strict=True):
-        assert found.key == key
-        assert found.least <= messages <= found.most <= messages + len(tail) / 95
-
-
-def test_the_worst_stream_for_it_keeps_the_bound() -> None:
-    """Each key is new: no counter can be right, and none is more wrong than the bound says."""
-    sketch = KeySketch(10)
-    for key in range(1_000):
-        sketch.add(key)
-    assert sketch.unseen_at_most == 100
-    assert all(count.least == 1 for count in sketch.heaviest(10))
 
 
 def test_no_counter_is_taken_over_while_there_is_a_free_one() -> None:

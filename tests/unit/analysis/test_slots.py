@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import Any
 
 import pytest
 
 from rabbit_chx import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.analysis import (
-    compare_releases,
-    compare_rings,
-    count_movement,
     keys_for,
-    movement,
     simulate,
 )
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Release
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(16)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
@@ -76,40 +70,8 @@ def test_a_simulation_counts_by_queue() -> None:
     assert {target for _, target, _ in done.change.shares.moves()} == {"e.4"}
 
 
-def test_movement_is_between_queues() -> None:
-    matrix = movement(THREE, FOUR)
-    assert (matrix.before, matrix.after) == (THREE.destinations, FOUR.destinations)
-    assert matrix.moved == THREE.share_moved(FOUR)
-    plain = HashRing.from_bindings([("e.1", 1), ("e.2", 1), ("e.3", 2)])
-    assert movement(plain, THREE).moved == THREE.share_moved(plain)
-    counted = count_movement(KEYS, THREE, FOUR)
-    assert counted.moved == sum(THREE.destination_for(key) != FOUR.destination_for(key) for key in KEYS)
-
-
-def test_a_comparison_names_the_queues_of_keys_that_move() -> None:
-    compared = compare_rings(KEYS, THREE, FOUR)
-    assert {move.value: (move.before, move.after) for move in compared.moved} == {
-        key: (THREE.destination_for(key), FOUR.destination_for(key))
-        for key in KEYS
-        if THREE.destination_for(key) != FOUR.destination_for(key)
-    }
-    assert compare_releases(KEYS, THREE, Release("3.12.14")).moved == ()
-
-
 def test_keys_are_found_for_a_queue_and_for_a_slot() -> None:
     assert {THREE.destination_for(key) for key in islice(keys_for(THREE, "e.2"), 20)} == {"e.2"}
     assert {RING.destination_for(key) for key in islice(keys_for(THREE, SLOTS[5]), 5)} == {SLOTS[5]}
     with pytest.raises(InputError, match=r"^e.9 has no bucket in the ring; the ring has e.1, e.2, e.3$"):
         keys_for(THREE, "e.9")
-
-
-@pytest.mark.parametrize("given", ["ring", None, {"q": 1}])
-def test_an_invalid_ring_is_refused(given: Any) -> None:
-    for call in (
-        lambda: simulate(given),
-        lambda: movement(RING, given),
-        lambda: next(keys_for(given, "q")),
-        lambda: Hashing().route_all(KEYS, given),
-    ):
-        with pytest.raises(InputError, match="is not a ring: pass a HashRing, a SlotTable"):
-            call()

@@ -10,7 +10,8 @@ import socket
 import ssl
 import threading
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -64,6 +65,11 @@ def test_each_segment_of_a_path_is_quoted(api: ScriptedApi) -> None:
     asked(api, page("200 OK", {}))
     Management(api.url).request("GET", "queues", "/", "a/b c")
     assert api.requests[-1][0] == "GET /api/queues/%2F/a%2Fb%20c HTTP/1.1"
+    api.scripts[""] = page("204 No Content", b"")
+    Management(api.url).put("policies", "/", "p", body={"pattern": "^q"})
+    Management(api.url).delete("policies", "/", "p")
+    changes = [first.removesuffix(" HTTP/1.1") for first, _ in api.requests[-2:]]
+    assert changes == ["PUT /api/policies/%2F/p", "DELETE /api/policies/%2F/p"]
 
 
 STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
@@ -84,21 +90,25 @@ STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
 }
 
 
+CONTENTS: list[Any] = [b"", b"<html>", {"error": "e", "reason": "so\nit is"}, {"detail": "e"}, ["reason"], 5]
+
+
 @pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("content", [b"", b"<html>", {"error": "e", "reason": "so\nit is"}, ["reason"], 5])
+@pytest.mark.parametrize("content", CONTENTS)
 def test_a_refusal_is_an_error_of_its_status_with_a_remedy(
     api: ScriptedApi, status: str, content: object
 ) -> None:
     kind, remedy = STATUSES[status]
-    if status.startswith("404") and content in (b"<html>", 5):
+    if status.startswith("404") and content in (b"<html>", {"detail": "e"}, 5):
         kind, remedy = BrokerRefusedError, "the management API does not answer so"
     elif status.startswith("404") and not content:
         remedy = "check the path of the URL, or the name and the vhost"
     refused = error(api, page(status, content))
     assert type(refused) is kind
     assert refused.reply_code == int(status[:3])
-    reason = r" \(so it is\)" if isinstance(content, dict) else ""
+    reason = r" \(so it is\)" if isinstance(content, dict) and "reason" in content else ""
     assert re.search(rf"was answered {status[:3]}{reason}: .*{remedy}", str(refused))
+    assert kind is not NotFoundError or "permissions" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -223,26 +233,36 @@ def test_a_slow_peer_is_given_up(api: ScriptedApi, content: bytes) -> None:
     assert re.search(r"is not complete after 1.8 s: look at the load of the broker|timed out", str(late))
 
 
-def test_a_slow_peer_over_tls_is_given_up() -> None:
-    authority = trustme.CA()
+@contextmanager
+def tls_api(answer: Callable[[ssl.SSLSocket], None], *names: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the URL of a server that answers one connection, and the names that it is asked for."""
+    authority, asked_for = trustme.CA(), list[str]()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    over = threading.Event()
+    authority.issue_cert(*names).configure_cert(context)
+    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
 
-    def drip(listener: socket.socket) -> None:
-        client = context.wrap_socket(listener.accept()[0], server_side=True)
-        with client:
+    def serve(listener: socket.socket) -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as client:
             client.recv(10_000)
-            client.sendall(HEAD)
-            while not over.wait(0.02):
-                try:
-                    client.sendall(b" ")
-                except OSError:
-                    return
+            answer(client)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, authority.cert_pem.tempfile() as file:
-        threading.Thread(target=drip, args=(listener,), daemon=True).start()
-        url = f"https://127.0.0.1:{listener.getsockname()[1]}?cacertfile={file}"
+        answering = threading.Thread(target=serve, args=(listener,), daemon=True)
+        answering.start()
+        yield f"https://{names[0]}:{listener.getsockname()[1]}?cacertfile={file}", asked_for
+        answering.join(60)
+
+
+def test_a_slow_peer_over_tls_is_given_up() -> None:
+    over = threading.Event()
+
+    def drip(client: ssl.SSLSocket) -> None:
+        client.sendall(HEAD)
+        with suppress(OSError):
+            while not over.wait(0.02):
+                client.sendall(b" ")
+
+    with tls_api(drip, "127.0.0.1") as (url, _):
         with pytest.raises(BrokerTimeoutError, match=r"is not complete after|timed out"):
             Management(url, timeout_s=0.3).request("GET", "overview")
         over.set()
@@ -250,24 +270,12 @@ def test_a_slow_peer_over_tls_is_given_up() -> None:
 
 @pytest.mark.parametrize("name", ["broker.example", None])
 def test_the_name_that_is_given_is_asked_for(name: str | None) -> None:
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost", "broker.example").configure_cert(context)
-    names: list[str | None] = []
-    context.sni_callback = lambda _socket, asked_for, _context: names.append(asked_for)
+    def answer(client: ssl.SSLSocket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
-    def answer(listener: socket.socket) -> None:
-        with context.wrap_socket(listener.accept()[0], server_side=True) as client:
-            client.recv(10_000)
-            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener, authority.cert_pem.tempfile() as file:
-        answering = threading.Thread(target=answer, args=(listener,))
-        answering.start()
-        url = f"https://localhost:{listener.getsockname()[1]}?cacertfile={file}"
-        url += "" if name is None else f"&server_name_indication={name}"
-        assert Management(url).request("GET", "overview") == {}
-        answering.join()
+    with tls_api(answer, "localhost", "broker.example") as (url, names):
+        named = url if name is None else f"{url}&server_name_indication={name}"
+        assert Management(named).request("GET", "overview") == {}
     assert names == [name or "localhost"]
 
 
@@ -322,85 +330,48 @@ def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
     assert "is longer than 1,000,000 bytes" in str(refused)
 
 
-@pytest.mark.parametrize(
-    ("answer", "fits"),
-    [
-        ([], True),
-        ([{"name": "q", "more": 1}], True),
-        ([{"name": "q"}, {}], False),
-        ([{"name": None}], False),
-        (["q"], False),
-        ({"name": "q"}, False),
-        ({"items": [{"name": "q"}], "page": 1, "page_count": 2}, False),
-        (None, False),
-    ],
-)
-def test_a_list_of_another_shape_is_refused(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
-    api.scripts[""] = page("200 OK", answer)
-    management = Management(api.url)
-    if fits:
-        assert management.get_list("queues", "/", fields={"name": str}) == answer
-        return
-    says = "the answer to GET queues// is not a list of objects with name: .*, not .*: check that the URL"
-    with pytest.raises(BrokerRefusedError, match=says):
-        management.get_list("queues", "/", fields={"name": str})
+NAMED: list[tuple[Any, bool]] = [
+    ([], True),
+    ([{"name": "q", "more": 1}], True),
+    *((wrong, False) for wrong in ([{"name": "q"}, {}], [{"name": None}], ["q"], {"name": "q"}, None)),
+    ({"items": [{"name": "q"}], "page": 1, "page_count": 2}, False),
+]
+OVERVIEWS: list[tuple[Any, bool]] = [
+    ({"rabbitmq_version": "4.3.6"}, True),
+    *((wrong, False) for wrong in ({"rabbitmq_version": 4}, {}, [], "4.3.6", None)),
+]
 
 
 @pytest.mark.parametrize(
-    ("answer", "fits"),
+    ("read", "answer", "fits", "says"),
     [
-        ({"rabbitmq_version": "4.3.6"}, True),
-        ({"rabbitmq_version": 4}, False),
-        ({}, False),
-        ([], False),
-        ("4.3.6", False),
-        (None, False),
+        *(
+            (lambda api: api.get_list("queues", "/", fields={"name": str}), answer, fits, says)
+            for says in ["GET queues// is not a list of objects with name"]
+            for answer, fits in NAMED
+        ),
+        *(
+            (lambda api: api.get("overview", fields={"rabbitmq_version": str}), answer, fits, says)
+            for says in ["GET overview is not an object with rabbitmq_version"]
+            for answer, fits in OVERVIEWS
+        ),
     ],
 )
-def test_an_object_of_another_shape_is_refused(api: ScriptedApi, answer: object, fits: bool) -> None:  # noqa: FBT001
+def test_an_answer_of_another_shape_is_refused(
+    api: ScriptedApi,
+    read: Callable[[Management], object],
+    answer: object,
+    fits: bool,  # noqa: FBT001
+    says: str,
+) -> None:
     api.scripts[""] = page("200 OK", answer)
     management = Management(api.url)
     assert management.get("overview") == answer
     if fits:
-        assert management.get("overview", fields={"rabbitmq_version": str}) == answer
+        assert read(management) == answer
         return
-    says = "the answer to GET overview is not an object with rabbitmq_version: .*, not .*: check that the URL"
-    with pytest.raises(BrokerRefusedError, match=says):
-        management.get("overview", fields={"rabbitmq_version": str})
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "says"),
-    [
-        ({"error": "Object Not Found", "reason": "Not Found"}, NotFoundError, "check the name and the vhost"),
-        (b"", NotFoundError, "check the path of the URL, or the name and the vhost"),
-        (
-            b"<html><title>404 Not Found</title></html>",
-            BrokerRefusedError,
-            "the management API does not answer so",
-        ),
-        ({"detail": "Not Found"}, BrokerRefusedError, "the management API does not answer so"),
-    ],
-)
-def test_what_another_server_does_not_find_is_not_a_missing_object(
-    api: ScriptedApi, content: object, kind: type[Exception], says: str
-) -> None:
-    api.scripts[""] = page("404 Not Found", content)
-    with pytest.raises(kind, match=says) as caught:
-        Management(api.url).get("overview")
-    assert type(caught.value) is kind
-    assert ("permissions" in str(caught.value)) is (kind is NotFoundError)
-
-
-def test_changes(api: ScriptedApi) -> None:
-    api.scripts[""] = page("204 No Content", b"")
-    management = Management(api.url)
-    management.put("policies", "/", "p", body={"pattern": "^q"})
-    management.delete("policies", "/", "p")
-    assert [first.rpartition(" ")[0] for first, _ in api.requests] == [
-        "PUT /api/policies/%2F/p",
-        "DELETE /api/policies/%2F/p",
-    ]
+    with pytest.raises(BrokerRefusedError, match=f"the answer to {says}: .*, not .*: check that the URL"):
+        read(management)
 
 
 @pytest.mark.parametrize(

@@ -81,53 +81,34 @@ def test_a_host_that_is_not_there() -> None:
     assert "cannot be resolved" in str(connect("amqp://u:c4nary@no-such-host.invalid"))
 
 
-@pytest.mark.timeout(30)
-def test_a_server_that_sends_nothing(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
-    port = serve(lambda client: client.recv(100) and client.recv(100))
-
-    error = connect(f"amqp://u:c4nary@127.0.0.1:{port}?connection_timeout=300")
-
-    assert isinstance(error, BrokerTimeoutError)
-    assert "not open within 0.3 s" in str(error)
-
-
-def test_another_protocol_is_asked_about(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
-    port = serve(lambda client: client.recv(100) and client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-
-    assert "is AMQP 0-9-1 spoken there?" in str(connect(f"amqp://u:c4nary@127.0.0.1:{port}"))
-
-
-def test_a_proxy_whose_broker_is_starting(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
-    port = serve(lambda client: client.recv(100))
-
-    error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
-
-    assert isinstance(error, UnreachableError)
-    assert (
-        "a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again"
-        in str(error)
-    )
-
-
-def test_tls_to_a_server_without_it_is_asked_about(
-    serve: Callable[[Callable[[socket.socket], object]], int],
-) -> None:
-    port = serve(lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"))
-
-    assert "is it a TLS port?" in str(connect(f"amqps://u:c4nary@127.0.0.1:{port}"))
-
-
-def test_a_certificate_of_an_unknown_authority_is_refused(
-    serve: Callable[[Callable[[socket.socket], object]], int],
-) -> None:
+def reveal_unknown_authority(client: socket.socket) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
-    port = serve(lambda client: context.wrap_socket(client, server_side=True).close())
+    context.wrap_socket(client, server_side=True).close()
 
-    error = connect(f"amqps://u:c4nary@127.0.0.1:{port}")
 
-    assert "certificate is not accepted" in str(error)
-    assert "cacertfile" in str(error)
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("scheme", "answer", "kind", "says"),
+    [
+        ("amqp", lambda client: client.recv(100) and client.recv(100), BrokerTimeoutError, "not open within 0.3 s"),
+        ("amqp", lambda client: client.recv(100) and client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"), UnreachableError, "is AMQP 0-9-1 spoken there"),
+        ("amqp", lambda client: client.recv(100), UnreachableError, "starting behind a proxy, such as Docker's, closes connections like this: try again"),
+        ("amqps", lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"), UnreachableError, "is it a TLS port"),
+        ("amqps", reveal_unknown_authority, UnreachableError, "certificate is not accepted.*cacertfile"),
+    ],
+)  # fmt: skip
+def test_what_is_no_broker_is_named(
+    serve: Callable[[Callable[[socket.socket], object]], int],
+    scheme: str,
+    answer: Callable[[socket.socket], object],
+    kind: type[UnreachableError],
+    says: str,
+) -> None:
+    timeout_ms = 300 if kind is BrokerTimeoutError else 10_000
+    error = connect(f"{scheme}://u:c4nary@127.0.0.1:{serve(answer)}?connection_timeout={timeout_ms}")
+    assert isinstance(error, kind)
+    assert re.search(says, str(error))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def test_buckets_are_sorted_as_numbers() -> None:
     queues: dict[str, object] = {str(n): f"q{n}" for n in sorted(range(12), key=str)}
 
     assert SavedRing(diagnostics_json(queues)).read("/", "x") == tuple(f"q{n}" for n in range(12))
+    lines = [f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in sorted(range(12), key=str)]
+    assert SavedRing("".join(lines)).read("/", "x") == tuple(f"q{n}\x85\u2028" for n in range(12))
 
 
 def test_holes_are_kept() -> None:
@@ -94,12 +96,6 @@ def test_names_that_look_like_answers_are_names(exchange: str) -> None:
         term(*entries, exchange=exchange),
     ):
         assert SavedRing(text).read("/", exchange) == tuple(HOSTILE)
-
-
-def test_lines_of_text_are_sorted_as_numbers() -> None:
-    lines = [f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in sorted(range(12), key=str)]
-
-    assert SavedRing("".join(lines)).read("/", "x") == tuple(f"q{n}\x85\u2028" for n in range(12))
 
 
 @pytest.mark.parametrize("vhost", ["/", "v 2"])

@@ -10,40 +10,26 @@ from rabbit_chx.connection.aio_pika_opening import _connect_error, parse_refusal
 from rabbit_chx.errors import BrokerRefusedError, UnreachableError
 
 SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
-CODES = [
-    (aiormq_errors.ChannelAccessRefused, 403),
-    (aiormq_errors.ChannelNotFoundEntity, 404),
-    (aiormq_errors.ChannelLockedResource, 405),
-    (aiormq_errors.ChannelPreconditionFailed, 406),
-]
-
-
-@pytest.mark.parametrize(("kind", "code"), CODES)
-def test_the_code_of_a_channel_that_was_closed(kind: type[BaseException], code: int) -> None:
-    assert parse_refusal(kind("SAID - by the broker")) == (code, "SAID - by the broker")
-
-
-@pytest.mark.parametrize("code", [320, 501, 504, 530, 540, 541])
-def test_the_code_of_a_connection_that_was_closed(code: int) -> None:
-    assert parse_refusal(aiormq_errors.ConnectionClosed(code, "SAID")) == (code, "SAID")
-
-
-def test_a_channel_that_was_closed_without_a_code() -> None:
-    assert parse_refusal(aiormq_errors.ChannelClosed("words")) == (541, "words")
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("end", "refusal"),
     [
-        aiormq_errors.ConnectionClosed(),
-        aiormq_errors.ConnectionClosed(0, "normal closed"),
-        aiormq_errors.ChannelClosed(None, None),
-        Exception(),
+        (aiormq_errors.ChannelAccessRefused("SAID"), (403, "SAID")),
+        (aiormq_errors.ChannelNotFoundEntity("SAID"), (404, "SAID")),
+        (aiormq_errors.ChannelLockedResource("SAID"), (405, "SAID")),
+        (aiormq_errors.ChannelPreconditionFailed("SAID"), (406, "SAID")),
+        *((aiormq_errors.ConnectionClosed(code, "SAID"), (code, "SAID")) for code in (320, 501, 530, 541)),
+        (aiormq_errors.ChannelClosed("words"), (541, "words")),
+        (aiormq_errors.ConnectionClosed(), None),
+        (aiormq_errors.ConnectionClosed(0, "normal closed"), None),
+        (aiormq_errors.ChannelClosed(None, None), None),
+        (Exception(), None),
     ],
     ids=repr,
 )
-def test_an_end_without_a_reply_of_the_broker_has_no_code(end: Exception) -> None:
-    assert parse_refusal(end) is None
+def test_an_end_has_the_code_of_the_broker_s_reply(end: Exception, refusal: tuple[int, str] | None) -> None:
+    assert parse_refusal(end) == refusal
 
 
 def test_a_vhost_that_is_refused_without_a_word() -> None:

@@ -25,34 +25,21 @@ from rabbit_chx.errors import InputError, UnreachableError
 @pytest.mark.parametrize(
     ("tls", "chain", "name"),
     [
-        (TlsSettings(), ssl.CERT_REQUIRED, True),
-        (TlsSettings(server_name="other.example"), ssl.CERT_REQUIRED, True),
-        (TlsSettings(check_server_name=False), ssl.CERT_REQUIRED, False),
-        (TlsSettings(verify=False), ssl.CERT_NONE, False),
-        (TlsSettings(verify=False, check_server_name=False), ssl.CERT_NONE, False),
+        (TlsSettings(), ssl.CERT_REQUIRED, "broker.example"),
+        (TlsSettings(server_name="other.example"), ssl.CERT_REQUIRED, "other.example"),
+        (TlsSettings(check_server_name=False), ssl.CERT_REQUIRED, None),
+        (TlsSettings(server_name="other.example", check_server_name=False), ssl.CERT_REQUIRED, None),
+        (TlsSettings(verify=False), ssl.CERT_NONE, None),
+        (TlsSettings(verify=False, check_server_name=False), ssl.CERT_NONE, None),
     ],
-    ids=["default", "another name", "no name", "nothing verified", "nothing verified and no name"],
 )
 def test_only_verify_switches_the_verification_of_the_chain_off(
-    tls: TlsSettings,
-    chain: ssl.VerifyMode,
-    name: bool,  # noqa: FBT001
+    tls: TlsSettings, chain: ssl.VerifyMode, name: str | None
 ) -> None:
     context = tls_context(tls)
-    assert (context.verify_mode, context.check_hostname) == (chain, name)
-
-
-@pytest.mark.parametrize(
-    ("tls", "name"),
-    [
-        (TlsSettings(), "broker.example"),
-        (TlsSettings(server_name="other.example"), "other.example"),
-        (TlsSettings(check_server_name=False), None),
-        (TlsSettings(server_name="other.example", check_server_name=False), None),
-    ],
-)
-def test_the_name_that_is_asked_for(tls: TlsSettings, name: str | None) -> None:
-    assert server_name("broker.example", tls) == name
+    assert (context.verify_mode, context.check_hostname) == (chain, name is not None)
+    if tls.verify:
+        assert server_name("broker.example", tls) == name
 
 
 def test_the_given_authority_is_the_only_one(tmp_path: Path) -> None:

@@ -103,6 +103,4 @@ def test_it_agrees_with_a_dictionary_of_every_tag(
     for parts, verb in ((ledger.find_unanswered(), "open"), (ledger.refused, "nack")):
         tags = [first + place for first, places in parts for place in places]
         assert sorted(tags) == [tag for tag, value in state.items() if value == verb]
-    assert [
-        tag for first, places in ledger.find_unanswered() for tag in (first + p for p in places)
-    ] == sorted(tag for tag, value in state.items() if value == "open")
+        assert verb == "nack" or tags == sorted(tags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -13,40 +14,12 @@ from hypothesis import strategies as st
 from rabbit_chx.erlang import Atom, ErlangMap, phash2
 from rabbit_chx.errors import InputError
 
-# Answers of OTP 25.
-ANSWERS = [
-    (b"", 13708901),
-    (b"a", 112802447),
-    ("key-1", 5452885),
-    (b"0123456789ab", 115360506),
-    ("0123456789abc", 67923675),
-    ("é", 87215157),
-    (None, 45914356),
-    (Atom("undefined"), 45914356),
-    (True, 506293),
-    (False, 7111573),
-    ((Atom("longstr"), b"a"), 65711459),
-    ((Atom("signedint"), -5), 39932925),
-    ((Atom("long"), 134217728), 117666136),
-    ((Atom("long"), -(2**63)), 112631110),
-    ((Atom("bool"), True), 32030443),
-    ((Atom("double"), 1.5), 115320697),
-    (1.5, 10380315),
-    (0.0, 20875736),
-    (-0.0, 20875736),
-    ((2, 314), 28881931),
-    ((Atom("array"), [(Atom("longstr"), "a")]), 130437836),
-    ((Atom("table"), []), 80606520),
-    (("k", Atom("longstr"), "v"), 37084577),
-    (["a"], 53691870),
-    (["a", "b"], 3094894),
-    ([], 113427502),
-    (5, 5878562),
-    (-5, 115015680),
-]
 
-
-@pytest.mark.parametrize(("term", "expected"), ANSWERS)
+# Answers of OTP 25; the file of test_erlang_vectors.py has the others.
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [(b"", 13708901), ("é", 87215157), (None, 45914356), (True, 506293), (-0.0, 20875736), ([], 113427502)],
+)
 def test_phash2_answers_as_the_broker(term: Any, expected: int) -> None:
     assert phash2(term) == expected
 
@@ -64,11 +37,6 @@ def test_a_map_may_have_keys_that_python_cannot_hash_or_tell_apart() -> None:
     assert phash2(both) == phash2(ErlangMap(reversed(both.pairs)))
 
 
-def test_a_dict_too_has_each_erlang_key_once() -> None:
-    with pytest.raises(InputError, match="twice"):
-        phash2({"a": 1, b"a": 2})
-
-
 def test_deep_terms_need_no_recursion() -> None:
     deep: Any = ()
     for depth in range(50_000):
@@ -77,7 +45,7 @@ def test_deep_terms_need_no_recursion() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{1, 2}, object(), 1j, float("nan"), float("inf"), bytearray(b"a"), "\ud800", [object()]]
+    "value", [{1, 2}, object(), 1j, nan, inf, bytearray(b"a"), "\ud800", [object()], {"a": 1, b"a": 2}]
 )
 def test_an_invalid_term_is_refused(value: Any) -> None:
     with pytest.raises(InputError):

@@ -15,29 +15,10 @@ def test_weights_that_the_broker_takes(text: int | str, count: int) -> None:
     assert len(HashRing.from_bindings([("q", text)]).buckets) == count
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        "0",
-        "-1",
-        "1.5",
-        "",
-        " 1",
-        "1 ",
-        "1\n",
-        "abc",
-        "1_0",
-        "0x1",
-        "++1",
-        "٣",
-        "9" * 300,
-        0,
-        -3,
-        1.0,
-        True,
-        None,
-    ],
-)
+WRONG_TEXTS = ["0", "-1", "1.5", "", " 1", "1 ", "1\n", "abc", "1_0", "0x1", "++1", "٣", "9" * 300]
+
+
+@pytest.mark.parametrize("weight", [*WRONG_TEXTS, 0, -3, 1.0, True, None])
 def test_weights_that_the_broker_refuses(weight: Any) -> None:
     with pytest.raises(InputError, match="queue 'q9' is bound with the weight") as caught:
         HashRing.from_bindings([("q9", weight)])
@@ -68,9 +49,3 @@ def test_an_invalid_destination_is_refused(name: Any) -> None:
         HashRing.from_buckets(["q"]).unbind(name)
     with pytest.raises(InputError):
         ExchangeRef(name)
-
-
-@pytest.mark.parametrize("pairs", [["q1"], [("q1", 1, 1)], ["q1", ("q2", 1)]])
-def test_an_invalid_pair_is_refused(pairs: Any) -> None:
-    with pytest.raises(InputError, match="pairs"):
-        HashRing.from_bindings(pairs)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pika
 import pytest
-from hash_exchanges import CRASHING, NEW, OLD, answers, by_header, ring
+from hash_exchanges import CRASHING, NEW, OLD, by_header, ring
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -19,37 +18,24 @@ LONGSTR_A = AmqpField("longstr", "a")
 HEADERS: list[tuple[Any, str, str]] = [
     (("longstr", ""), "{longstr,<<>>}", "<<>>"),
     (("longstr", "a"), '{longstr,<<"a">>}', '<<"a">>'),
-    (("longstr", "key-1"), "", '<<"key-1">>'),
-    (("longstr", "0123456789ab"), "", '<<"0123456789ab">>'),
-    (("longstr", "0123456789abc"), "", '<<"0123456789abc">>'),
     (("longstr", "é"), "", '<<"é"/utf8>>'),
+    (("longstr", 'a\\b"c'), "", '<<"a\\\\b\\"c">>'),
+    (("longstr", "\n"), "", "<<10>>"),
     (("binary", b"a"), '{binary,<<"a">>}', '<<"a">>'),
-    (("signedint", 5), "{signedint,5}", "5"),
+    (("binary", b"\0\xff"), "", "<<0,255>>"),
     (("signedint", -5), "{signedint,-5}", "-5"),
-    (("signedint", 2097157), "", "2097157"),
-    (("unsignedbyte", 5), "", "5"),
-    (("short", -5), "", "-5"),
-    (("unsignedshort", 5), "", "5"),
-    (("unsignedint", 5), "", "5"),
-    (("long", 5), "{long,5}", "5"),
-    (("long", 0), "", "0"),
-    (("long", 2**27), "{long,134217728}", "134217728"),
-    (("long", -(2**27) - 1), "{long,-134217729}", ""),
     (("long", 2**63 - 1), "{long,9223372036854775807}", "9223372036854775807"),
-    (("long", -(2**63)), "{long,-9223372036854775808}", "-9223372036854775808"),
-    (("byte", -1), "{byte,-1}", "-1"),
     (("bool", True), "{bool,true}", "true"),
-    (("bool", False), "{bool,false}", "false"),
-    (("double", 1.5), "{double,1.5}", "1.5"),
     (("float", 1.5), "{float,1.5}", "1.5"),
-    (("double", 0.0), "", "0.0"),
+    (("double", 1.5e-10), "{double,1.5e-10}", "1.5e-10"),
+    (("double", 1e-5), "", "1.0e-5"),
+    (("double", 1e20), "", "1.0e20"),
+    (("double", -2.0), "", "-2.0"),
     (("decimal", (2, 314)), "{decimal,{2,314}}", "{2,314}"),
     (("timestamp", 1_700_000_000), "{timestamp,1700000000}", "1700000000000"),
     (("void", None), "{void,undefined}", "undefined"),
-    (("array", [LONGSTR_A]), '{array,[{longstr,<<"a">>}]}', ""),
     (("array", [LONGSTR_A, AmqpField("signedint", 5)]), "", '[{longstr,<<"a">>},{signedint,5}]'),
     (("array", []), "{array,[]}", ""),
-    (("table", {}), "{table,[]}", ""),
     (("table", {"k": AmqpField("longstr", "v")}), '{table,[{<<"k">>,longstr,<<"v">>}]}', '[{<<"k">>,longstr,<<"v">>}]'),
 ]  # fmt: skip
 
@@ -88,14 +74,6 @@ def test_the_routing_key_counts_and_cc_and_bcc_do_not(release: Release) -> None:
     assert exchange.explain("5").term == '<<"5">>'
 
 
-@pytest.mark.parametrize("release", [OLD, CRASHING, NEW])
-def test_timestamps_are_their_digits(release: Release) -> None:
-    exchange = ConsistentHashExchange("x", ring(1000, release), {"hash-property": "timestamp"})
-    for properties in ({"timestamp": 1_700_000_000}, pika.BasicProperties(timestamp=1_700_000_000)):
-        assert answers(exchange, properties=properties) == ('<<"1700000000">>', 71065017, "b576")
-    assert answers(exchange)[0] == "undefined"
-
-
 @pytest.mark.parametrize("release", [OLD, NEW])
 def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
     exchange, value = by_header(release), AmqpField("array", [1])
@@ -117,12 +95,6 @@ def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
     assert depths[False]
 
 
-@pytest.mark.parametrize("no_ring", [None, ["q1"], "q1"])
-def test_an_exchange_has_a_ring(no_ring: Any) -> None:
-    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
-        ConsistentHashExchange("x", no_ring)
-
-
 def test_an_explanation_has_the_walk_the_seed_and_the_rule() -> None:
     explained = by_header(NEW, 100).explain("k", {"t": 5})
     assert explained.walk == (0, 2, 4, 22, 29, 39, 65)
@@ -132,19 +104,15 @@ def test_an_explanation_has_the_walk_the_seed_and_the_rule() -> None:
     assert "the integer itself is the seed" in (explained.rule or "")
     assert "jump_consistent_hash/2" in (explained.source or "")
 
-    typed = by_header(OLD).explain("k", {"t": 5})
-    assert "with its wire type" in (typed.rule or "")
+    assert "with its wire type" in (by_header(OLD).explain("k", {"t": 5}).rule or "")
+    alone = by_header(NEW, 1).explain("k", {"t": "a"})  # with one bucket nothing is hashed
+    assert (alone.destination, alone.seed, alone.phash2, alone.walk) == ("b0", None, None, (0,))
 
 
 def test_an_explanation_says_why_a_message_goes_nowhere() -> None:
     empty = by_header(NEW, 0).explain("k", {"t": "a"})
-    assert (empty.destination, empty.bucket, empty.term, empty.walk, empty.buckets) == (
-        None,
-        None,
-        None,
-        (),
-        0,
-    )
+    found = (empty.destination, empty.bucket, empty.term, empty.walk, empty.buckets)
+    assert found == (None, None, None, (), 0)
     assert empty.reason == "the ring has no buckets: nothing is bound to the exchange"
 
     hole = ConsistentHashExchange("x", HashRing.from_buckets([None, "q1", "q2"], NEW))
@@ -153,32 +121,6 @@ def test_an_explanation_says_why_a_message_goes_nowhere() -> None:
     assert (explained.destination, explained.buckets) == (None, 2)
     assert explained.reason == "bucket 0 is a hole in the ring"
     assert hole.route(key) is None
-
-
-def test_with_one_bucket_nothing_is_hashed() -> None:
-    explained = by_header(NEW, 1).explain("k", {"t": "a"})
-    assert (explained.destination, explained.seed, explained.phash2, explained.walk) == (
-        "b0",
-        None,
-        None,
-        (0,),
-    )
-
-
-@pytest.mark.parametrize(
-    ("field", "text"),
-    [
-        (AmqpField("longstr", 'a\\b"c'), '<<"a\\\\b\\"c">>'),
-        (AmqpField("longstr", "\n"), "<<10>>"),
-        (AmqpField("binary", b"\0\xff"), "<<0,255>>"),
-        (AmqpField("double", 1e-5), "1.0e-5"),
-        (AmqpField("double", 1.5e-10), "1.5e-10"),
-        (AmqpField("double", 1e20), "1.0e20"),
-        (AmqpField("double", -2.0), "-2.0"),
-    ],
-)
-def test_terms_are_shown_as_erlang_writes_them(field: AmqpField, text: str) -> None:
-    assert by_header(NEW).explain("k", {"t": field}).term == text
 
 
 def test_an_exchange_is_a_value() -> None:
@@ -191,22 +133,18 @@ def test_an_exchange_is_a_value() -> None:
     [
         ({"hash-header": "a", "hash-property": "message_id"}, "both given"),
         ({"hash-property": "app_id"}, "cannot hash the property 'app_id'"),
-        ({"hash-property": ""}, "cannot hash the property ''"),
         ({"hash-header": b"a"}, "hash-header is a binary"),
-        ({"hash-header": 5}, "hash-header is a signedint"),
         ({"hash-header": None}, "hash-header is a void"),
         ({"hash-property": AmqpField("binary", "message_id")}, "hash-property is a binary"),
         ({"hash-header": "a", "hash-property": None}, "hash-property is a void"),
         ({"hash-header": 1.5}, "cannot send 1.5"),
         ({"hash-header": "a", b"hash-header": "a"}, "hash-header is given twice"),
-        ([("hash-header", "a"), ("hash-property", "timestamp")], "both given"),
         ({"hash_header": "a"}, "'hash_header' .*did you mean 'hash-header'"),
         ({"hashHeader": "a"}, "did you mean 'hash-header'"),
         ({"HASH-PROPERTY": "timestamp"}, "did you mean 'hash-property'"),
         ([(b"x-hash-header", "a")], "did you mean 'hash-header'"),
         ({"hash-headers": "a"}, "did you mean 'hash-header'"),
         ("hash-header", "not a table"),
-        (5, "not a table"),
         (["hash-header"], "not a pair of name and value"),
         ({5: "a"}, "the name of an argument is 5"),
     ],
@@ -225,10 +163,8 @@ def test_arguments_that_the_broker_refuses(arguments: dict[str, Any], words: str
     ],
 )
 def test_arguments_are_pairs_and_their_names_text_or_bytes(arguments: Any) -> None:
-    assert ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on == by_header(NEW).hashed_on
-
-
-def test_other_arguments_do_not_matter() -> None:
-    arguments = {"alternate-exchange": "ae", "x-anything": 1.5}
-    assert str(ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on) == "routing-key"
-    assert str(by_header(NEW).hashed_on) == "header 't'"
+    hashed_on = ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on
+    assert hashed_on == by_header(NEW).hashed_on
+    assert str(hashed_on) == "header 't'"
+    others = ConsistentHashExchange("x", ring(1, NEW), {"alternate-exchange": "ae", "x-anything": 1.5})
+    assert str(others.hashed_on) == "routing-key"

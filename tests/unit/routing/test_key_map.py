@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError, NotDeterminedError, RowError
 from rabbit_chx.routing import (
+    ConsistentHashExchange,
     ExchangeRef,
     Ground,
     HashRing,
@@ -30,7 +31,6 @@ from rabbit_chx.routing.key_map import (
     share_of_seeds_moved,
 )
 from rabbit_chx.routing.key_map_json import key_map_from_json
-from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 
 _KEYS = [f"k{n}" for n in range(300)]
 _SLOT = ExchangeRef("slot")
@@ -240,40 +240,11 @@ def test_what_does_not_map_keys() -> None:
     for wrong in (None, "orders", {"a": "b"}, ExchangeRef("x")):
         with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
             check_key_map(wrong)
-    for text in ("[]", "{}", '{"format": "rabbit-chx/super-stream"}', "nonsense"):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
+            ConsistentHashExchange("x", wrong)  # type: ignore[arg-type]
+    for text in ("", "[]", "{}", '{"slots": {}}', '{"format": "rabbit-chx/super-stream"}', "nonsense"):
+        with pytest.raises(InputError, match=r"is not a (ring|super stream)"):
             key_map_from_json(text)
-
-
-_COUNTS = (0, 1, 3, 4, 60, 1_001)
-
-
-@pytest.mark.parametrize("count", _COUNTS)
-def test_shares_of_a_hash_modulo_a_number(count: int) -> None:
-    places = [f"q{n % 2}" for n in range(count)]
-    counted = Counter(places[hash_ % count] for hash_ in range(1_000)) if count else Counter()
-    shares = modulo_shares(places, 1_000)
-    assert {place: share for place, share in shares.items() if share} == {
-        place: number / 1_000 for place, number in counted.items()
-    }
-
-
-@pytest.mark.parametrize(("before", "after"), [*itertools.product(_COUNTS, repeat=2)])
-def test_flows_of_a_hash_modulo_a_number_are_counts_of_hashes(before: int, after: int) -> None:
-    old, new = ([f"q{n % 5}" for n in range(count)] for count in (before, after))
-    first: list[str | None]
-    second: list[str | None]
-    first, second = [*old] or [None], [*new] or [None]
-    counted = Counter((first[hash_ % len(first)], second[hash_ % len(second)]) for hash_ in range(1_000))
-    found = modulo_flows(old, new, 1_000)
-    assert found == {pair: pytest.approx(number / 1_000) for pair, number in counted.items()}
-
-
-def test_a_third_destination_takes_two_thirds_of_the_hashes_away() -> None:
-    for grown in (modulus(["q1", "q2"]).bind("q3", "999"), java(["q1", "q2"]).bind("q3", "2")):
-        two = grown.unbind("q3")
-        moved = sum(share for (source, target), share in two.flows(grown).items() if source != target)
-        assert moved == pytest.approx(2 / 3)
 
 
 def test_bindings_go_and_come() -> None:

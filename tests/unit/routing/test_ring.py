@@ -23,7 +23,6 @@ queues = st.sampled_from(["q1", "q2", "q3", "q4", "é", ExchangeRef("q1"), Excha
 weights = st.one_of(st.integers(1, 12), st.sampled_from(["1", "007", "+5", "3"]))
 bindings = st.lists(st.tuples(queues, weights), max_size=12)
 releases = st.sampled_from(edge_releases())
-buckets = st.lists(st.one_of(st.none(), queues), max_size=30)
 
 
 def test_buckets_stand_in_bind_order() -> None:
@@ -54,12 +53,6 @@ def test_a_second_binding_of_a_destination_is_ignored_or_appended() -> None:
 def test_a_ring_that_no_memory_holds_is_refused() -> None:
     with pytest.raises(InputError, match="divide all weights"):
         HashRing.from_bindings([("q", 10**12)], Release("4.0.5"))
-
-
-def test_a_queue_and_an_exchange_of_one_name_are_two_destinations() -> None:
-    ring = HashRing.from_bindings([("x", 1), (ExchangeRef("x"), 1)])
-    assert ring.unbind("x").buckets == (ExchangeRef("x"),)
-    assert ring.destinations == ("x", ExchangeRef("x"))
 
 
 # ---- answers
@@ -108,10 +101,7 @@ def test_shares_are_exact() -> None:
 @pytest.mark.parametrize(("unbound", "moved"), [(0, 0.989), (1, 0.889), (4, 0.589), (8, 0.189), (9, 0.100)])
 def test_the_share_moved_by_an_unbind_falls_with_its_place(unbound: int, moved: float) -> None:
     ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
-    after = ring.unbind(f"q{unbound}")
-    assert ring.share_moved(after) == pytest.approx(moved, abs=0.001)
-    assert after.share_moved(ring) == ring.share_moved(after)
-    assert ring.share_moved(ring) == 0.0
+    assert ring.share_moved(ring.unbind(f"q{unbound}")) == pytest.approx(moved, abs=0.001)
 
 
 # ---- values
@@ -137,15 +127,6 @@ def test_a_ring_shows_itself_briefly() -> None:
 
 
 # ---- laws
-
-
-@settings(deadline=None)
-@given(buckets)
-def test_a_ring_of_the_same_buckets_routes_alike(listed: list[Any]) -> None:
-    ring = HashRing.from_buckets(listed)
-    again = HashRing.from_buckets(ring.buckets)
-    if any(listed):
-        assert [ring.destination_for(key) for key in KEYS] == [again.destination_for(key) for key in KEYS]
 
 
 @settings(deadline=None)

@@ -35,14 +35,11 @@ def test_a_bind_is_assumed_where_holes_at_the_end_may_be_missing() -> None:
     assert READ_IN_PART.delete_exchange().bind("c", 2).provenance == "replayed"
 
 
-@pytest.mark.parametrize("version", ["3.8.35", "3.9.20", "3.10.5"])
-def test_releases_that_leave_holes(version: str) -> None:
-    assert HashRing.from_buckets(["a"], Release(version)).bind("c").provenance == "assumed"
-
-
-@pytest.mark.parametrize("version", ["3.9.21", "3.10.6", "3.11.0", "4.3.6"])
-def test_releases_that_leave_none(version: str) -> None:
-    assert HashRing.from_buckets(["a"], Release(version)).bind("c").provenance == "replayed"
+def test_releases_that_leave_holes_are_those_before_3_9_21_and_3_10_6() -> None:
+    for version in ("3.8.35", "3.9.20", "3.10.5"):
+        assert HashRing.from_buckets(["a"], Release(version)).bind("c").provenance == "assumed"
+    for version in ("3.9.21", "3.10.6", "3.11.0", "4.3.6"):
+        assert HashRing.from_buckets(["a"], Release(version)).bind("c").provenance == "replayed"
 
 
 @pytest.mark.parametrize("ring", [REPLAYED, READ, READ_IN_PART, READ_IN_PART.unbind("a", 1)])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import name_of
+from null_arrays import NULL_ARRAYS
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, RowError
@@ -47,26 +48,35 @@ def one_by_one(x: ConsistentHashExchange, values: list[Any], client: Any = "pika
     return [x.route("k", {"t": value}, client=client) for value in values]
 
 
+CONTAINERS: list[Any] = [
+    list,
+    tuple,
+    np.array,
+    lambda values: np.array(values, object),
+    lambda values: pa.array([values[0], *values])[1:],
+    lambda values: pa.chunked_array([values[:7], values[7:7], values[7:]]),
+]
+TEXT_CONTAINERS: list[Any] = [
+    lambda texts: pa.array([*texts[:5], *texts], pa.large_string())[5:],
+    lambda texts: pa.array(texts, pa.string_view()),
+    lambda texts: pa.array(texts).dictionary_encode(),
+]
+
+
 @BOTH
 @CLIENTS
 @pytest.mark.parametrize(
-    "container",
+    ("container", "values"),
     [
-        list,
-        np.array,
-        lambda texts: np.array(texts, object),
-        lambda texts: pa.array(texts, pa.string()),
-        lambda texts: pa.array(texts, pa.large_string())[5:],
-        lambda texts: pa.array(texts, pa.string_view()),
-        lambda texts: pa.array(texts).dictionary_encode(),
-        lambda texts: pa.chunked_array([texts[:7], [], texts[7:]], pa.string()),
-        tuple,
+        *((container, TEXTS) for container in CONTAINERS + TEXT_CONTAINERS),
+        *((container, INTEGERS) for container in CONTAINERS),
     ],
 )
-def test_text_in_any_container_routes_as_single_values(container: Any, release: Release, client: Any) -> None:
-    x, values = by_header(release), container(TEXTS)
-    texts = TEXTS[len(TEXTS) - len(values) :]
-    assert names(x, x.indices(values, client=client)) == one_by_one(x, texts, client)
+def test_values_in_any_container_route_as_single_values(
+    container: Any, values: list[Any], release: Release, client: Any
+) -> None:
+    x = by_header(release)
+    assert names(x, x.indices(container(values), client=client)) == one_by_one(x, values, client)
 
 
 @BOTH
@@ -83,27 +93,6 @@ def test_bytes_are_binary_in_pika_unless_they_are_marked_as_text(container: Any,
     )
     with pytest.raises(InputError, match="cannot send b''"):
         x.indices(container(values), client="aio-pika")
-
-
-@BOTH
-@CLIENTS
-@pytest.mark.parametrize(
-    "container",
-    [
-        list,
-        np.array,
-        lambda numbers: np.array(numbers, object),
-        pa.array,
-        lambda numbers: pa.array([9, *numbers])[1:],
-        lambda numbers: pa.chunked_array([numbers[:7], numbers[7:]]),
-        tuple,
-    ],
-)
-def test_integers_in_any_container_route_as_single_values(
-    container: Any, release: Release, client: Any
-) -> None:
-    x = by_header(release)
-    assert names(x, x.indices(container(INTEGERS), client=client)) == one_by_one(x, INTEGERS, client)
 
 
 @BOTH
@@ -206,7 +195,8 @@ def test_nothing_gives_nothing(release: Release, arguments: Any) -> None:
     ]
     for values in containers:
         assert x.indices(values).tolist() == []
-    assert by_header(release).indices(pa.array([], pa.int64())).tolist() == []
+    for values in (*containers, pa.array([], pa.int64()), pa.array([], pa.binary()), np.array([], "S4")):
+        assert by_header(release).indices(values, client="aio-pika").tolist() == []
 
 
 @BOTH
@@ -243,23 +233,13 @@ def test_integers_have_to_fit_the_given_type(release: Release, values: Any, type
         by_header(release).indices(values, field_type=type_)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        "abc",
-        b"abc",
-        5,
-        None,
-        {"a": 1},
-        {1, 2},
-        np.array([["a"]]),
-        np.array([[1]]),
-        np.array(1),
-        pa.table({"t": [1]}),
-        np.array(["2023-11-14"], "datetime64[ns]"),
-        np.array([1j]),
-    ],
-)
+NO_VALUES: list[Any] = [
+    *("abc", b"abc", 5, None, {"a": 1}, {1, 2}, np.array([["a"]]), np.array([[1]]), np.array(1)),
+    *(pa.table({"t": [1]}), np.array(["2023-11-14"], "datetime64[ns]"), np.array([1j])),
+]
+
+
+@pytest.mark.parametrize("values", NO_VALUES)
 @pytest.mark.parametrize("arguments", [{"hash-header": "t"}, {"hash-property": "message_id"}])
 def test_a_value_without_values_is_refused(values: Any, arguments: Any) -> None:
     with pytest.raises(InputError):
@@ -377,24 +357,9 @@ def test_bytes_that_a_client_cannot_send_are_named_by_their_position(release: Re
     assert "b''" not in str(caught.value)
 
 
-@BOTH
-@pytest.mark.parametrize("form", [list, lambda _: pa.array([], pa.binary()), lambda _: np.array([], "S4")])
-def test_no_bytes_at_all_are_no_error(release: Release, form: Any) -> None:
-    assert by_header(release).indices(form([]), client="aio-pika").tolist() == []
-
-
-NULLS: dict[str, Any] = {
-    "list": ["a", None, "b"],
-    "object": np.array(["a", None, "b"], object),
-    "NaN": np.array(["a", float("nan"), "b"], object),
-    "pandas": pd.Series(["a", None, "b"], dtype="string"),
-    "pandas NA": np.array(["a", pd.NA, "b"], object),
-    "arrow": pa.array(["a", None, "b"]),
-    "dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
-    "chunked": pa.chunked_array([["a", None], ["b"]]),
-}
-
-
+#: All with the text "a" before the null; those of bytes, and of a null in a dictionary, have other values.
+TEXT_NULLS = [kind for kind in NULL_ARRAYS if kind not in ("large_binary", "null in the dictionary")]
+NULLS = {kind: NULL_ARRAYS[kind](["a", None, "b"]) for kind in TEXT_NULLS}
 INTEGER_NULLS: dict[str, Any] = {
     "list": [1, None, 300],
     "float": np.array([1, float("nan"), 300], object),
@@ -465,10 +430,5 @@ def test_a_masked_integer_is_a_null(release: Release, dtype: Any) -> None:
     assert names(x, x.indices(values, missing_nulls=True)) == [
         x.route("k", {"t": 5}), x.route("k"), x.route("k", {"t": 7}),
     ]  # fmt: skip
-
-
-@BOTH
-@pytest.mark.parametrize("mask", [False, [False, False, False]])
-def test_a_mask_that_hides_nothing_changes_nothing(release: Release, mask: Any) -> None:
-    x = by_header(release)
-    assert names(x, x.indices(np.ma.array([5, 6, 7], mask=mask))) == one_by_one(x, [5, 6, 7])
+    for mask in (False, [False, False, False]):
+        assert names(x, x.indices(np.ma.array([5, 6, 7], mask=mask))) == one_by_one(x, [5, 6, 7])

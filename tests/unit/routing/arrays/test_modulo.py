@@ -21,39 +21,22 @@ def count(before: list[str], after: list[str], hashes: int) -> Counter[tuple[str
     )
 
 
-@given(NUMBERED, NUMBERED, st.integers(1, 100))
-def test_a_flow_is_the_share_of_the_hashes_of_its_pair(
-    before: list[str], after: list[str], hashes: int
+@given(NUMBERED, NUMBERED, st.integers(1, 100), st.integers(1, 5))
+def test_flows_totals_and_moves_are_those_of_each_hash(
+    before: list[str], after: list[str], hashes: int, most: int
 ) -> None:
     flows = ModuloFlows(before, after, hashes)
     counted = count(before, after, hashes)
     assert dict(flows) == {pair: number / hashes for pair, number in counted.items()}
     assert len(flows) == len(counted)
-    assert flows.staying * hashes == pytest.approx(
-        sum(number for (source, target), number in counted.items() if source == target)
-    )
-
-
-@given(NUMBERED, NUMBERED, st.integers(1, 100))
-def test_the_totals_of_each_side_are_the_sums_of_its_flows(
-    before: list[str], after: list[str], hashes: int
-) -> None:
-    flows = ModuloFlows(before, after, hashes)
+    moves = [number for (source, target), number in counted.items() if source != target]
+    assert flows.staying * hashes == pytest.approx(hashes - sum(moves))
+    largest = [share * hashes for *_, share in flows.largest_moves(most)]
+    assert largest == pytest.approx(sorted(moves, reverse=True)[:most])
     for side in (0, 1):
-        summed: Counter[str | None] = Counter()
-        for pair, number in count(before, after, hashes).items():
-            summed[pair[side]] += number
+        summed = Counter(pair[side] for pair in counted.elements())
         totals = {place: share * hashes for place, share in flows.totals(side).items() if share}
         assert totals == pytest.approx(dict(summed))
-
-
-@given(NUMBERED, NUMBERED, st.integers(1, 100), st.integers(1, 5))
-def test_the_largest_moves_are_those_of_all_pairs(
-    before: list[str], after: list[str], hashes: int, most: int
-) -> None:
-    moves = [number for (a, b), number in count(before, after, hashes).items() if a != b]
-    found = ModuloFlows(before, after, hashes).largest_moves(most)
-    assert [share * hashes for *_, share in found] == pytest.approx(sorted(moves, reverse=True)[:most])
 
 
 def test_a_pair_without_a_hash_has_no_flow() -> None:
