@@ -17,9 +17,7 @@ from spark_connector.options.write_options import OPTIONS, WriteOptions
 
 
 @pytest.mark.parametrize("known", [READ_OPTIONS, QUEUE_OPTIONS, OPTIONS], ids=["read", "queue", "write"])
-def test_every_option_is_stated_once_with_a_default_that_a_user_could_write(
-    known: tuple[Option, ...],
-) -> None:
+def test_every_option_has_a_name_and_a_default_that_can_be_written(known: tuple[Option, ...]) -> None:
     names = [option.name.lower() for option in known]
     assert len(set(names)) == len(names)
     for option in known:
@@ -36,11 +34,7 @@ def brokers_of(**given: str) -> Brokers:
 @pytest.mark.parametrize(
     ("given", "url", "stream_ports"),
     [
-        (
-            {"url": "amqp://ann@a/v , amqps://b"},
-            "amqp://ann@a:5672/v, amqps://guest@b:5671/%2F",
-            [5552, 5551],
-        ),
+        ({"url": "amqp://me@a/v , amqps://b"}, "amqp://me@a:5672/v, amqps://guest@b:5671/%2F", [5552, 5551]),
         ({"url": "amqp://h:5673"}, "amqp://guest@h:5673/%2F", [5552]),
         ({"url": "rabbitmq-stream://h:5662"}, "rabbitmq-stream://guest@h:5662/%2F", [5662]),
         ({"url": "rabbitmq-stream+tls://h"}, "rabbitmq-stream+tls://guest@h:5551/%2F", [5551]),
@@ -49,12 +43,9 @@ def brokers_of(**given: str) -> Brokers:
         ({"host": "h", "tls": "true", "port": "5661"}, "amqps://guest@h:5661/%2F", [5661]),
     ],
 )
-def test_options_become_addresses_of_amqp_and_of_streams(
-    given: dict[str, str], url: str, stream_ports: list[int]
-) -> None:
-    brokers, of_streams = (
-        Brokers.of(read_options(ADDRESS_OPTIONS, given), streams=streams) for streams in (False, True)
-    )
+def test_options_become_addresses(given: dict[str, str], url: str, stream_ports: list[int]) -> None:
+    brokers = brokers_of(**given)
+    of_streams = Brokers.of(read_options(ADDRESS_OPTIONS, given), streams=True)
     assert brokers.masked_url.replace(":***", "") == url
     assert [address.port for address in of_streams.addresses] == stream_ports
     assert {address.protocol for address in of_streams.resolve()} == {"stream"}
@@ -90,10 +81,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
     [
         ({}, "option 'url' is missing"),
         ({"url": "amqp://h", "host": "h"}, "'url' and 'host' are both given, and the URL has it already"),
-        (
-            {"url": "amqp://h", "tls": "true"},
-            "'tls': amqp://guest:.*@h:5672/%2F is without TLS; write amqps:",
-        ),
+        ({"url": "amqp://h", "tls": "true"}, "'tls': amqp://.*@h:5672/%2F is without TLS; write amqps:"),
         ({"url": "rabbitmq-stream://h", "tls": "true"}, r"write rabbitmq-stream\+tls://"),
         ({"url": "rabbitmq-stream://h,amqp://h"}, "addresses of AMQP and of streams"),
         ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* requires TLS"),
@@ -101,15 +89,9 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         ({"url": "amqp://a:c4nary@h", "password": "c4nary"}, "the URL has a password already"),
         ({"url": "amqp://a:c4nary℀@h", "password": "c4nary"}, "the URL has a password already"),
         ({"url": "amqp://a@h", "username": "b"}, "the URL has a user name already"),
-        (
-            {"host": "h", "password": "c4nary", "passwordEnv": "P"},
-            "'password' and 'passwordEnv' are both given",
-        ),
+        ({"host": "h", "password": "c4nary", "passwordEnv": "P"}, "'passwordEnv' are both given"),
         ({"url": "amqp://a:c4nary@h:x"}, "AMQP URI"),
-        (
-            {"host": "amqp://a:c4nary@h"},
-            "option 'host' is a text with an '@', which is not shown: pass a name",
-        ),
+        ({"host": "amqp://a:c4nary@h"}, "'host' is a text with an '@', which is not shown: pass a name"),
         ({"host": "h:5672"}, "option 'host' is 'h:5672': pass a name or an address alone"),
         ({"host": "[::1]"}, "option 'host'"),
     ],
@@ -149,9 +131,7 @@ def test_the_password_is_found_where_the_task_runs(monkeypatch: pytest.MonkeyPat
     ("content", "password"),
     [(b" c4nary \n", " c4nary "), ("ü\r\n".encode(), "ü"), (b"\tc4nary", "\tc4nary"), (b" \n", " ")],
 )
-def test_a_password_file_is_used_without_its_line_ending(
-    tmp_path: Path, content: bytes, password: str
-) -> None:
+def test_a_password_has_no_line_ending(tmp_path: Path, content: bytes, password: str) -> None:
     (tmp_path / "pw").write_bytes(content)
     (address,) = brokers_of(url="amqp://h", passwordFile=f"{tmp_path}/pw").resolve()
     assert address.password.reveal() == password

@@ -68,7 +68,6 @@ def test_what_is_not_given_is_safe() -> None:
         ("ring", RING.to_json(), "ring", RING),
         ("routingKey", " k ", "routing_key", " k "),
         ("maxReconnects", "0", "max_reconnects", 0),
-        ("reconnectTimeout", "5m", "reconnect_timeout_s", 300.0),
         ("connectionName", "job {stage}/{partition}", "connection_name", "job {stage}/{partition}"),
     ],
 )
@@ -99,10 +98,7 @@ REMOTE = "a report is not written to a remote file system"
         ({"exchnage": "y"}, r"unknown option 'exchnage': did you mean 'exchange'\?"),
         ({"zebra": "y"}, r"unknown option 'zebra': the nearest are \w+, \w+, \w+$"),
         ({"confirmTimeout": "0"}, "option 'confirmTimeout' is 0: pass more than 0 seconds"),
-        (
-            {"confirmTimeout": "1 day"},
-            "option 'confirmTimeout' is '1 day': pass seconds, as 60 or with a unit",
-        ),
+        ({"confirmTimeout": "1 day"}, "'confirmTimeout' is '1 day': pass seconds, as 60 or with a unit"),
         ({"maxInFlightBytes": "8MB"}, "option 'maxInFlightBytes' is '8MB': pass bytes, as 65536 or"),
         ({"maxInFlight": "0"}, "option 'maxInFlight' is '0': pass a whole number, 1 or more"),
         ({"mandatory": "yes"}, "option 'mandatory' is 'yes': pass true or false"),
@@ -114,10 +110,7 @@ REMOTE = "a report is not written to a remote file system"
         ({"headersConst": '{"a": 9223372036854775808}'}, "option 'headersConst': .* more than 64 bits"),
         ({"headersConst": '{"' + "n" * 256 + '": 1}'}, "option 'headersConst': .*255"),
         ({"headersConst": '{"a": "\\ud800"}'}, "option 'headersConst': "),
-        (
-            {"headersConst": '{"a": "' + "b" * 100_000 + '"}'},
-            "'headersConst' is 100,011 bytes long, and AMQP",
-        ),
+        ({"headersConst": '{"a": "' + "b" * 100_000 + '"}'}, "is 100,011 bytes long, and AMQP"),
         ({"headersConst": "[" * 100_000}, r"option 'headersConst' is '\[{60}'\.\.\.: pass a JSON object"),
         ({"heartbeat": "65536"}, "'heartbeat' is 65536 seconds: AMQP allows whole seconds only, up to 65535"),
         ({"connectTimeout": "0"}, "'connectTimeout' is 0 seconds: pass more than 0, and at most 86400"),
@@ -127,10 +120,7 @@ REMOTE = "a report is not written to a remote file system"
         ({"ring": "/no.json"}, "'ring' is '/no.json': it is not a JSON object, and cannot be read"),
         ({"ring": "{}"}, "option 'ring': this JSON is not a ring"),
         ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
-        (
-            {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
-            "requires the option 'exchange', whose",
-        ),
+        ({"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"}, "requires the option 'exchange'"),
         ({"routing": "queue"}, "'routing' is 'queue': pass 'exchange' or 'client' or 'hash' or 'key'"),
         ({"routing": "client", "allowExchangeColumn": "true"}, "'allowExchangeColumn' contradict each other"),
         ({"ring": "amqp://a:c4nary@h"}, "'ring' is a text with an '@', which is not shown: it is not a JSON"),
@@ -146,10 +136,7 @@ REMOTE = "a report is not written to a remote file system"
         ({"ring": HashRing.from_buckets([]).to_json()}, "option 'ring' has no buckets"),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
-        (
-            {"writeName": "monday"},
-            "'writeName' is 'monday', but messageId is 'none': the name is for ids that",
-        ),
+        ({"writeName": "monday"}, "'writeName' is 'monday', but messageId is 'none': the name is"),
         ({"exchange": ""}, "option 'exchange' is missing: name the exchange to publish to"),
     ],
 )
@@ -208,10 +195,7 @@ def test_rows_go_by_the_stream_protocol(options: dict[str, str]) -> None:
         ({**ONCE, "version": "0"}, "option 'version' is '0': pass a whole number from 1 to 2147483647"),
         ({**ONCE, "version": "2147483648"}, "pass a whole number from 1 to 2147483647"),
         ({**ONCE, "appId": "a" * 201}, "option 'appId' is .*: pass at most 200 bytes"),
-        (
-            {**ONCE, "delivery": "twice"},
-            "option 'delivery' is 'twice': pass 'at-least-once' or 'exactly-once'",
-        ),
+        ({**ONCE, "delivery": "twice"}, "'delivery' is 'twice': pass 'at-least-once' or 'exactly-once'"),
         ({**ONCE, "managementUrl": "here:15672"}, "management URL: "),
         ({**AMQP, "window": "5"}, "option 'window': rows go by AMQP"),
         ({**AMQP, "delivery": "exactly-once"}, "its ring must be known: pass ringVia.*only into streams"),
@@ -225,10 +209,7 @@ def test_rows_go_by_the_stream_protocol(options: dict[str, str]) -> None:
         ({**AT_LEAST_ONCE, "compression": "zstd"}, "needs the option 'subEntryRows'"),
         ({**AT_LEAST_ONCE, "compression": "brotli"}, "'compression' is 'brotli': pass 'none' or 'gzip'"),
         ({**ONCE, "subEntryRows": "10"}, "is for at-least-once: the rows of a sub-entry have one id"),
-        (
-            {**AT_LEAST_ONCE, "subEntryRows": "10", "filterValueColumn": "key"},
-            "'filterValueColumn' are both giv",
-        ),
+        ({**AT_LEAST_ONCE, "subEntryRows": "10", "filterValueColumn": "key"}, "are both given"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, str], says: str) -> None:
