@@ -17,8 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rabbit_chx.publishing import PublishReport
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
+from spark_connector.reports import TaskReport
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -43,6 +45,11 @@ def schema_of(ddl: str) -> StructType:
     """`StructType.fromDDL`, which needs a running Spark."""
     names_and_types = (part.split() for part in ddl.split(", "))
     return StructType([StructField(name, SPARK[kind]) for name, kind in names_and_types])
+
+
+SCHEMA = schema_of("key string, value string")
+#: Of a task that has written 5 rows.
+DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
 
 
 def options_of(**options: str) -> WriteOptions:

@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
+
+from spark_messages import SCHEMA
 
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
 from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
 
-SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
 CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
 
@@ -40,20 +40,15 @@ def test_its_stream_writer_is_found_after_it_travelled() -> None:
     assert isinstance(travelled(stream), MicroBatchWriter)
 
 
-def test_a_stream_sink_on_a_release_that_passes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_lacks_what_a_query_needs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter", raising=False)
-    with pytest.raises(
-        InputError, match=r"needs PySpark 4\.1 or newer, .*: upgrade, or use writeStream\.foreachBatch"
-    ):
-        data_source(speculation=False)(OPTIONS).streamWriter(SCHEMA, overwrite=False)
-
-
-def test_a_query_on_a_release_that_cannot_limit_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_readers, "_HAS_LIMITS", False)
     source = data_source(speculation=False)
-    with pytest.raises(
-        InputError, match=r"needs PySpark 4\.2 or newer, .*: upgrade, or read batches with spark\.read"
-    ):
+    words = r"needs PySpark 4\.1 or newer, .*: upgrade, or use writeStream\.foreachBatch"
+    with pytest.raises(InputError, match=words):
+        source(OPTIONS).streamWriter(SCHEMA, overwrite=False)
+    words = r"needs PySpark 4\.2 or newer, .*: upgrade, or read batches with spark\.read"
+    with pytest.raises(InputError, match=words):
         source({"url": "amqp://here", "stream": "s"}).streamReader(SCHEMA)
 
 

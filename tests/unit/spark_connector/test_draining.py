@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,11 +80,14 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     scripted = Scripted()
     monkeypatch.setattr(draining, "QueueConsumer", scripted)
     monkeypatch.setattr(
-        draining,
-        "batch_of",
-        lambda queue, messages, _: pa.record_batch([pa.array([queue] * len(messages))], names=["queue"]),
+        draining, "batch_of", lambda queue, of, _: pa.record_batch({"queue": [queue] * len(of)})
     )
     return scripted
+
+
+def drained_by(write: Any, queues: str, *, most: int | None = None, **options: int) -> DrainReport:
+    session: Any = Session()
+    return drain(session, {"url": "amqp://h", "queue": queues, **options}, write, max_messages=most)
 
 
 def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> DrainReport:
@@ -93,25 +95,21 @@ def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> D
         assert df.num_rows == len(consumer.unsettled)
         consumer.events.append(f"write {df.num_rows}")
 
-    session: Any = Session()
-    return drain(
-        session, {"url": "amqp://h", "queue": ",".join(consumer.queues), **options}, write, max_messages=most
-    )
+    return drained_by(write, ",".join(consumer.queues), most=most, **options)
 
 
-def test_a_batch_ends_at_its_bytes_and_the_drain_goes_on(consumer: Scripted) -> None:
-    consumer.queues = {"a": [b"." * SIZE] * 8}
-    report = drained(consumer, maxBytes=3 * SIZE)
-    assert (report.messages, report.left, report.batches) == ({"a": 8}, {}, 3)
-    writes = ["write 3", "acknowledge 3", "write 3", "acknowledge 3", "write 2", "acknowledge 2"]
-    assert consumer.events == [*writes, "close"]
-
-
-def test_a_batch_has_messages_of_several_queues(consumer: Scripted) -> None:
-    consumer.queues = {"a": [b"." * SIZE] * 2, "b": [b"." * SIZE] * 3}
-    report = drained(consumer, maxRows=4)
-    assert (report.messages, report.left) == ({"a": 2, "b": 3}, {})
-    assert consumer.events[:4] == ["write 4", "acknowledge 4", "write 1", "acknowledge 1"]
+@pytest.mark.parametrize(
+    ("queues", "options", "batches"),
+    [({"a": 8}, {"maxBytes": 3 * SIZE}, [3, 3, 2]), ({"a": 2, "b": 3}, {"maxRows": 4}, [4, 1])],
+)
+def test_a_batch_ends_at_a_bound_and_not_with_a_queue_and_the_drain_goes_on(
+    consumer: Scripted, queues: dict[str, int], options: dict[str, int], batches: list[int]
+) -> None:
+    consumer.queues = {queue: [b"." * SIZE] * count for queue, count in queues.items()}
+    report = drained(consumer, **options)
+    assert (report.messages, report.left, report.batches) == (queues, {}, len(batches))
+    steps = [f"{step} {count}" for count in batches for step in ("write", "acknowledge")]
+    assert consumer.events == [*steps, "close"]
 
 
 @pytest.mark.parametrize("options", [{}, {"maxBytes": 2 * SIZE}, {"maxRows": 2}])
@@ -121,32 +119,27 @@ def test_what_a_bound_leaves(consumer: Scripted, options: dict[str, int]) -> Non
     assert (report.messages, report.left) == ({"a": 4, "b": 1}, {"b": 2})
 
 
-def test_messages_that_others_have_taken_are_not_left(
-    consumer: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_of_others_are_not_left(consumer: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer.queues = {"a": [b"." * SIZE] * 2}
     monkeypatch.setattr(consumer, "ready", lambda _: 9)
-    report = drained(consumer)
-    assert (report.messages, report.left) == ({"a": 2}, {})
+    assert drained(consumer).left == {}
 
 
 def test_a_batch_that_was_not_written_is_not_acknowledged(consumer: Scripted) -> None:
     consumer.queues = {"a": [b"." * SIZE] * 4}
-    done = Counter[str]()
+    frames = []
 
-    def write(_: Any) -> None:
-        done["writes"] += 1
-        if done["writes"] == 2:
+    def write(frame: Any) -> None:
+        frames.append(frame)
+        if len(frames) == 2:
             raise OSError("no space")
 
-    session: Any = Session()
     with pytest.raises(OSError, match="no space") as raised:
-        drain(session, {"url": "amqp://h", "queue": "a", "maxRows": 3}, write)
+        drained_by(write, "a", maxRows=3)
     assert consumer.events == ["acknowledge 3", "close"]
     assert len(consumer.unsettled) == 1
-    assert "3 messages of 1 queues written and acknowledged in 1 batches, 0 redelivered, 1 left" in str(
-        raised.value.__notes__
-    )
+    words = "3 messages of 1 queues written and acknowledged in 1 batches, 0 redelivered, 1 left"
+    assert words in str(raised.value.__notes__)
 
 
 def test_a_write_that_stores_nothing_is_refused(consumer: Scripted) -> None:
@@ -154,17 +147,14 @@ def test_a_write_that_stores_nothing_is_refused(consumer: Scripted) -> None:
         pass
 
     consumer.queues = {"a": [b"."]}
-    session: Any = Session()
     with pytest.raises(InputError, match="write has returned a DataFrameWriter, so nothing is stored yet"):
-        drain(session, {"url": "amqp://h", "queue": "a"}, lambda _: DataFrameWriter())
+        drained_by(lambda _: DataFrameWriter(), "a")
     assert consumer.events == ["close"]
 
 
 def test_a_stream_is_refused_before_messages_are_taken(consumer: Scripted) -> None:
-    consumer.queues = {"a": [b"."], "log": [b"."]}
-    consumer.streams = {"log"}
-    with pytest.raises(
-        InputError, match=r"queue 'log' is a stream, .* with spark\.read and the option stream='log'"
-    ):
+    consumer.queues, consumer.streams = {"a": [b"."], "log": [b"."]}, {"log"}
+    words = r"queue 'log' is a stream, .* with spark\.read and the option stream='log'"
+    with pytest.raises(InputError, match=words):
         drained(consumer)
     assert consumer.events == ["close"]

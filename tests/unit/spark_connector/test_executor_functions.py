@@ -57,11 +57,9 @@ def test_what_is_missing_and_what_to_do(python: Path, monkeypatch: pytest.Monkey
         check_worker_python(session("python3"))
 
 
-def test_a_python_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        MissingExtraError,
-        match=r"Spark's workers are to run .*/nowhere, which is not there: start the job with",
-    ):
+def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    words = r"Spark's workers are to run .*/nowhere, which is not there: start the job with"
+    with pytest.raises(MissingExtraError, match=words):
         check_worker_python(session(tmp_path / "nowhere"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from spark_connector.placing.placement import Placement, salts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
@@ -43,6 +43,16 @@ def test_slices_by_share_are_as_even_as_they_can_be() -> None:
 def test_an_exchange_is_a_queue_with_a_distinct_name() -> None:
     ring = HashRing.from_buckets(["slot", ExchangeRef("slot")])
     assert Placement.of(ring, slices={"exchange slot": 2}).slices == (1, 2)
+
+
+def test_slots_are_placed_by_their_queues() -> None:
+    slots = HashRing.from_bindings([(ExchangeRef(f"e.slot.{n:02}"), 1) for n in range(8)])
+    table = SlotTable(slots, {}).reassigned({"a": 1, "b": 3})
+    assert Placement.of(table).slices == (1, 1)
+    slices = Placement.of(table, partitions=8).slices
+    assert dict(zip(table.destinations, slices, strict=True)) == {"a": 2, "b": 6}
+    with pytest.raises(InputError, match=r"'e.slot.00', which is not in the ring: it has"):
+        Placement.of(table, slices={"e.slot.00": 2})
 
 
 @pytest.mark.parametrize(

@@ -3,162 +3,143 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
+from spark_messages import options_of
 
+from rabbit_chx import routing
 from rabbit_chx.errors import InputError, RingSourceError
-from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.key_map import KeyMap
-from spark_connector.columns import MessageColumns
-from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers, queue_names
-from spark_connector.placing.rings import WatchedRing, as_ring, count_by_queue
-from spark_connector.reports import TaskReport
-from spark_connector.writing.commit import commit_write
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.placing.rings import NO_QUEUE, WatchedRing, as_ring, count_by_queue
 
 KEYS = [f"key {n}" for n in range(500)]
-
-
-def test_rows_are_counted_at_the_queue_of_their_key() -> None:
-    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
-    expected = Counter(str(ring.destination_for(key)) for key in KEYS)
-    assert count_by_queue(ring, pa.array(KEYS)) == expected
-    assert count_by_queue(ring, [key.encode() for key in KEYS]) == expected
-
-
-def test_nulls_and_holes_have_no_queue() -> None:
-    ring = HashRing.from_buckets(["q1", None, "q2"])
-    keys = [*KEYS, None, None]
-    names = ["(no queue)" if key is None else ring.destination_for(key) or "(no queue)" for key in keys]
-    assert count_by_queue(ring, pa.array(keys)) == Counter(names)
-    found = queue_names(ring.to_json(), pa.array(keys)).to_pylist()
-    assert found == [None if name == "(no queue)" else name for name in names]
-
-
+SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
+RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
+TABLE = SlotTable(RING, {}).reassigned({"a": 1, "b": 3})
+MODULUS = ModulusHashExchange("bills", [("q1", "1"), ("q2", "1"), ("q1", "2")], Release("4.3.6"), "read")
+FEWER = ModulusHashExchange("bills", [("q1", ""), ("q2", "")], Release("4.3.6"), "read")
 BEFORE = HashRing.from_bindings([("q1", 1), ("q2", 1)])
 AFTER = HashRing.from_bindings([("q2", 1), ("q1", 1)])
+
+
+@pytest.mark.parametrize(
+    "key_map",
+    [BEFORE, HashRing.from_buckets(["q1", None, "q2"]), TABLE, SlotTable(RING, {SLOTS[0]: "a"}), MODULUS],
+)
+def test_rows_have_the_queue_of_their_key_if_there_is_one(key_map: KeyMap) -> None:
+    keys = [*KEYS, None, None]
+    expected = [None if key is None else key_map.destination_for(key) for key in keys]
+    names = Counter(NO_QUEUE if name is None else name for name in expected)
+    assert count_by_queue(key_map, pa.array(keys)) == names
+    assert count_by_queue(key_map, [key.encode() for key in KEYS]) == names - Counter({NO_QUEUE: 2})
+    assert queue_names(key_map.to_json(), pa.array(keys)).to_pylist() == expected
+
+
+def readings(*maps: KeyMap) -> Callable[[], KeyMap]:
+    """A function that reads one of them after the other, and then fails."""
+    left = iter(maps)
+
+    def read() -> KeyMap:
+        for key_map in left:
+            return key_map
+        raise RingSourceError("no docker")
+
+    return read
 
 
 def test_a_ring_that_is_not_read_adds_nothing() -> None:
     assert WatchedRing(None).ring is None
     assert WatchedRing(None).check_again() is None
     assert WatchedRing(BEFORE.to_json()).ring == BEFORE
+    assert WatchedRing(MODULUS.to_json()).ring == MODULUS
     assert WatchedRing(BEFORE).check_again() is None
     with pytest.raises(InputError, match="no buckets"):
         WatchedRing(lambda: HashRing.from_bindings([]))
 
 
 def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> None:
-    rings = iter([BEFORE, BEFORE, AFTER, AFTER])
-    watched = WatchedRing(lambda: next(rings))
+    watched = WatchedRing(readings(BEFORE, BEFORE, AFTER, AFTER))
     assert watched.check_again() == "the ring is the same as before"
     assert "the ring has changed, and 100.0% of all keys" in str(watched.check_again())
     assert watched.ring == AFTER
     assert watched.check_again() == "the ring is the same as before"
+    assert watched.check_again() == "the ring could not be read again, so it may have changed: no docker"
 
 
-def test_a_ring_that_cannot_be_read_again_is_reported() -> None:
-    rings = iter([BEFORE])
-
-    def read() -> HashRing:
-        for ring in rings:
-            return ring
-        raise OSError("no docker")
-
-    assert WatchedRing(read).check_again() == (
-        "the ring could not be read again, so it may have changed: no docker"
+def test_slots_that_change_hands_are_noticed_without_a_lost_connection() -> None:
+    moved = TABLE.reassigned({"a": 2, "b": 2})
+    watched = WatchedRing(readings(TABLE, TABLE, moved, moved))
+    assert watched.may_change_unseen
+    assert watched.check_again(report_unchanged=False) is None
+    assert watched.check_again(report_unchanged=False) == (
+        f"the slots or the ring have changed, and {TABLE.share_moved(moved):.1%} of all keys changed queue during the write: "
+        "rows by predicted queue are wrong"
     )
+    assert watched.check_again() == "the ring is the same as before"
+    assert not WatchedRing(RING).may_change_unseen
 
 
-@pytest.mark.parametrize("reconnects", [0, 2])
-def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
-    rings = iter([BEFORE, AFTER])
-    watched = WatchedRing(lambda: next(rings))
-    options = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "ring": BEFORE.to_json()})
-    schema = StructType().add("key", StringType()).add("value", StringType())
-    plan = WritePlan(MessageColumns.of(schema, options), options)
-    report = commit_write(
-        plan, [TaskReport(0, 0, publish_report=PublishReport(reconnects=reconnects))], ring=watched
-    )
-    assert [note.partition(": ")[0] for note in report.notes] == (
-        ["connections were lost and opened again (2)"] if reconnects else []
-    )
-    assert all("the ring has changed" in note for note in report.notes)
+def test_a_ring_that_becomes_slots_or_of_another_type_is_compared_by_queue() -> None:
+    plain = HashRing.from_bindings([("a", 1), ("b", 3)])
+    watched = WatchedRing(readings(plain, TABLE))
+    assert f"{TABLE.share_moved(plain):.1%} of all keys" in str(watched.check_again())
+    watched = WatchedRing(readings(MODULUS, FEWER, BEFORE))
+    assert "50.0% of all keys changed queue" in str(watched.check_again())
+    assert "100.0% of all keys changed queue" in str(watched.check_again())
 
 
 def test_a_change_reports_which_rows_may_be_in_the_wrong_queue() -> None:
-    rings = iter([AFTER, AFTER])
-    watched = WatchedRing.since(BEFORE, lambda: next(rings))
+    heavier = HashRing.from_bindings([("q1", 1), ("q2", 3)])
+    watched = WatchedRing.since(BEFORE, readings(AFTER, AFTER, heavier))
     queue = BEFORE.destinations[0]
     change = str(watched.change({str(queue): 12}))
     assert "the ring has changed during the write: 100.0% of all keys have another queue now" in change
     assert f"and 12 messages went to {queue}" in change
     assert watched.change({}) is None
-
-
-def test_a_ring_of_the_same_queues_with_another_weight_is_a_change() -> None:
-    heavier = HashRing.from_bindings([("q1", 1), ("q2", 3)])
-    assert "the ring has changed during the write" in str(
-        WatchedRing.since(BEFORE, lambda: heavier).change({})
+    assert "the ring has changed during the write" in str(watched.change({}))
+    assert watched.change({}) == (
+        "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: no docker"
     )
-
-
-def test_a_ring_that_cannot_be_read_again_is_a_change() -> None:
-    def read() -> HashRing:
-        raise RingSourceError("no such container")
-
-    assert WatchedRing.since(BEFORE, read).change({}) == (
-        "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: no such container"
-    )
+    watched = WatchedRing.since(MODULUS, readings(MODULUS, FEWER, BEFORE))
+    assert watched.change({}) is None
+    assert "50.0% of all keys have another queue now" in str(watched.change({"q1": 7}))
+    assert "has another type or slots now" in str(watched.change({}))
 
 
 def test_an_exchange_serves_as_its_ring_if_it_hashes_the_routing_key() -> None:
-    assert WatchedRing(lambda: ConsistentHashExchange("x", BEFORE)).ring == BEFORE
-    by_header = ConsistentHashExchange("x", BEFORE, arguments={"hash-header": "tenant"})
+    assert WatchedRing(lambda: routing.ConsistentHashExchange("x", BEFORE)).ring == BEFORE
+    by_header = routing.ConsistentHashExchange("x", BEFORE, arguments={"hash-header": "tenant"})
     with pytest.raises(InputError, match=r"'x' hashes .*tenant"):
         WatchedRing(lambda: by_header)
 
 
-MODULUS = ModulusHashExchange("bills", [("q1", "1"), ("q2", "1"), ("q1", "2")], Release("4.3.6"), "read")
-
-
-def test_a_modulus_exchange_names_the_queue_of_each_key_and_places_it() -> None:
-    shipped = MODULUS.to_json()
-    keys = pa.array([*KEYS, None])
-    expected = [*map(MODULUS.route, KEYS), None]
-
-    assert queue_names(shipped, keys).to_pylist() == expected
-    placement = Placement.of(as_ring(shipped), spare=True)
-    numbers = partition_numbers(shipped, placement, None, keys).to_numpy().tolist()
-    assert [(*MODULUS.destinations, None)[number] for number in numbers] == expected
+def test_a_modulus_exchange_places_each_key_at_its_queue() -> None:
+    placement = Placement.of(as_ring(MODULUS.to_json()), spare=True)
+    numbers = partition_numbers(MODULUS.to_json(), placement, None, pa.array([*KEYS, None])).to_pylist()
+    assert [(*MODULUS.destinations, None)[number] for number in numbers] == [*map(MODULUS.route, KEYS), None]
     assert numbers[-1] == placement.partitions - 1
 
 
-def test_a_modulus_exchange_without_bindings_or_without_an_order_predicts_nothing() -> None:
-    with pytest.raises(InputError, match="has no buckets or bindings"):
-        as_ring(ModulusHashExchange("bills", []))
-    with pytest.raises(InputError, match="in an order that cannot be computed"):
-        as_ring(ModulusHashExchange("bills", [("a", ""), ("b", "")], Release("4.1.0", "khepri")))
+@pytest.mark.parametrize(
+    ("key_map", "words"),
+    [
+        (ModulusHashExchange("bills", []), "has no buckets or bindings"),
+        (ModulusHashExchange("x", [("a", ""), ("b", "")], Release("4.1", "khepri")), "cannot be computed"),
+        (SlotTable(RING, {}), "no buckets or bindings, or its slots no queue"),
+    ],
+)
+def test_an_exchange_that_predicts_nothing_is_refused(key_map: KeyMap, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        as_ring(key_map)
 
 
-def test_a_modulus_exchange_is_watched_like_a_ring() -> None:
-    fewer = ModulusHashExchange("bills", [("q1", ""), ("q2", "")], Release("4.3.6"), "read")
-    rings: Iterator[KeyMap] = iter([MODULUS, MODULUS, fewer, BEFORE])
-    watched = WatchedRing(lambda: next(rings))
-
-    assert count_by_queue(MODULUS, pa.array(KEYS)) == Counter(map(str, map(MODULUS.route, KEYS)))
-    assert watched.change({}) is None
-    assert "50.0% of all keys have another queue now" in str(watched.change({"q1": 7}))
-    assert "has another type or slots now" in str(watched.change({}))
-    assert WatchedRing(MODULUS.to_json()).ring == MODULUS
-    noted: Iterator[KeyMap] = iter([MODULUS, fewer, BEFORE])
-    watched = WatchedRing(lambda: next(noted))
-    assert "50.0% of all keys changed queue" in str(watched.check_again())
-    assert "100.0% of all keys changed queue" in str(watched.check_again())
-    options = WriteOptions.parse({"url": "amqp://h", "exchange": "bills", "ring": MODULUS.to_json()})
-    assert options.ring == MODULUS
+@pytest.mark.parametrize("key_map", [TABLE, MODULUS])
+def test_the_option_takes_the_json_of_slots_and_of_a_modulus_exchange(key_map: Any) -> None:
+    assert options_of(ring=key_map.to_json()).ring == key_map
+    with pytest.raises(InputError, match="no buckets or bindings, or its slots no queue"):
+        options_of(ring=SlotTable(RING, {}).to_json())

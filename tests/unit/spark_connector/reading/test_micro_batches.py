@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from stream_bytes import chunk_of
 
-from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.errors import InputError, MissingRowsError, RabbitChxError
+from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.ends import LogEnd
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import sources
-from spark_connector.reading.micro_batches import (
-    MicroBatches,
-    Place,
-    offset_of,
-    offsets_behind_latest,
-    places_in,
-)
+from spark_connector.reading import micro_batches, sources
+from spark_connector.reading.micro_batches import MicroBatches, Place, offset_of, places_in
 from spark_connector.reading.sources import Sources
 from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
 
@@ -93,6 +88,9 @@ def nexts(places: Mapping[str, Place]) -> dict[str, int]:
     return {stream: place.next for stream, place in places.items()}
 
 
+# -- where a batch begins and ends
+
+
 def test_where_a_query_begins(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     logs.grow("b")
@@ -110,25 +108,28 @@ def test_a_place_behind_rows_that_are_gone_has_no_fingerprint(logs: Logs) -> Non
     assert batches_of(startingOffsets='{"a": 10}').begin() == {"a": Place(10, None)}
 
 
-def test_starting_offsets_that_do_not_fit(logs: Logs) -> None:
-    logs.grow("a", b"1")
-    with pytest.raises(InputError, match="names stream 'c', which is not one of"):
-        batches_of(startingOffsets='{"a": 0, "c": 0}').begin()
-    logs.grow("b", b"1")
-    with pytest.raises(InputError, match="does not name stream 'b'"):
-        batches_of(startingOffsets='{"a": 0}').begin()
-    with pytest.raises(MissingRowsError, match="is 11 for stream 'a', which ends at offset 10"):
-        batches_of(startingOffsets='{"a": 11, "b": 0}').begin()
-
-
-def test_a_batch_ends_where_the_streams_end(logs: Logs) -> None:
+def test_starting_offsets_that_do_not_fit_are_refused(logs: Logs) -> None:
     logs.grow("a", b"1")
     logs.grow("b", b"1")
-    batches = batches_of()
+    for offsets, error, words in (
+        ('{"a": 0, "b": 0, "c": 0}', InputError, "names stream 'c', which is not one of"),
+        ('{"a": 0}', InputError, "does not name stream 'b'"),
+        ('{"a": 11, "b": 0}', MissingRowsError, "is 11 for stream 'a', which ends at offset 10"),
+    ):
+        with pytest.raises(error, match=words):
+            batches_of(startingOffsets=offsets).begin()
+
+
+def test_a_batch_ends_where_the_streams_end_or_have_been_held(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1")
+    batches, held = batches_of(), batches_of()
     begin = batches.begin()
     assert batches.after(begin, None, None) == begin
+    held.hold()
     logs.grow("a", b"2")
     assert batches.after(begin, None, None) == {"a": logs.place("a"), "b": logs.place("b")}
+    assert held.after(begin, None, None) == begin
 
 
 def test_bounds_of_a_batch(logs: Logs) -> None:
@@ -144,14 +145,6 @@ def test_bounds_of_a_batch(logs: Logs) -> None:
     assert sum(nexts(batches.after(begin, None, 1)).values()) == 1
 
 
-def test_the_end_is_held(logs: Logs) -> None:
-    logs.grow("a", b"1")
-    batches = batches_of()
-    batches.hold()
-    logs.grow("a", b"2")
-    assert nexts(batches.after({"a": Place(0)}, None, None)) == {"a": 10}
-
-
 def test_a_stream_that_is_new_begins_with_the_next_batch(logs: Logs) -> None:
     logs.grow("a", b"1")
     logs.grow("b", b"1", b"2")
@@ -159,39 +152,29 @@ def test_a_stream_that_is_new_begins_with_the_next_batch(logs: Logs) -> None:
     assert nexts(batches_of().after({"a": Place(0)}, None, None)) == {"a": 10, "b": 10}
 
 
-def rewritten(logs: Logs) -> None:
-    logs.chunks["a"].clear()
-    logs.grow("a", b"9", b"9")
+REWRITTEN = "offset 20, and its log was rewritten"
 
 
-def shorter(logs: Logs) -> None:
-    logs.chunks["a"].pop()
+def rewrite(chunks: list[Chunk]) -> None:
+    chunks[:] = [chunk_of([b"9"] * ROWS_OF_A_CHUNK, offset=offset) for offset in (0, ROWS_OF_A_CHUNK)]
+
+
+def replace_the_last(chunks: list[Chunk]) -> None:
+    """It begins where the known last one began, and has more rows: no other chunk shows that the log was cut."""
+    chunks[-1] = chunk_of([b"9"] * (ROWS_OF_A_CHUNK + 5), offset=ROWS_OF_A_CHUNK)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [
-        (rewritten, r"was read up to offset 20, and its log was rewritten"),
-        (shorter, r"was read up to offset 20, and it ends at offset 10"),
-    ],
+    [(rewrite, REWRITTEN), (replace_the_last, REWRITTEN), (list.pop, "offset 20, and it ends at offset 10")],
 )
-def test_a_log_that_is_not_the_same(logs: Logs, change: Any, words: str) -> None:
+def test_a_log_that_is_not_the_same_is_an_error(logs: Logs, change: Any, words: str) -> None:
     logs.grow("a", b"1", b"2")
     batches = batches_of()
     begin = batches.begin()
-    change(logs)
-    with pytest.raises(MissingRowsError, match=rf"stream 'a' {words}.*failOnDataLoss=false"):
+    change(logs.chunks["a"])
+    with pytest.raises(MissingRowsError, match=f"stream 'a' was read up to {words}.*failOnDataLoss=false"):
         batches.after(begin, None, None)
-    assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
-
-
-def test_a_log_that_was_cut_within_the_last_chunk_and_has_other_rows_since(logs: Logs) -> None:
-    """Its last chunk begins where the known last one began, and has more rows: no other chunk shows that it was cut."""
-    logs.grow("a", b"1", b"2")
-    begin = batches_of().begin()
-    logs.chunks["a"][-1] = chunk_of([b"9"] * (ROWS_OF_A_CHUNK + 5), offset=ROWS_OF_A_CHUNK)
-    with pytest.raises(MissingRowsError, match="was read up to offset 20, and its log was rewritten"):
-        batches_of().after(begin, None, None)
     assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
 
 
@@ -220,18 +203,13 @@ def test_the_partitions_of_each_micro_batch_follow_the_last(logs: Logs) -> None:
     assert logs.closed
 
 
-def test_a_place_of_an_option_becomes_offsets(logs: Logs) -> None:
+def test_a_batch_has_the_offsets_of_its_options_and_the_ends_of_the_streams(logs: Logs) -> None:
     logs.grow("a", b"1", b"2")
     read = Sources(options_of())
     ends = read.ends()
     assert read.offsets_at("endingOffsets", "latest", ends) == {"a": 20}
     assert read.offsets_at("endingOffsets", {"a": -2}, ends) == {"a": 0}
-    moment = datetime.fromisoformat("2026-01-31T12:00:00+00:00")
-    assert read.offsets_at("startingTime", moment, ends) == {"a": 10}
-
-
-def test_a_batch_gives_its_tasks_the_ends_of_the_streams(logs: Logs) -> None:
-    logs.grow("a", b"1", b"2")
+    assert read.offsets_at("startingTime", datetime(2026, 1, 31, tzinfo=UTC), ends) == {"a": 10}
     last = tuple(logs.chunks["a"][1].fingerprint)
     parts = BatchReader(options_of(minPartitions="2")).partitions()
     assert [part.value for part in parts] == [("a", 0, 10, None, [last]), ("a", 10, 20, None, [last])]
@@ -240,17 +218,16 @@ def test_a_batch_gives_its_tasks_the_ends_of_the_streams(logs: Logs) -> None:
 def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.grow("a", b"1")
     asked: list[str] = []
-    bound: tuple[str, ...] = ("a",)
+    bound: list[tuple[str, ...]] = [("a",), ()]
 
     def streams_of(exchange: str) -> tuple[str, ...]:
         asked.append(exchange)
-        return bound
+        return bound.pop(0)
 
     monkeypatch.setattr(logs, "streams_of", streams_of, raising=False)
     read = Sources(ReadOptions.parse({"url": "rabbitmq-stream://h", "exchange": "x"}))
     assert list(read.ends()) == list(read.ends()) == ["a"]
     assert asked == ["x"]
-    bound = ()
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
         read.ends()
@@ -276,10 +253,35 @@ def test_how_far_a_query_is_behind() -> None:
     latest = {"streams": {"s": {"next": 100}, "t": {"next": 30}}}
     ours = {"description": "x", "endOffset": json.dumps(ends), "latestOffset": latest}
     rates = {"endOffset": 7, "latestOffset": "9"}
-    assert offsets_behind_latest({"sources": [rates, ours]}) == {
+    assert micro_batches.offsets_behind_latest({"sources": [rates, ours]}) == {
         "minOffsetsBehindLatest": 10,
         "maxOffsetsBehindLatest": 20,
         "avgOffsetsBehindLatest": 15.0,
         "byStream": {"s": 10, "t": 20},
     }
-    assert offsets_behind_latest({"sources": [rates, {"endOffset": None, "latestOffset": None}]}) == {}
+    none = {"endOffset": None, "latestOffset": None}
+    assert micro_batches.offsets_behind_latest({"sources": [rates, none]}) == {}
+
+
+# -- offsets of a query as text: the same places are the same text, which Spark compares
+
+
+def test_places_are_a_text_and_back() -> None:
+    places = {"b": Place(9, Fingerprint(7, 1, 2)), "a": Place(3)}
+    text = '{"streams": {"a": {"next": 3}, "b": {"chunk": 7, "crc": 2, "epoch": 1, "next": 9}}}'
+    assert json.dumps(offset_of(places)) == text
+    assert places_in(json.loads(text)) == places
+    assert not micro_batches.is_anchor(offset_of(places))
+
+
+def test_a_query_without_a_batch_has_an_anchor() -> None:
+    assert micro_batches.anchor("latest") == {"anchor": "latest"}
+    assert micro_batches.anchor(datetime(2026, 1, 31, tzinfo=UTC)) == {"anchor": "2026-01-31T00:00:00+00:00"}
+    assert json.dumps(micro_batches.anchor({"b": 1, "a": -2})) == '{"anchor": {"a": -2, "b": 1}}'
+    assert micro_batches.is_anchor(micro_batches.anchor("latest"))
+
+
+@pytest.mark.parametrize("offset", [{}, {"streams": 5}, {"streams": {"a": {}}}, {"orders": {"0": 5}}])
+def test_offsets_of_others_are_refused(offset: dict[str, object]) -> None:
+    with pytest.raises(RabbitChxError, match="which is none of format"):
+        places_in(offset)

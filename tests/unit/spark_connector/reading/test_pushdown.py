@@ -121,11 +121,8 @@ def of_a_row(row: Row) -> st.SearchStrategy[Any]:
 def questions(draw: st.DrawFn) -> tuple[list[Any], str | None]:
     """One or two filters in most cases, and the stream that is not read, if any."""
     row = draw(st.sampled_from(ROWS))
-    filters = draw(
-        st.lists(
-            of_a_row(row) | of_a_row(row).map(datasource.Not), max_size=draw(st.sampled_from([1, 2, 2, 4]))
-        )
-    )
+    most = draw(st.sampled_from([1, 2, 2, 4]))
+    filters = draw(st.lists(of_a_row(row) | of_a_row(row).map(datasource.Not), max_size=most))
     return filters, draw(st.sampled_from([None, None, *STREAMS]))
 
 

@@ -56,13 +56,10 @@ def test_properties_are_texts_and_times_are_in_seconds() -> None:
 
 
 def test_names_that_are_not_utf_8() -> None:
-    messages = [
-        UnsettledMessage(1, False, "é", "ü", b"", b""),
-        UnsettledMessage(2, True, b"\xff", b"\xff", b"", b""),
-    ]
-    batch = batch_of("q", messages, [])
+    names: list[tuple[Any, Any]] = [("é", "ü"), (b"\xff", b"\xff")]
+    messages = [UnsettledMessage(1, False, *name, b"\0\0", b"") for name in names]
+    batch = batch_of("q", messages, ["exchange"])
     assert batch["key"].to_pylist() == ["ü".encode(), b"\xff"]
-    batch = batch_of("q", [message._replace(properties=b"\0\0") for message in messages], ["exchange"])
     assert batch["exchange"].to_pylist() == ["é", "\ufffd"]
 
 
@@ -73,40 +70,39 @@ def test_no_messages_are_a_batch_too() -> None:
     assert batch.schema.field("headers").type == pa.map_(pa.string(), pa.string())
 
 
+def consumer_of(channel: Any, connection: Any, held: dict[str, int]) -> QueueConsumer:
+    """A consumer without a broker."""
+    consumer = object.__new__(QueueConsumer)
+    consumer._connection, consumer._channel = connection, channel
+    consumer._held, consumer._sizes, consumer._where = held, {}, "here"
+    return consumer
+
+
 @pytest.mark.parametrize("delivered_at", [1, 2])
-def test_a_take_awaits_the_messages_that_are_on_their_way(
-    monkeypatch: pytest.MonkeyPatch, delivered_at: int
-) -> None:
+def test_messages_on_their_way_are_awaited(monkeypatch: pytest.MonkeyPatch, delivered_at: int) -> None:
     """A queue without ready messages may have sent some that have not arrived: it is looked at twice."""
     receivers: list[Any] = []
     looks = itertools.count(1)
 
     def process(_seconds: float) -> None:
         if next(looks) == delivered_at:
-            method = SimpleNamespace(
-                consumer_tag="c", delivery_tag=1, redelivered=False, exchange="", routing_key="k"
-            )
+            names = {"exchange": "", "routing_key": "k", "consumer_tag": "c"}
+            method = SimpleNamespace(delivery_tag=1, redelivered=False, **names)
             receivers[0](None, method, SimpleNamespace(raw=b""), b"v")
 
     def consume(_queue: str, receive: Any) -> str:
         receivers.append(receive)
         return "c"
 
-    consumer = object.__new__(QueueConsumer)
-    consumer._held, consumer._sizes, consumer._where = {}, {}, "here"
     scripted: Any = SimpleNamespace(own_errors=nullcontext, process=process)
     channel: Any = SimpleNamespace(
         basic_qos=lambda **_: None, basic_consume=consume, basic_cancel=lambda _: None
     )
-    consumer._connection, consumer._channel = scripted, channel
     monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
-    assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"v"]
+    assert [message.body for message in consumer_of(channel, scripted, {}).take("q", 10, 1_000)] == [b"v"]
 
 
-@pytest.mark.parametrize(
-    ("last", "requeued"),
-    [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])],
-)
+@pytest.mark.parametrize(("last", "requeued"), [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])])
 def test_messages_behind_an_acknowledged_one_are_requeued_at_once(last: int, requeued: list[int]) -> None:
     """Else no other consumer gets them until the connection ends. The last messages of two consumers have the tags 3 and 7."""
     calls: list[tuple[str, int]] = []
@@ -116,9 +112,7 @@ def test_messages_behind_an_acknowledged_one_are_requeued_at_once(last: int, req
         basic_nack=lambda tag, **_: calls.append(("nack", tag)),
         basic_qos=lambda **_: calls.append(("qos", 0)),
     )
-    consumer = object.__new__(QueueConsumer)
-    scripted: Any = SimpleNamespace(own_errors=nullcontext)
-    consumer._connection, consumer._channel, consumer._held = scripted, channel, {"c1": 3, "c2": 7}
+    consumer = consumer_of(channel, SimpleNamespace(own_errors=nullcontext), {"c1": 3, "c2": 7})
     consumer.acknowledge(UnsettledMessage(last, False, "", "k", b"", b"v"))
     assert calls == [("ack", last), *(("nack", tag) for tag in requeued), ("qos", 0)]
     assert consumer._held == {}

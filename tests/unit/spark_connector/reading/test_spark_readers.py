@@ -1,4 +1,4 @@
-"""The rows that a task of a reading gives. The reader is scripted."""
+"""The rows that a task of a reading gives, where the reader is scripted; ranges of offsets: nothing is left out or comes twice."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rabbit_chx.errors import MissingRowsError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import spark_readers
-from spark_connector.reading.spark_readers import Range, columns, rows_of
+from spark_connector.reading.micro_batches import bound_bytes, bound_rows
+from spark_connector.reading.spark_readers import Range, columns, rows_of, split
 
 RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
@@ -38,17 +41,15 @@ class Scripted:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self.error is not None:
             raise self.error
-        names = schema_of(self.asked["include"])
+        schema = schema_of(self.asked["include"])
         values: dict[str, Any] = {
             "offset": [3, 4],
             "key": [b"k", None],
             "value": [b"v", b"w"],
             "message_id": ["m", None],
         }
-        columns: list[Any] = [
-            pa.array(values.get(field.name, [None, None])).cast(field.type) for field in names
-        ]
-        yield pa.record_batch(columns, schema=names)
+        texts: list[Any] = [pa.array(values.get(field.name, [None] * 2)).cast(field.type) for field in schema]
+        yield pa.record_batch(texts, schema=schema)
 
 
 @pytest.fixture
@@ -63,23 +64,17 @@ def options_of(**options: str) -> ReadOptions:
 
 
 def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scripted]) -> None:
-    (batch,) = rows_of(
-        RANGE, options_of(include="message_id", filterValues="eu", filterMatchUnfiltered="true")
-    )
+    options = options_of(include="message_id", filterValues="eu", filterMatchUnfiltered="true")
+    (batch,) = rows_of(RANGE, options)
     names = [column.split("`")[1] for column in columns(("message_id",)).split(", ")]
     assert batch.schema.names == names == ["key", "value", "stream", "offset", "timestamp", "message_id"]
     assert batch.select(["stream", "offset", "key", "message_id"]).to_pylist() == [
         {"stream": "a", "offset": 3, "key": b"k", "message_id": "m"},
         {"stream": "a", "offset": 4, "key": None, "message_id": None},
     ]
-    asked = scripted.asked
-    assert (asked["stream"], asked["start"], asked["end"]) == ("a", 3, 5)
-    assert (asked["filters"], asked["match_unfiltered"]) == (("eu",), True)
-    assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == (
-        "raise",
-        RANGE.before,
-        RANGE.landmarks,
-    )
+    expected = {"stream": "a", "start": 3, "end": 5, "filters": ("eu",), "match_unfiltered": True}
+    expected |= {"on_missing": "raise", "expect": RANGE.before, "landmarks": RANGE.landmarks}
+    assert scripted.asked | expected == scripted.asked
 
 
 @pytest.mark.usefixtures("scripted")
@@ -97,5 +92,50 @@ def test_missing_rows_are_counted(
     with caplog.at_level(logging.WARNING):
         assert sum(batch.num_rows for batch in rows_of(RANGE, options_of(failOnDataLoss="false"))) == 2
     assert "stream 'a' does not have 1 of the offsets 3 to 4" in caplog.text
-    asked = scripted.asked
-    assert (asked["on_missing"], asked["expect"], asked["landmarks"]) == ("count", None, ())
+    expected: dict[str, object] = {"on_missing": "count", "expect": None, "landmarks": ()}
+    assert scripted.asked | expected == scripted.asked
+
+
+# -- ranges
+
+BEFORE = Fingerprint(7, 1, 2)
+COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**12), min_size=1)
+
+
+def test_a_range_is_split_by_its_share() -> None:
+    ranges = [Range("a", 10, 100, BEFORE), Range("b", 5, 5), Range("c", 0, 10)]
+    assert split(ranges, None) == [ranges[0], ranges[2]]
+    assert split(ranges, 2) == [ranges[0], ranges[2]]
+    rest = [Range("a", 32, 55), Range("a", 55, 77), Range("a", 77, 100), Range("c", 0, 10)]
+    assert split(ranges, 4) == [Range("a", 10, 32, BEFORE), *rest]
+    assert split([Range("a", 3, 5)], 10) == [Range("a", 3, 4), Range("a", 4, 5)]
+    assert split([], 10) == []
+
+
+@given(COUNTS, st.integers(1, 200))
+def test_splits_are_whole(counts: dict[str, int], least: int) -> None:
+    ranges = [Range(stream, 3, 3 + count) for stream, count in counts.items()]
+    parts = split(ranges, least)
+    assert len(parts) >= min(least, sum(counts.values()))
+    for stream, count in counts.items():
+        at = 3
+        for part in parts:
+            if part.stream == stream:
+                assert part.start == at < part.end
+                at = part.end
+        assert at == 3 + count
+
+
+@given(COUNTS, st.integers(1, 10**12))
+def test_a_bound_is_reached_and_not_passed(counts: dict[str, int], most: int) -> None:
+    found = bound_rows(counts, most)
+    assert sum(found.values()) == min(most, sum(counts.values()))
+    assert all(0 <= found[stream] <= count for stream, count in counts.items())
+
+
+def test_a_bound_is_shared_by_what_streams_have() -> None:
+    assert bound_rows({"a": 900, "b": 100, "c": 0}, 100) == {"a": 90, "b": 10, "c": 0}
+    assert bound_rows({"a": 5, "b": 5}, 1) == {"a": 1, "b": 0}
+    assert bound_rows({"a": 5}, 9) == {"a": 5}
+    for most, found in (10**6, 1_000), (5_000, 500), (1, 1):
+        assert bound_bytes({"a": 1_000, "b": 0}, {"a": 10.0, "b": 0.0}, most) == {"a": found, "b": 0}

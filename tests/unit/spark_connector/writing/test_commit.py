@@ -1,20 +1,21 @@
-"""The end of a write: its report, and the notes on all of its tasks together."""
+"""The end of a write: its report, the notes on all of its tasks together, and a ring that has changed."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
+from spark_messages import DONE, SCHEMA, options_of
 
-from rabbit_chx.errors import MismatchError, RowError
+from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
-from spark_connector.columns import MessageColumns
-from spark_connector.options.write_options import WriteOptions
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import TaskReport
 from spark_connector.writing import stream_layout
@@ -23,10 +24,21 @@ from spark_connector.writing.key_samples import KeySampler
 from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.write_plan import WritePlan
 
-SCHEMA = StructType().add("key", StringType()).add("value", StringType())
-OPTIONS = {"url": "amqp://ann:c4nary@here", "exchange": "x", "preflight": "false"}
-DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
-RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
+RING = HashRing.from_buckets(["q1", "q2"])
+GROWN = HashRing.from_buckets(["q1", "q2", "q3"])
+
+
+def planned(ring: WatchedRing | None = None, **options: str) -> WritePlan:
+    given = {"url": "amqp://ann:c4nary@here", "exchange": "x", "preflight": "false", **options}
+    if ring is not None and ring.ring is not None:
+        given["ring"] = ring.ring.to_json()
+    return plan_write(given, SCHEMA, ring=ring)
+
+
+def readings(*rings: KeyMap) -> WatchedRing:
+    """A ring that is read so, one time after the other."""
+    left = iter(rings)
+    return WatchedRing(lambda: next(left))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +48,7 @@ def test_a_failed_write_reports_the_remaining_rows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, expected: int | None, others: str
 ) -> None:
     path = tmp_path / "report.json"
-    plan = plan_write({**OPTIONS, "reportPath": str(path)}, SCHEMA)
+    plan = planned(reportPath=str(path))
     with caplog.at_level(logging.WARNING):
         report = abort_write(plan, [DONE], expected, cause=RowError("row 7: too long"))
     assert (report.failed, report.confirmed) == (True, 5)
@@ -51,94 +63,134 @@ def test_a_failed_write_reports_the_remaining_rows(
 
 def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    plan = plan_write({**OPTIONS, "reportPath": str(path)}, SCHEMA)
+    plan = planned(reportPath=str(path))
     report = commit_write(plan, [DONE])
     assert path.read_text() == report.to_json()
     assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
-
-
-def test_a_batch_by_slots_notes_that_slots_changed_hands_while_all_connections_lived() -> None:
-    slots = [ExchangeRef("s0"), ExchangeRef("s1")]
-    ring = HashRing.from_buckets(slots)
-    before, after = (SlotTable(ring, {slots[0]: "q1", slots[1]: queue}) for queue in ("q1", "q2"))
-    tables = iter([before, after, before, before])
-    for notes in (["the slots or the ring have changed"], []):
-        watched = WatchedRing(lambda: next(tables))
-        given = {**OPTIONS, "ring": before.to_json()}
-        report = commit_write(plan_write(given, SCHEMA, ring=watched), [DONE], ring=watched)
-        assert [note[:34] for note in report.notes] == notes
 
 
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs no task for a frame without rows."""
     monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
     once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
-    options = WriteOptions.parse({"url": "amqp://h", **once})
+    plan = WritePlan.parse({"url": "amqp://h", **once}, SCHEMA)
     layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)
-    plan = WritePlan(MessageColumns.of(SCHEMA, options), options, layout=layout)
     with pytest.raises(MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"):
-        commit_write(plan, [TaskReport(0, 0)])
+        commit_write(replace(plan, layout=layout), [TaskReport(0, 0)])
 
 
 # -- notes
 
 
-def options(**more: str) -> WriteOptions:
-    return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **more})
+def notes(*tasks: TaskReport, **options: str) -> tuple[str, ...]:
+    return collect_notes(tasks, options_of(**options))
+
+
+def ran(*numbers: int) -> list[TaskReport]:
+    return [TaskReport(at, 0, task_id=number) for at, number in enumerate(numbers)]
 
 
 def test_an_ordinary_write_needs_no_note() -> None:
-    tasks = [TaskReport(0, 0, task_id=8), TaskReport(1, 0, task_id=7), TaskReport(2, 0, task_id=9)]
-    assert collect_notes(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
-    assert collect_notes([TaskReport(0, 0)], options()) == ()
-    assert collect_notes([], options(ordering="per-key")) == ()
+    assert notes(*ran(8, 7, 9), ring=RING.to_json(), ordering="per-key") == ()
+    assert notes(TaskReport(0, 0)) == ()
+    assert notes(ordering="per-key") == ()
 
 
 def test_notes_of_tasks_are_reported_once() -> None:
-    assert collect_notes([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
-        "a",
-        "b",
-    )
+    assert notes(TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))) == ("a", "b")
 
 
-def test_tasks_that_ran_again_are_noted() -> None:
-    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
-    (note,) = collect_notes(tasks, options())
+def test_tasks_and_stages_that_ran_again_are_noted() -> None:
+    (note,) = notes(TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7))  # 5 and 6 failed
     assert note.startswith("Spark ran 1 of 2 tasks more than once")
-
-
-def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
-    """The numbers between are those of the stage before it, whose files were gone."""
-    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
-    (note,) = collect_notes(tasks, options())
+    # The numbers between are those of the stage before it, whose files were gone.
+    (note,) = notes(*ran(4, 5, 9))
     assert "Spark ran 3 other tasks between those of this write" in note
     assert "rows may be in the queues twice, though every attempt is 0" in note
 
 
-def test_a_broker_that_may_have_restarted() -> None:
-    tasks = [
-        TaskReport(0, 0, publish_report=PublishReport(reconnects=2, republished=5)),
-        TaskReport(1, 0, publish_report=PublishReport(reconnects=1)),
-    ]
-    for given in (options(), options(ring=RING.to_json())):
-        (note,) = collect_notes(tasks, given)
+def test_a_broker_that_may_have_restarted_is_noted() -> None:
+    reports = PublishReport(reconnects=2, republished=5), PublishReport(reconnects=1)
+    tasks = [TaskReport(at, 0, publish_report=report) for at, report in enumerate(reports)]
+    for given in ({}, {"ring": RING.to_json()}):
+        (note,) = notes(*tasks, **given)
         assert note.startswith("connections were lost and opened again (3): if a broker with Mnesia")
-        assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
-    ring, copies = collect_notes(tasks, options(ordering="per-key"))
+        assert ("rows by predicted queue are then wrong" in note) == bool(given)
+    ring, copies = notes(*tasks, ordering="per-key")
     assert "the ring may have another order now" in ring
     assert "copies from the old connection may arrive after newer messages of their key" in copies
 
 
 def test_keys_in_more_than_one_partition_are_noted() -> None:
-    def task(partition: int, *keys: bytes) -> TaskReport:
-        sampler = KeySampler()
-        sampler.add(pa.array(keys, pa.binary()))
-        return TaskReport(partition, 0, keys=sampler.sample())
+    def of_keys(*partitions: Iterable[bytes]) -> tuple[str, ...]:
+        tasks = []
+        for partition, keys in enumerate(partitions):
+            sampler = KeySampler()
+            sampler.add(pa.array(keys, pa.binary()))
+            tasks.append(TaskReport(partition, 0, keys=sampler.sample()))
+        return notes(*tasks, ordering="per-key")
 
-    per_key = options(ordering="per-key")
-    assert collect_notes([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
-    (note,) = collect_notes([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
+    assert of_keys([b"a"], [b"b", b"c"]) == ()
+    (note,) = of_keys([b"a", b"c"], [b"b", b"c"])
     assert note.startswith("ordering is per-key, and 1 of its 3 keys are in more than one partition")
-    many = [b"%d" % n for n in range(2_000)]
-    (note,) = collect_notes([task(0, *many), task(1, *many)], per_key)
+    (note,) = of_keys(*[[b"%d" % n for n in range(2_000)]] * 2)
     assert "1,000 of 1,000 keys looked at are in more than one partition" in note
+
+
+# -- a ring that is read again
+
+
+@pytest.mark.parametrize("reconnects", [0, 2])
+def test_a_ring_is_read_again_where_connections_were_lost(reconnects: int) -> None:
+    ring = readings(RING, GROWN)
+    task = replace(DONE, publish_report=PublishReport(rows=5, confirmed=5, reconnects=reconnects))
+    found = commit_write(planned(ring), [task], ring=ring).notes
+    assert len(found) == bool(reconnects)
+    for note in found:
+        assert note.startswith("connections were lost and opened again (2): ")
+        assert "the ring has changed" in note
+
+
+def test_slots_are_read_again_where_all_connections_lived() -> None:
+    slots = [ExchangeRef("s0"), ExchangeRef("s1")]
+    ring = HashRing.from_buckets(slots)
+    before, after = (SlotTable(ring, {slots[0]: "q1", slots[1]: queue}) for queue in ("q1", "q2"))
+    for now, expected in (after, ["the slots or the ring have changed"]), (before, []):
+        watched = readings(before, now)
+        report = commit_write(planned(watched), [DONE], ring=watched)
+        assert [note[:34] for note in report.notes] == expected
+
+
+# -- a write that the client routes
+
+
+@pytest.mark.parametrize(
+    ("ring", "says"),
+    [
+        (WatchedRing(None), "nothing reads the ring before and after the write: pass ringVia"),
+        (WatchedRing(RING), "nothing reads the ring before and after the write: pass ringVia"),
+        (readings(HashRing.from_bindings([("q1", 1)])), "this one is replayed"),
+        (readings(HashRing.from_buckets([ExchangeRef("audit")])), "belongs to exchange audit, not"),
+    ],
+    ids=["no ring", "not read again", "replayed", "of an exchange"],
+)
+def test_a_ring_by_which_the_client_cannot_route_is_refused(ring: WatchedRing, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        planned(ring, routing="client")
+
+
+def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_path: Path) -> None:
+    done = replace(DONE, predicted={"q1": 3, "q2": 2})
+    ring = readings(RING, RING)
+    report = commit_write(planned(ring, routing="client"), [done], ring=ring)
+    assert (report.failed, report.changed_ring) == (False, None)
+
+    path, ring = tmp_path / "report.json", readings(RING, GROWN)
+    words = r"of the keys of q1 belong to q3 now, and 3 messages went to q1"
+    with pytest.raises(PublishError, match=words) as caught:
+        commit_write(planned(ring, routing="client", reportPath=str(path)), [done], ring=ring)
+    assert caught.value.report.confirmed == 5
+    shown = json.loads(path.read_text())
+    assert shown["failed"]
+    assert shown["notes"] == [f"the write failed: {caught.value}"]
+    assert [HashRing.from_json(json.dumps(ring)) for ring in shown["changed_ring"]] == [RING, GROWN]

@@ -14,6 +14,8 @@ from spark_connector.writing import exchange_check
 from spark_connector.writing.exchange_check import ExchangeFacts, inspect_exchange
 
 OTHER_TYPE = "inequivalent arg 'type' for exchange 'orders' in vhost '/': received ... but current is '{}'"
+CHX = "x-consistent-hash"
+OTHER_ARGUMENT = "inequivalent arg '{}' for exchange 'orders' in vhost '/'"
 NO_PLUGIN = BrokerRefusedError("unknown exchange type 'x-consistent-hash'")
 
 
@@ -37,35 +39,35 @@ def _looked_at(
     return inspect_exchange(ConnectionSettings(), "orders"), declared
 
 
-def test_who_may_publish_and_not_configure_does_not_know_the_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = AccessRefusedError("access to exchange 'orders' refused", reply_code=403)
-    facts, _ = _looked_at(monkeypatch, {"x-consistent-hash": refusal})
-    assert facts == ExchangeFacts(None, alternate_exchange=False)
-    assert facts.is_hashing
-
-
-@pytest.mark.parametrize(("argument", "alternate"), [("alternate-exchange", True), ("hash-header", False)])
-def test_a_differing_declaration_mentions_the_alternate_exchange(
-    monkeypatch: pytest.MonkeyPatch, argument: str, *, alternate: bool
+@pytest.mark.parametrize(
+    ("refusal", "facts"),
+    [
+        (AccessRefusedError("access refused", reply_code=403), ExchangeFacts(None, False)),
+        (
+            MismatchError(OTHER_ARGUMENT.format("alternate-exchange")),
+            ExchangeFacts(CHX, True),
+        ),
+        (MismatchError(OTHER_ARGUMENT.format("hash-header")), ExchangeFacts(CHX, False)),
+    ],
+)
+def test_a_refused_declaration_tells_of_the_exchange(
+    monkeypatch: pytest.MonkeyPatch, refusal: RabbitChxError, facts: ExchangeFacts
 ) -> None:
-    refusal = MismatchError(f"inequivalent arg '{argument}' for exchange 'orders' in vhost '/'")
-    facts, _ = _looked_at(monkeypatch, {"x-consistent-hash": refusal})
-    assert facts == ExchangeFacts("x-consistent-hash", alternate)
+    assert _looked_at(monkeypatch, {"x-consistent-hash": refusal}) == (facts, ["x-consistent-hash"])
+    assert facts.is_hashing
 
 
 @pytest.mark.parametrize("type_", ["fanout", "topic", "x-modulus-hash", "x-delayed-message"])
 @pytest.mark.parametrize("plugin", [True, False])
-def test_another_type_is_found_also_without_the_plugin(
+def test_another_type_is_found_without_the_plugin(
     monkeypatch: pytest.MonkeyPatch, type_: str, *, plugin: bool
 ) -> None:
     other = MismatchError(OTHER_TYPE.format(type_))
     answers: dict[str, RabbitChxError] = {
         "x-consistent-hash": other if plugin else NO_PLUGIN,
         "direct": other,
-        "x-delayed-message": BrokerRefusedError(
-            "Invalid argument, 'x-delayed-type' must be an existing exchange type"
-        ),
-        "topic": MismatchError("inequivalent arg 'alternate-exchange' for exchange 'orders' in vhost '/'"),
+        "x-delayed-message": BrokerRefusedError("'x-delayed-type' must be an existing type"),
+        "topic": MismatchError(OTHER_ARGUMENT.format("alternate-exchange")),
     }
     facts, declared = _looked_at(monkeypatch, answers)
     assert facts == ExchangeFacts(type_, alternate_exchange=type_ == "topic")

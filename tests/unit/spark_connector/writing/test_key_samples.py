@@ -24,9 +24,8 @@ def test_few_keys_are_all_compared() -> None:
 
 
 def test_of_many_keys_a_sample_that_both_partitions_have_whole() -> None:
-    compared, split, has_all = count_split_keys(
-        [sample(range(20_000)), sample(range(20_000, 50_000)), sample(range(50_000, 50_005))]
-    )
+    several = [sample(range(20_000)), sample(range(20_000, 50_000)), sample(range(50_000, 50_005))]
+    compared, split, has_all = count_split_keys(several)
     assert (split, has_all) == (0, False)
     assert compared > 1_000
     assert count_split_keys([sample(range(20_000)), sample(range(20_000))]) == (1_000, 1_000, False)

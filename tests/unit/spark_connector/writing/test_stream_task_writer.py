@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, DateType, DoubleType, IntegerType, LongType, StringType, StructType
+from spark_messages import SCHEMA, schema_of
 
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import SuperStream
-from spark_connector.columns import MessageColumns
-from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
 from spark_connector.writing.stream_layout import StreamLayout
@@ -23,17 +21,19 @@ from spark_connector.writing.stream_task_writer import StreamTaskWriter, _Piece
 from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
-SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 PLACING = SuperStream(["s0", "s1"])
 OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s1"]
 
 
-def writer(partition: int = 1, schema: StructType = SCHEMA, **options_: str) -> StreamTaskWriter:
+def writer(partition: int = 1, schema: Any = SCHEMA, **options_: Any) -> StreamTaskWriter:
     once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"}
-    options = WriteOptions.parse({**once, **options_})
-    columns = MessageColumns.of(schema, options)
-    plan = WritePlan(columns, options, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
-    return StreamTaskWriter(plan, Task(partition=partition))
+    plan = WritePlan.parse({**once, **options_}, schema, streaming=True)
+    layout = StreamLayout.of(PLACING, SCHEMA)
+    return StreamTaskWriter(replace(plan, layout=layout), Task(partition=partition))
+
+
+def with_column(kind: DataType) -> StructType:
+    return StructType([*SCHEMA.fields]).add("at", kind)
 
 
 def column(texts: Sequence[str]) -> Any:
@@ -53,78 +53,62 @@ def test_rows_in_order_may_be_equal() -> None:
     checked._check_rows(piece(keys[-1:], ["\xff"]), 6)
     with pytest.raises(InputError, match="row 7 is before the row in front of it by key and value"):
         checked._check_rows(piece(keys[-1:], ["b"]), 7)
+    with pytest.raises(InputError, match="row 8 is before"):
+        checked._check_rows(piece(keys[-1:] * 2, ["\xff\xff", "\xff"]), 7)
 
 
 def test_rows_are_ordered_by_a_column_first() -> None:
-    checked = writer(schema=StructType([*SCHEMA.fields]).add("at", LongType()), orderBy="AT")
+    checked = writer(schema=with_column(LongType()), orderBy="AT")
     later, earlier = sorted(OF_S1[:2], reverse=True)
     checked._check_rows(piece([later, earlier, earlier], ["a", "b", "c"], [1, 2, 2]), 0)
     checked._check_rows(piece([earlier], ["a"], [3]), 3)
-    with pytest.raises(
-        InputError,
-        match=r"row 4 is before the row in front of it by AT, key and value, .* with order_by='AT'",
-    ):
+    words = r"row 4 is before the row in front of it by AT, key and value, .* with order_by='AT'"
+    with pytest.raises(InputError, match=words):
         checked._check_rows(piece([earlier], ["z"], [2]), 4)
     with pytest.raises(InputError, match="row 6 is before"):
         checked._check_rows(piece([later, earlier], ["a", "a"], [4, 4]), 5)
 
 
-@pytest.mark.parametrize("kind", [DoubleType(), StructType()])
-def test_a_column_that_orders_rows_has_one_order(kind: DataType) -> None:
-    with pytest.raises(InputError, match="rows are ordered by column 'at', which is "):
-        writer(schema=StructType([*SCHEMA.fields]).add("at", kind), orderBy="at")
+def test_a_column_that_cannot_order_or_filter_is_refused() -> None:
+    for kind in (DoubleType(), StructType()):
+        with pytest.raises(InputError, match="rows are ordered by column 'at', which is "):
+            writer(schema=with_column(kind), orderBy="at")
     with pytest.raises(InputError, match="column 'at' is missing, which orderBy names"):
         writer(orderBy="at")
+    with pytest.raises(InputError, match="column 'at' is missing, which filterValueColumn names"):
+        writer(filterValueColumn="at")
+    with pytest.raises(InputError, match="column 'at' is int, not string or binary"):
+        writer(schema=with_column(IntegerType()), filterValueColumn="at")
 
 
 def test_another_order_is_another_layout() -> None:
-    schema = StructType([*SCHEMA.fields]).add("at", LongType()).add("of", LongType())
+    schema = with_column(LongType()).add("of", LongType())
     names = {StreamLayout.of(PLACING, schema, by).name("load") for by in (None, "at", "of")}
     assert len(names) == 3
     assert StreamLayout.of(PLACING, schema).name("load") == StreamLayout.of(PLACING, SCHEMA).name("load")
 
 
-@pytest.mark.parametrize(
-    "values", [[3, 1, 2], ["c", "a", "b"], [date(2026, 1, 3), date(2026, 1, 1), date(2026, 1, 2)]]
-)
+@pytest.mark.parametrize("values", [[3, 1, 2], ["c", "a", "b"], [date(2026, 1, day) for day in (3, 1, 2)]])
 def test_rows_of_a_micro_batch_are_sorted_by_a_column_first(values: list[Any]) -> None:
     kind = {int: LongType(), str: StringType(), date: DateType()}[type(values[0])]
-    made = writer(schema=StructType([*SCHEMA.fields]).add("at", kind), orderBy="at")
+    made = writer(schema=with_column(kind), orderBy="at")
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["1", "2", "3"], "at": values})
     (some,) = made._sort([batch])
     assert some.keys.to_pylist() == [b"b", b"c", b"a"]
-    missing = pa.RecordBatch.from_pydict(
-        {"key": ["a"], "value": ["1"], "at": pa.array([None], batch["at"].type)}
-    )
+    missing = batch.slice(0, 1).set_column(2, "at", pa.nulls(1, batch["at"].type))
     with pytest.raises(RowError, match="row 3: column 'at' is null"):
         list(made._sort([missing]))
-
-
-@pytest.mark.parametrize("rows", [[(1, "a"), (0, "a")], [(0, "b"), (0, "a")]])
-def test_rows_out_of_order_are_refused(rows: list[tuple[int, str]]) -> None:
-    keys = [sorted(OF_S1)[number] for number, _ in rows]
-    with pytest.raises(
-        InputError, match=r"row 11 is before .*: place the rows with spark_connector.place_for_streams"
-    ):
-        writer()._check_rows(piece(keys, [value for _, value in rows]), 10)
-
-
-def test_rows_of_another_stream_are_refused() -> None:
-    with pytest.raises(
-        InputError,
-        match="the key of row 10 belongs to 's1', and all rows of partition 0 must be those of stream 's0'",
-    ):
-        writer(0)._check_rows(piece(OF_S1[:1], ["a"]), 10)
 
 
 def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("b", "1"), ("a", "2"), ("\xff", "3"), ("a", "1")]
     keys, values = zip(*rows, strict=True)
     batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
-    ((sorted_keys, sorted_values, filter_values, _),) = writer()._sort(batches)
-    assert filter_values is None
-    found = zip(sorted_keys.to_pylist(), sorted_values.to_pylist(), strict=True)
-    assert list(found) == sorted((key.encode(), value.encode()) for key, value in rows * 2)
+    (found,) = writer()._sort(batches)
+    assert found.filter_values is None
+    assert list(zip(found.keys.to_pylist(), found.bodies.to_pylist(), strict=True)) == sorted(
+        (key.encode(), value.encode()) for key, value in rows * 2
+    )
     monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
     with pytest.raises(InputError, match="read fewer rows in a micro-batch"):
         list(writer()._sort(batches))
@@ -142,59 +126,23 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["region", "Region", "type", "key"])
 def test_filter_values_stay_with_their_rows(name: str) -> None:
     """Also of a column whose name AMQP has for something else; null is none."""
-    rows = [("b", "1", "eu"), ("a", "2", None), ("c", "3", "us")]
-    keys, values, regions = zip(*rows, strict=True)
-    columns = {"key": pa.array(keys), "value": pa.array(values)}
+    columns = {"key": ["b", "a", "c"], "value": ["1", "2", "3"]}
     if name != "key":
-        columns[name] = pa.array(regions)
-    schema = StructType()
-    for column_name in columns:
-        schema = schema.add(column_name, StringType())
-    batch = pa.RecordBatch.from_pydict(columns)
+        columns[name] = ["eu", None, "us"]
+    schema = schema_of(", ".join(f"{column} string" for column in columns))
     made = writer(schema=schema, filterValueColumn=name.lower())
-    ((sorted_keys, _, filter_values, _),) = made._sort([batch])
-    assert sorted_keys.to_pylist() == [b"a", b"b", b"c"]
-    assert filter_values.to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
-    ((piece_keys, _, filter_values, _),) = stream_task_writer._pieces(made._counter.messages([batch]))
-    assert piece_keys.to_pylist() == [b"b", b"a", b"c"]
-    assert filter_values.to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
-
-
-def test_a_column_of_filter_values_must_be_there_as_a_text() -> None:
-    with pytest.raises(InputError, match="column 'region' is missing, which filterValueColumn names"):
-        writer(filterValueColumn="region")
-    with pytest.raises(InputError, match="column 'region' is int, not string or binary"):
-        writer(schema=StructType([*SCHEMA.fields]).add("region", IntegerType()), filterValueColumn="region")
+    batch = pa.RecordBatch.from_pydict(columns)
+    (found,) = made._sort([batch])
+    assert found.keys.to_pylist() == [b"a", b"b", b"c"]
+    assert found.filter_values.to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
+    (found,) = stream_task_writer._pieces(made._counter.messages([batch]))
+    assert found.keys.to_pylist() == [b"b", b"a", b"c"]
+    assert found.filter_values.to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
 
 
 def test_a_null_key_has_the_last_partition() -> None:
     placement = Placement((1, 1), spare=True)
     keys = pa.array([OF_S1[0], None, "é"])
     expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
-    assert partition_numbers(PLACING.to_json(), placement, None, keys).to_pylist() == expected
-    assert (
-        partition_numbers(PLACING.to_json(), placement, None, keys.cast(pa.binary())).to_pylist() == expected
-    )
-
-
-@pytest.mark.parametrize(("rows", "fits"), [(3, True), (4, False)])
-def test_a_version_has_less_than_two_to_the_32_rows_in_a_stream(
-    monkeypatch: pytest.MonkeyPatch, *, rows: int, fits: bool
-) -> None:
-    """The next id would be that of row 0 of the next version."""
-    made, ids = writer(verify="off"), []
-
-    @contextmanager
-    def opened(*_: object, **__: object) -> Iterator[Any]:
-        yield SimpleNamespace(publish_many=lambda *_columns, **given: ids.extend(given["ids"].tolist()))
-
-    monkeypatch.setattr(stream_task_writer, "ROW_BITS", 2)
-    monkeypatch.setattr(StreamTaskWriter, "_open", opened)
-    for name, answer in {"_last_id": 0, "_name": "n", "_version": 5, "_add": None}.items():
-        monkeypatch.setattr(StreamTaskWriter, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(stream_task_writer, "check_end", lambda *_: None)
-    batch = pa.record_batch([pa.array(OF_S1[:1] * rows), pa.array(["v"] * rows)], names=["key", "value"])
-    refused = pytest.raises(InputError, match="rows or more: write them in several versions")
-    with nullcontext() if fits else refused:
-        made._publish_once([batch])
-    assert ids == ([21, 22, 23] if fits else [])
+    for given in (keys, keys.cast(pa.binary())):
+        assert partition_numbers(PLACING.to_json(), placement, None, given).to_pylist() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,7 @@ def test_without_spark_there_are_no_copies() -> None:
 # -- marks that tasks leave
 
 
-def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_task_is_seen_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
     task = Task(partition=1, number=5, write_id="w")
     with mark_running(task) as earlier:
@@ -28,14 +27,11 @@ def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
         assert not earlier  # the first has finished
     with pytest.raises(RuntimeError, match="half way"), mark_running(task):
         raise RuntimeError("half way")
-    for other in (
-        Task(partition=11, number=7, write_id="w"),
-        Task(partition=1, number=7, write_id="v"),
-        Task(partition=1, number=7, write_id="w", batch_id=1),
-    ):
+    task = Task(partition=1, number=7, write_id="w")
+    for other in (replace(task, partition=11), replace(task, write_id="v"), replace(task, batch_id=1)):
         with mark_running(other) as earlier:
             assert not earlier
-    with mark_running(Task(partition=1, number=7, write_id="w")) as earlier:
+    with mark_running(task) as earlier:
         assert earlier
     assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
 
