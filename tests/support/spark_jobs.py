@@ -89,8 +89,8 @@ class SlowFirst:
     """Makes the first attempt of partition 0 slow, so that Spark starts a copy of it.
 
     Attributes:
-        pause_s: how long it waits before the first part of its rows. Before each later part it waits this much longer, so that the
-            copy wins on a busy machine, too.
+        pause_s: how long it waits before the second part of its rows. Before each later part it waits this much longer, so that the
+            copy wins on a busy machine, too. The first part is published at once, so that some rows are there before the copy ends.
     """
 
     pause_s: float
@@ -101,7 +101,7 @@ class SlowFirst:
 
         task: Any = TaskContext.get()
         pause_s = self.pause_s if (task.partitionId(), task.attemptNumber()) == (0, 0) else 0.0
-        for number, part in enumerate(_parts(batches), 1):
+        for number, part in enumerate(_parts(batches)):
             time.sleep(number * pause_s)
             yield part
 

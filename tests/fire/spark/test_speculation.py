@@ -22,7 +22,7 @@ CONF = {
 }
 ROWS = 60_000
 PARTITIONS = 4
-PAUSE_S = 0.5  # so that some rows are published before the copy has ended
+PAUSE_S = 0.5
 
 
 @pytest.fixture(scope="module")
