@@ -338,7 +338,11 @@ NAMED: list[tuple[Any, bool]] = [
 ]
 OVERVIEWS: list[tuple[Any, bool]] = [
     ({"rabbitmq_version": "4.3.6"}, True),
-    *((wrong, False) for wrong in ({"rabbitmq_version": 4}, {}, [], "4.3.6", None)),
+    ({"rabbitmq_version": 4}, False),
+    ({}, False),
+    ([], False),
+    ("4.3.6", False),
+    (None, False),
 ]
 
 

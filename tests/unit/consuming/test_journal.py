@@ -43,10 +43,8 @@ def test_members_come_and_go() -> None:
 
 def test_who_reads_from_later_on_has_the_same_members() -> None:
     late = Roster()
-    changes = [
-        late.take(n, entry(*told))
-        for n, told in enumerate([("alive", "b"), ("ready", "a"), ("ready", "b")], 7)
-    ]
+    told = [entry("alive", "b"), entry("ready", "a"), entry("ready", "b")]
+    changes = [late.take(n, each) for n, each in enumerate(told, 7)]
     assert changes == [False, True, True]
     assert sorted(late.members) == ["a", "b"]
 

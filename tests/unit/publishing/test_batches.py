@@ -83,8 +83,8 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
 
 def test_columns_of_different_forms_make_the_same_batches() -> None:
     columns = columns_of(8)
-    forms = zip((pa.array, iter, tuple, deque), columns.items(), strict=True)
-    mixed: dict[str, Any] = {name: form(values) for form, (name, values) in forms}
+    forms: list[Any] = [pa.array, iter, tuple, deque]
+    mixed = {name: form(values) for form, (name, values) in zip(forms, columns.items(), strict=True)}
     found = list(batches(mixed, 3))
     assert [len(batch[0]) for batch in found] == [3, 3, 2]
     for place, values in enumerate(columns.values()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from spark_messages import options_of, read, schema_of
 
@@ -9,7 +11,7 @@ from rabbit_chx.errors import InputError, RowError
 from spark_connector.columns import MessageColumns
 
 BOTH = "key string, value string"
-TTL = {"columnNames": '{"expiration": "ttl"}'}
+TTL: dict[str, Any] = {"columnNames": '{"expiration": "ttl"}'}
 
 
 def columns_of(ddl: str, **options: str) -> MessageColumns:

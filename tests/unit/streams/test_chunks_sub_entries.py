@@ -23,7 +23,8 @@ BODIES = [f"body {n} " * 5 for n in range(100)]
 
 
 def values(broker: Broker, stream: str = "s") -> list[str]:
-    return [value.decode() for value in broker.rows[stream].batch(0, 1_000)["value"].to_pylist()]
+    found: list[Any] = broker.rows[stream].batch(0, 1_000)["value"].to_pylist()
+    return [value.decode() for value in found]
 
 
 def frames(codec: Codec = "none", most_rows: int = 10, **how: Any) -> list[bytes]:

@@ -149,7 +149,12 @@ def test_a_publisher_that_is_dropped_closes_its_connections_and_hardly_waits(
     made = publisher(name="load")
     publish(made)
     close = made._writers[0].close
-    monkeypatch.setattr(made._writers[0], "close", lambda within_s: (waits.append(within_s), close()))
+
+    def close_within(within_s: float) -> None:
+        waits.append(within_s)
+        close()
+
+    monkeypatch.setattr(made._writers[0], "close", close_within)
     with pytest.warns(ResourceWarning, match="<StreamPublisher load, 1 streams> was not closed"):
         del made
     assert waits == [FINALIZER_S]

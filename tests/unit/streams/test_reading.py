@@ -137,7 +137,9 @@ def test_a_known_range_of_a_log_that_was_cut_has_missing_rows(
     node.streams["s"], node.heartbeat_s, node.moves_starts = ChunkLog(chunks_of(chunks)), 0, moves_starts
 
     def reading(**how: Any) -> RangeReader:
-        return RangeReader("rabbitmq-stream://broker", "s", start=start, end=end, timeout_s=60.0, **how)
+        return RangeReader(
+            "rabbitmq-stream://broker", "s", start=start, end=end, **how, limits=ReadLimits(timeout_s=60.0)
+        )
 
     with in_memory(node) as clock:
         began = clock.now

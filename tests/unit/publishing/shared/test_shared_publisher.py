@@ -79,7 +79,7 @@ def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer, sh
             ("k", "b", (("priority", 256),)): "^the priority is 256",
         }.items():
             with pytest.raises(errors.RowError, match=says):
-                publisher.submit(key, body, **dict(properties))  # type: ignore[arg-type]
+                publisher.submit(key, body, **dict(properties))
         with pytest.raises(errors.InputError, match="did you mean 'headers'"):
             publisher.submit("k", "b", header={})
         assert error_of(publisher.submit("k", "good")) is None

@@ -120,7 +120,8 @@ def test_an_exchange_serves_as_its_ring_if_it_hashes_the_routing_key() -> None:
 
 def test_a_modulus_exchange_places_each_key_at_its_queue() -> None:
     placement = Placement.of(as_ring(MODULUS.to_json()), spare=True)
-    numbers = partition_numbers(MODULUS.to_json(), placement, None, pa.array([*KEYS, None])).to_pylist()
+    found = partition_numbers(MODULUS.to_json(), placement, None, pa.array([*KEYS, None]))
+    numbers: list[Any] = found.to_pylist()
     assert [(*MODULUS.destinations, None)[number] for number in numbers] == [*map(MODULUS.route, KEYS), None]
     assert numbers[-1] == placement.partitions - 1
 

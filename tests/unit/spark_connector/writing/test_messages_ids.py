@@ -25,9 +25,11 @@ def ids_of(
     *batches: list[tuple[str, bytes]], write: str = "w", batch_id: int = 0, partition: int = 0
 ) -> list[str]:
     made = MessageIds(write, batch_id, partition)
-    schema = pa.schema({"key": pa.string(), "value": pa.binary()})
-    columns = [{"key": [key for key, _ in rows], "value": [value for _, value in rows]} for rows in batches]
-    found: list[Any] = [pa.RecordBatch.from_pydict(each, schema) for each in columns]
+    fields: Any = {"key": pa.string(), "value": pa.binary()}
+    columns: list[dict[str, Any]] = [
+        {"key": [key for key, _ in rows], "value": [value for _, value in rows]} for rows in batches
+    ]
+    found: list[Any] = [pa.RecordBatch.from_pydict(each, pa.schema(fields)) for each in columns]
     return [name for batch in found for name in made.of(batch, KEY_AND_VALUE, ())]
 
 

@@ -126,7 +126,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["region", "Region", "type", "key"])
 def test_filter_values_stay_with_their_rows(name: str) -> None:
     """Also of a column whose name AMQP has for something else; null is none."""
-    columns = {"key": ["b", "a", "c"], "value": ["1", "2", "3"]}
+    columns: dict[str, list[Any]] = {"key": ["b", "a", "c"], "value": ["1", "2", "3"]}
     if name != "key":
         columns[name] = ["eu", None, "us"]
     schema = schema_of(", ".join(f"{column} string" for column in columns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 import pyarrow as pa
 import pytest
@@ -169,12 +169,12 @@ def test_an_option_reaches_the_publisher(
 ) -> None:
     write(ROW)
     assert Scripted.given[argument] == default
-    write(ROW, **{option: text})
+    write(ROW, **cast("Any", {option: text}))
     assert Scripted.given[argument] == value
 
 
 def test_a_write_of_the_same_name_makes_the_same_ids() -> None:
-    def ids(write_id: str, **options: str) -> set[str]:
+    def ids(write_id: str, **options: Any) -> set[str]:
         write(ROW, ROW, task=Task(write_id=write_id), messageId="auto", **options)
         return set(Scripted.ids)
 
@@ -203,7 +203,11 @@ def test_a_second_attempt_is_a_warning(caplog: pytest.LogCaptureFixture) -> None
 
 def test_the_task_refuses_copies_of_itself_before_it_connects() -> None:
     Scripted.given = {}
-    for speculation, more in ((True, {"onSpeculation": "fail"}), (None, {"ordering": "per-key"})):
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (True, {"onSpeculation": "fail"}),
+        (None, {"ordering": "per-key"}),
+    ]
+    for speculation, more in cases:
         with pytest.raises(InputError, match=r"^partition 0: .*spark\.speculation"):
             write(ROW, task=Task(speculation=speculation), **more)
     assert not Scripted.given
