@@ -83,7 +83,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 @given(TABLES)
-def test_tables(table: dict[str, AmqpField]) -> None:
+def test_tables_are_decoded_as_by_other_clients(table: dict[str, AmqpField]) -> None:
     data = encode_table(tuple((name.encode(), field) for name, field in table.items()))
     read = dict(parse_table(data[4:]))
     assert {name.decode(): field for name, field in read.items()} == table
@@ -95,7 +95,7 @@ def test_tables(table: dict[str, AmqpField]) -> None:
 
 
 @given(st.integers(200, 599), SHORT, st.text("aZ9-_.:", max_size=100), SHORT)  # pamqp takes no other names
-def test_returns(code: int, text: str, exchange: str, key: str) -> None:
+def test_returns_are_decoded_as_by_other_clients(code: int, text: str, exchange: str, key: str) -> None:
     text, key = (part.encode("utf-8", "ignore").decode() for part in (text, key))
     whole = frame.marshal(commands.Basic.Return(code, text, exchange, key), 1)
     found = next_frame(whole, 0, 4096)
@@ -104,7 +104,7 @@ def test_returns(code: int, text: str, exchange: str, key: str) -> None:
 
 
 @shares()
-def test_the_borders_of_frames(share: range) -> None:
+def test_the_borders_of_frames_are_those_of_pamqp(share: range) -> None:
     for chance in inputs(share):
         chosen = [frame for frame in chance.choices(FRAMES, k=3) if not frame.startswith(b"AMQP")]
         data = b"".join(chosen)

@@ -79,7 +79,7 @@ def check_error(error: TopologyError) -> None:
 
 
 @shares(each=4)
-def test_a_changed_document(share: range) -> None:
+def test_a_changed_document_is_read_or_refused(share: range) -> None:
     with bounded_memory():
         for chance in inputs(share):
             document = changed(chance)
@@ -88,7 +88,7 @@ def test_a_changed_document(share: range) -> None:
 
 
 @shares(each=4)
-def test_a_changed_text(share: range) -> None:
+def test_a_changed_text_is_read_or_refused(share: range) -> None:
     mutator = Mutator(EXPORTS, TOKENS, lambda chance: chr(chance.randrange(0x3000)))
     with bounded_memory():
         for chance in inputs(share):
@@ -119,5 +119,5 @@ def test_an_invalid_document_is_refused(text: str | bytes) -> None:
         '{"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": []}}]}',
     ],
 )
-def test_what_was_found(text: str) -> None:
+def test_each_text_that_once_failed_is_read_or_refused(text: str) -> None:
     check(text)
