@@ -84,7 +84,7 @@ def test_a_limit_of_the_queue_is_reported(release: tuple[int, ...]) -> None:
     assert zero.startswith("b: the delivery limit is 0")
 
 
-def test_lanes_that_a_timeout_of_the_queue_makes_useless_are_reported() -> None:
+def test_concurrency_that_a_timeout_of_the_queue_makes_useless_is_reported() -> None:
     queues = {"t": {**REQUIRED_ARGUMENTS, "x-delivery-limit": -1, "x-consumer-timeout": 60_000}}
     member = GroupMember("a", concurrency=8)
     (timed,) = queue_warnings(queues, (4, 3, 6), member)
