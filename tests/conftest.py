@@ -48,6 +48,7 @@ SLOW_FILES = (
     "spark/test_stream_sink_faults.py",
     "spark/test_standalone.py",
     "broker/test_cluster.py",
+    "broker/test_federation.py",
     "docs/test_readme.py",
     "spark/test_stream_source.py",
     "broker/test_slot_hand_over.py",

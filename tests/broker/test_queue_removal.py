@@ -18,6 +18,8 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
+RING, SLOTS = "ring = [{}]", "slots = 6\nmembers = [{}]"
+
 
 @pytest.fixture
 def site(broker: RunningBroker) -> Iterator[ChangedSite]:
@@ -25,17 +27,20 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
         yield made
 
 
-@pytest.mark.parametrize("type_", ["classic", "quorum"])
-@pytest.mark.parametrize("members", ["ring = [{}]", "slots = 6\nmembers = [{}]"], ids=["ring", "slots"])
+@pytest.mark.parametrize(
+    ("members", "type_"), [(RING, "quorum"), pytest.param(SLOTS, "classic", marks=pytest.mark.extended)]
+)
 @pytest.mark.timeout(400)
 def test_a_queue_is_removed_under_load(site: ChangedSite, members: str, type_: str) -> None:
-    load, handled = remove_under_load(site, members, type_, rounds=3)
+    load, handled = remove_under_load(site, members, type_, rounds=2)
     assert load.returned == 0
     assert Counter(body.split()[0] for body in handled) == load.sent
     site.check_done(removal_topology(3, type_, members))
 
 
-@pytest.mark.parametrize("members", ["ring = [{}]", "slots = 6\nmembers = [{}]"], ids=["ring", "slots"])
+@pytest.mark.parametrize(
+    "members", [RING, pytest.param(SLOTS, marks=pytest.mark.extended)], ids=["ring", "slots"]
+)
 @pytest.mark.timeout(700)
 def test_a_queue_is_replaced_under_load(site: ChangedSite, members: str) -> None:
     load, handled = replace_under_load(site, members)
@@ -43,7 +48,7 @@ def test_a_queue_is_replaced_under_load(site: ChangedSite, members: str) -> None
     assert Counter(body.split()[0] for body in handled) == load.sent
 
 
-@pytest.mark.parametrize("type_", ["classic", "quorum"])
+@pytest.mark.parametrize("type_", ["classic", pytest.param("quorum", marks=pytest.mark.extended)])
 def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, type_: str) -> None:
     """Nothing reads it. Its record is that of the ring without it, and the next application deletes it when it is empty."""
     two, three = (removal_topology(count, type_, "ring = [{}]") for count in (2, 3))

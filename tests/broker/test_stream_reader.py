@@ -119,9 +119,10 @@ def test_where_it_begins_and_ends(stream: Streamed) -> None:
 
 
 def test_a_stream_without_rows_ends_at_once(stream: Streamed) -> None:
-    starts: tuple[Any, ...] = ("first", "last", "next", 0, datetime(2020, 1, 1, tzinfo=UTC))
-    for _ in range(2):
-        for start in starts:
+    # Before 3.11 a broker does not tell that a stream is empty: each of these takes three seconds.
+    starts: tuple[tuple[Any, ...], ...] = (("first", "last", "next"), (0, datetime(2020, 1, 1, tzinfo=UTC)))
+    for some in starts:
+        for start in some:
             with reader(stream, start=start) as reading:
                 assert list(reading) == []
                 assert reading.end_fingerprint is None
