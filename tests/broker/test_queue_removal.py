@@ -28,7 +28,14 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
 
 
 @pytest.mark.parametrize(
-    ("members", "type_"), [(RING, "quorum"), pytest.param(SLOTS, "classic", marks=pytest.mark.extended)]
+    ("members", "type_"),
+    [
+        (RING, "quorum"),
+        *(
+            pytest.param(members, type_, marks=pytest.mark.extended)
+            for members, type_ in ((RING, "classic"), (SLOTS, "classic"), (SLOTS, "quorum"))
+        ),
+    ],
 )
 @pytest.mark.timeout(400)
 def test_a_queue_is_removed_under_load(site: ChangedSite, members: str, type_: str) -> None:

@@ -26,12 +26,18 @@ def _sections(name: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+def _cases(section: str) -> dict[str, str]:
+    """Return the files of a section, and what is said of each."""
+    cases = dict(_CASE.findall(section))
+    results = len(re.findall(r"(?:^-> .*\n)+", section, re.MULTILINE))
+    assert len(cases) == results, f"{len(cases)} different files have {results} results: one is written twice"
+    return cases
+
+
 #: Topology files of each section, and what is said of each.
-SECTIONS: dict[str, dict[str, str]] = {
-    title: dict(_CASE.findall(section)) for title, section in _sections("mistakes.txt").items()
-}
+SECTIONS = {title: _cases(section) for title, section in _sections("mistakes.txt").items()}
 STORED_FILES = {text: said for cases in SECTIONS.values() for text, said in cases.items()}
-STORED_DEFINITIONS: dict[str, str] = dict(_CASE.findall("".join(_sections("definitions.txt").values())))
+STORED_DEFINITIONS = _cases("".join(_sections("definitions.txt").values()))
 #: Two topology files that say the same, by what they are about.
 EQUAL_FILES = {title: text.split("==\n") for title, text in _sections("equal_files.txt").items()}
 
