@@ -151,15 +151,8 @@ class StreamPublisher(Guarded):
         self._name, self._filter_value = name, options.filter_value
         self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
-        check_options(options)
         limits = options.limits
-        check_options(limits)
-        management = (
-            None if limits.management_url is None else read_secretly(ManagementUrl.of, limits.management_url)
-        )
-        _check_target(stream, super_stream, options.ring, options.routing, options.exchange)
-        _check_create(options.create, stream, super_stream)
-        _check_rows(name, options.filter_value, options.sub_entry_rows, options.compression)
+        management = _check_stream_options(options)
         self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
         self._exchange = (super_stream or "") if options.exchange is None else options.exchange
         self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if options.sub_entry_rows else 0)
@@ -475,6 +468,20 @@ def _map_keys(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
 
 
 # -- validation of arguments
+
+
+def _check_stream_options(options: WriterOptions) -> ManagementUrl | None:
+    """Check all options but the URL and the credentials, without a connection; return the URL of the management API."""
+    limits = options.limits
+    check_options(options)
+    check_options(limits)
+    management = (
+        None if limits.management_url is None else read_secretly(ManagementUrl.of, limits.management_url)
+    )
+    _check_target(options.stream, options.super_stream, options.ring, options.routing, options.exchange)
+    _check_create(options.create, options.stream, options.super_stream)
+    _check_rows(options.name, options.filter_value, options.sub_entry_rows, options.compression)
+    return management
 
 
 def _check_rows(name: object, filter_value: object, rows: int | None, compression: object) -> None:

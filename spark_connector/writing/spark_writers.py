@@ -79,6 +79,9 @@ class _SparkWriter:
         abort_write(plan, done, len(messages), batch_id=batchId)
 
     def _plan_of(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
+        """Return the plan and the reports of the tasks that are done. The first task tells the ring that it read, its start and its notes:
+        Spark makes the plan again to commit a micro-batch, without reading a broker.
+        """
         done = [message for message in messages if isinstance(message, _TaskDone)]
         plan = self._plan
         if done:
