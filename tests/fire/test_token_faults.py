@@ -187,7 +187,7 @@ def run_for(client: Client, kind: str, is_done: Callable[[], bool]) -> None:
 
 @pytest.mark.usefixtures("feed")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_clock_30_s_behind(site: tuple[RunningBroker, Issuer], kind: str) -> None:
+def test_a_clock_30_s_behind_renews_in_time(site: tuple[RunningBroker, Issuer], kind: str) -> None:
     """Such a client takes a token for valid for 30 s longer than the broker does."""
     broker, issuer = site
     calls = list[float]()
@@ -205,7 +205,7 @@ def test_a_clock_30_s_behind(site: tuple[RunningBroker, Issuer], kind: str) -> N
 
 @pytest.mark.usefixtures("feed")
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_badly_signed_renewal(site: tuple[RunningBroker, Issuer], kind: str) -> None:
+def test_one_badly_signed_renewal_is_tried_again(site: tuple[RunningBroker, Issuer], kind: str) -> None:
     broker, issuer = site
     numbers, other_key = count(1), rsa.generate_private_key(65537, 2048)
     last = [0]
@@ -218,7 +218,7 @@ def test_one_badly_signed_renewal(site: tuple[RunningBroker, Issuer], kind: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_bad_tokens(
+def test_only_bad_tokens_are_an_error(
     site: tuple[RunningBroker, Issuer], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, issuer = site
@@ -241,7 +241,7 @@ def test_only_bad_tokens(
 
 @pytest.mark.usefixtures("feed")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_token_command_that_hangs(site: tuple[RunningBroker, Issuer], kind: str, tmp_path: Any) -> None:
+def test_a_token_command_that_hangs_is_ended_in_time(site: tuple[RunningBroker, Issuer], kind: str, tmp_path: Any) -> None:
     """The first token is valid, and the command does not end for the next ones."""
     broker, issuer = site
     file, script = tmp_path / "token", tmp_path / "command"

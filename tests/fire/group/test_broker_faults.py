@@ -30,7 +30,7 @@ BETWEEN_CLOSINGS_S = 3.0
 
 
 @pytest.mark.representative
-def test_killed_and_started(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_killed_broker_loses_and_reorders_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
     def kill() -> None:
         group.site.broker.kill()
         time.sleep(1)
@@ -40,7 +40,7 @@ def test_killed_and_started(group: GroupFire, kept: Callable[..., None]) -> None
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
-def test_killed_twice_in_a_row(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
     def kill_twice() -> None:
         for wait_s in (2, 0):
             group.site.broker.kill()
@@ -54,7 +54,7 @@ def test_killed_twice_in_a_row(group: GroupFire, kept: Callable[..., None]) -> N
     )
 
 
-def test_a_memory_alarm(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_memory_alarm_stops_no_member(group: GroupFire, kept: Callable[..., None]) -> None:
     """Consumers are what ends such an alarm, so they must go on."""
 
     def raise_alarm() -> None:
@@ -70,7 +70,7 @@ def test_a_memory_alarm(group: GroupFire, kept: Callable[..., None]) -> None:
     )
 
 
-def test_reconnects_during_a_disk_alarm(
+def test_a_member_that_reconnects_during_a_disk_alarm_goes_on(
     group: GroupFire, kept: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = group.site.broker
@@ -94,7 +94,7 @@ def test_reconnects_during_a_disk_alarm(
     assert "the broker blocks publishers: low on disk" in caplog.text
 
 
-def test_ten_closings(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_ten_closed_connections_lose_and_reorder_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
     def close_again_and_again() -> None:
         began = time.monotonic()
         for number in range(CLOSINGS):

@@ -62,7 +62,7 @@ def replica_elsewhere(group: GroupFire, home: str) -> str:
         time.sleep(0.2)
 
 
-def test_a_node_is_lost(
+def test_a_lost_node_loses_and_reorders_nothing(
     group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
@@ -78,7 +78,7 @@ def test_a_node_is_lost(
     )
 
 
-def test_the_journal_has_no_majority(
+def test_members_keep_their_queues_without_a_majority_of_the_journal(
     group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     """The journal has two replicas: one at the node of the members, which reads it, and one at the node that is lost."""

@@ -26,7 +26,7 @@ def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
         yield stage_
 
 
-def test_the_journal_is_deleted(group: GroupFire, record: Callable[..., Verdict]) -> None:
+def test_a_deleted_journal_loses_nothing(group: GroupFire, record: Callable[..., Verdict]) -> None:
     def delete() -> None:
         with group.site.channel() as channel:
             channel.queue_delete(JOURNAL)

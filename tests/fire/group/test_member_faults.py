@@ -20,7 +20,7 @@ HOLE_S = 60.0
 MISSED_S = 30.0
 
 
-def test_a_member_is_frozen(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_frozen_member(group: GroupFire, kept: Callable[..., None]) -> None:
     """When it goes on, it may still be in a handler of a queue that another member has: the store refuses that effect."""
 
     def freeze() -> None:
@@ -39,7 +39,7 @@ def test_a_member_is_frozen(group: GroupFire, kept: Callable[..., None]) -> None
     )
 
 
-def test_a_black_hole(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Callable[..., None]) -> None:
     with ExitStack() as stack:
         ways = [Proxy(group.site.url) for _ in range(3)]
         for way in ways:
@@ -60,7 +60,7 @@ def test_a_black_hole(group: GroupFire, kept: Callable[..., None]) -> None:
     )
 
 
-def test_a_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
     def hang() -> None:
         group.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)

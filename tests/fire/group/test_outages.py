@@ -62,7 +62,7 @@ def member(stage: GroupStage, line: Proxy, **how: Any) -> Any:
 @pytest.mark.representative
 @pytest.mark.parametrize("fault", [refuse, freeze])
 @pytest.mark.parametrize("after_s", [0.0, 4.0])
-def test_stop_during_an_outage(stage: GroupStage, line: Proxy, fault: Any, after_s: float) -> None:
+def test_a_group_stops_in_time_during_an_outage(stage: GroupStage, line: Proxy, fault: Any, after_s: float) -> None:
     """Kubernetes kills a process 30 s after SIGTERM."""
     handled: list[object] = []
 
@@ -84,7 +84,7 @@ def test_stop_during_an_outage(stage: GroupStage, line: Proxy, fault: Any, after
 
 
 @pytest.mark.representative
-def test_an_outage_that_lasts(stage: GroupStage, line: Proxy) -> None:
+def test_a_member_ends_with_an_error_when_an_outage_lasts(stage: GroupStage, line: Proxy) -> None:
     async def handle(*_: object) -> None:
         pass
 

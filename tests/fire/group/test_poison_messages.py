@@ -23,7 +23,7 @@ _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-
 
 
 @pytest.mark.parametrize("ending", ["dies", "raises"])
-def test_a_poison_message(
+def test_a_poison_message_is_dropped_after_its_returns(
     vhost: RunningBroker, tmp_path: Path, ending: str, record: Callable[..., Verdict]
 ) -> None:
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:

@@ -74,13 +74,13 @@ def lose(
     )
 
 
-def test_a_node_is_lost(
+def test_a_lost_node_stops_no_member(
     group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     lose(group, chx_cluster, record, LEADER_KILLED, None)
 
 
-def test_a_node_stays_down(
+def test_members_go_on_while_a_node_stays_down(
     group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     lose(group, chx_cluster, record, LEADER_STAYS_DOWN, DISCONNECTED_S)

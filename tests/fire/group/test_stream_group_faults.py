@@ -51,7 +51,7 @@ def kept(group: GroupFire, record: Callable[..., Verdict]) -> Callable[..., None
 
 
 @pytest.mark.representative
-def test_the_broker_is_killed(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_killed_broker_loses_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
     def kill() -> None:
         group.site.broker.kill()
         time.sleep(1)
@@ -62,7 +62,7 @@ def test_the_broker_is_killed(group: GroupFire, kept: Callable[..., None]) -> No
 
 
 @pytest.mark.parametrize(("alarm", "resource"), [(memory_alarm, "memory"), (disk_alarm, "disk")])
-def test_an_alarm(group: GroupFire, kept: Callable[..., None], alarm: Any, resource: str) -> None:
+def test_an_alarm_stops_no_member(group: GroupFire, kept: Callable[..., None], alarm: Any, resource: str) -> None:
     def raise_alarm() -> None:
         with alarm(group.site.broker):
             time.sleep(ALARM_S)
@@ -71,7 +71,7 @@ def test_an_alarm(group: GroupFire, kept: Callable[..., None], alarm: Any, resou
     kept(figures, fault=f"{resource} alarm for 45 s", promise=GOES_ON)
 
 
-def test_ten_closings(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
     def close_again_and_again() -> None:
         began = time.monotonic()
         for number in range(CLOSINGS):
@@ -88,7 +88,7 @@ def test_ten_closings(group: GroupFire, kept: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_member_is_frozen_or_killed(
+def test_others_take_over_from_a_frozen_or_killed_member(
     group: GroupFire, kept: Callable[..., None], *, is_killed: bool
 ) -> None:
     def freeze() -> None:
@@ -115,7 +115,7 @@ def test_a_member_is_frozen_or_killed(
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_black_hole(group: GroupFire, kept: Callable[..., None], lines: int) -> None:
+def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Callable[..., None], lines: int) -> None:
     """The advertised address is reached through the same line."""
     with ExitStack() as stack:
         ways = [stack.enter_context(closing(Proxy(group.member_url))) for _ in range(lines)]
@@ -138,7 +138,7 @@ def test_a_black_hole(group: GroupFire, kept: Callable[..., None], lines: int) -
     )
 
 
-def test_a_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
     def hang() -> None:
         group.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)

@@ -26,7 +26,7 @@ WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
 
 
 @pytest.mark.representative
-def test_killed_and_started(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_killed_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def kill(_: Run) -> None:
         stage.broker.kill()
         time.sleep(1)
@@ -41,7 +41,7 @@ def test_killed_and_started(stage: Stage, kept: Callable[..., Verdict]) -> None:
 @pytest.mark.parametrize("fault", ["missing exchange", "user id of another"])
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 @pytest.mark.representative
-def test_rows_that_close_their_channel(
+def test_only_the_row_that_closes_its_channel_fails(
     stage: Stage, kept: Callable[..., Verdict], fault: str, *, killed: bool
 ) -> None:
     load = Load(rows=15_000, fault_at=3_000)
@@ -73,7 +73,7 @@ def test_rows_that_close_their_channel(
     assert run.report.confirmed == verdict.ok == load.rows - len(poison)
 
 
-def test_restarted_in_good_order(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_restart_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def restart(_: Run) -> None:
         stage.broker.restart()
         stage.read_ring()
@@ -83,7 +83,7 @@ def test_restarted_in_good_order(stage: Stage, kept: Callable[..., Verdict]) -> 
     assert run.report.reconnects >= 1
 
 
-def test_frozen_for_longer_than_the_heartbeat(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def freeze(_: Run) -> None:
         with stage.broker.paused():
             time.sleep(8)
@@ -94,7 +94,7 @@ def test_frozen_for_longer_than_the_heartbeat(stage: Stage, kept: Callable[..., 
 
 
 @pytest.mark.representative
-def test_a_memory_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_memory_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(_: Run) -> None:
         with memory_alarm(stage.broker):
             time.sleep(3)
@@ -105,7 +105,7 @@ def test_a_memory_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
     assert run.report.reconnects == 0
 
 
-def test_a_disk_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_disk_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(_: Run) -> None:
         with disk_alarm(stage.broker):
             time.sleep(3)
@@ -116,7 +116,7 @@ def test_a_disk_alarm(stage: Stage, kept: Callable[..., Verdict]) -> None:
     assert run.report.reconnects == 0
 
 
-def test_an_alarm_that_takes_too_long(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def raise_alarm(run: Run) -> None:
         with memory_alarm(stage.broker):
             deadline = time.monotonic() + 30
@@ -135,7 +135,7 @@ def test_an_alarm_that_takes_too_long(stage: Stage, kept: Callable[..., Verdict]
     )
 
 
-def test_connections_closed_by_an_operator(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def close_again_and_again(run: Run) -> None:
         closed: set[str] = set()
         while len(closed) < 3 and not run.over:
@@ -149,7 +149,7 @@ def test_connections_closed_by_an_operator(stage: Stage, kept: Callable[..., Ver
     assert run.report.reconnects >= 2
 
 
-def test_the_user_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def delete(_: Run) -> None:
         stage.site.management.request("DELETE", "users", stage.site.user)
 
@@ -164,7 +164,7 @@ def test_the_user_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None
     )
 
 
-def test_a_user_who_has_all_the_connections_allowed(
+def test_a_user_at_the_limit_of_connections_publishes_each_row(
     stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     """The broker counts the lost connection as open until its heartbeats are missed."""

@@ -101,7 +101,7 @@ def record(record_on: Callable[[str], Any], chx_cluster: RunningCluster) -> Call
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_nodes_go_and_come(
+def test_nodes_that_go_and_come_lose_no_row(
     case: Case, stage: Stage, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     fault, load = case.fault, LastingLoad()

@@ -34,7 +34,7 @@ HOLES = {
 
 
 @pytest.mark.representative
-def test_connections_that_are_reset(
+def test_resets_lose_no_row(
     stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
@@ -46,7 +46,7 @@ def test_connections_that_are_reset(
     assert run.report.reconnects >= 3
 
 
-def test_connections_that_end_in_good_order(
+def test_closed_connections_lose_no_row(
     stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
@@ -66,7 +66,7 @@ def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
 
 
 @pytest.mark.parametrize("hole", HOLES)
-def test_a_black_hole(
+def test_a_line_without_answers_loses_no_row(
     hole: str, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
@@ -87,7 +87,7 @@ def test_a_black_hole(
 
 
 @pytest.mark.representative
-def test_a_black_hole_for_good(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_stays_without_answers_is_an_error_in_time(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
     bounds: dict[str, Any] = {
         "limits": Limits(confirm_timeout_s=2.0),
@@ -112,7 +112,7 @@ def test_a_black_hole_for_good(stage: Stage, way: Callable[[], Proxy], kept: Cal
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-def test_connections_refused(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_refused_connections_are_tried_again(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def refuse(_: Run) -> None:
@@ -126,7 +126,7 @@ def test_connections_refused(stage: Stage, way: Callable[[], Proxy], kept: Calla
     assert run.report.reconnects == 1
 
 
-def test_a_slow_line(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_slow_line_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def slow(_: Run) -> None:
@@ -139,7 +139,7 @@ def test_a_slow_line(stage: Stage, way: Callable[[], Proxy], kept: Callable[...,
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_trickles(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_trickles_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def trickle(_: Run) -> None:
@@ -152,7 +152,7 @@ def test_a_line_that_trickles(stage: Stage, way: Callable[[], Proxy], kept: Call
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_is_late(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_is_late_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
 
     def delay(_: Run) -> None:
@@ -165,7 +165,7 @@ def test_a_line_that_is_late(stage: Stage, way: Callable[[], Proxy], kept: Calla
     assert run.report.reconnects == 0
 
 
-def test_one_host_of_two_is_a_black_hole(
+def test_a_host_without_answers_is_left_for_the_other(
     stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
 ) -> None:
     line = way()
@@ -180,7 +180,7 @@ def test_one_host_of_two_is_a_black_hole(
     assert run.report.reconnects == 1
 
 
-def test_tls_in_packets_of_one_byte(
+def test_tls_in_packets_of_one_byte_gets_each_row(
     stage: Stage, way: Callable[..., Proxy], kept: Callable[..., Verdict], tmp_path: Path
 ) -> None:
     context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()

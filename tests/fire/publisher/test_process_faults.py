@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 GOES_ON = "Every row is confirmed, over a new connection."
 
 
-def test_stopped_for_longer_than_the_heartbeat(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_process_that_was_stopped_publishes_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def stop(process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(10)  # the broker gives up after two to three intervals

@@ -39,7 +39,7 @@ _EMPTIED = "No message is lost: the queue is unbound, and deleted when its consu
 @pytest.mark.parametrize(
     ("members", "type_"), [(_RING, "classic"), (_SLOTS, "quorum")], ids=["ring", "slots"]
 )
-def test_a_queue_is_removed_fifty_times(
+def test_fifty_removals_of_a_queue_lose_nothing(
     broker: RunningBroker, record: Callable[..., Verdict], members: str, type_: str
 ) -> None:
     with few_seeds(), short_polls(broker), changed_site(broker) as site:
@@ -55,7 +55,7 @@ def test_a_queue_is_removed_fifty_times(
 
 
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
-def test_a_queue_of_a_group_is_removed_fifty_times(
+def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(
     broker: RunningBroker, record: Callable[..., Verdict]
 ) -> None:
     has_limit = Release(broker.version).numbers >= (4, 0, 0)
@@ -74,7 +74,7 @@ def test_a_queue_of_a_group_is_removed_fifty_times(
     )
 
 
-def test_a_federation_link_stays(
+def test_a_removal_keeps_a_federation_link(
     broker: RunningBroker, vhost: RunningBroker, record: Callable[..., Verdict]
 ) -> None:
     three = 'owns = ["x.*"]\n' + TEXT

@@ -31,7 +31,7 @@ PROMISE = "PublishError names the first such row and counts them. Every other ro
     ],
     ids=["channel", "connection"],
 )
-def test_rows_that_close_the_connection(
+def test_only_the_row_that_closes_the_connection_fails(
     what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
     if code == 541:

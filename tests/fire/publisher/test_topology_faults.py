@@ -21,7 +21,7 @@ GONE = QUEUES[0]
 KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."
 
 
-def test_a_queue_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..., Verdict]) -> None:
     handed: list[int] = []
 
     def delete(run: Run) -> None:
@@ -41,7 +41,7 @@ def test_a_queue_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
     assert run.error is None
 
 
-def test_the_exchange_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def delete(_: Run) -> None:
         stage.site.management.request("DELETE", "exchanges", stage.site.vhost, EXCHANGE)
 
@@ -56,7 +56,7 @@ def test_the_exchange_is_deleted(stage: Stage, kept: Callable[..., Verdict]) -> 
 
 
 @pytest.mark.representative
-def test_all_bindings_are_removed(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
     verdict = kept(
@@ -69,7 +69,7 @@ def test_all_bindings_are_removed(stage: Stage, kept: Callable[..., Verdict]) ->
     assert run.handed == run.load.rows == run.report.confirmed + run.report.returned
 
 
-def test_all_bindings_are_removed_and_reported(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_rows_without_a_binding_are_reported(stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(remove_all(stage), on_unroutable="report")
     verdict = kept(
         run,
@@ -90,7 +90,7 @@ def remove_all(stage: Stage) -> Callable[[Run], None]:
     return remove
 
 
-def test_one_binding_is_removed(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     def remove(_: Run) -> None:
         stage.unbind(GONE)
         stage.read_ring()
@@ -104,7 +104,7 @@ def test_one_binding_is_removed(stage: Stage, kept: Callable[..., Verdict]) -> N
 
 
 @pytest.mark.representative
-def test_full_queues_refuse(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
     assert "basic.nack" in str(run.error)
     verdict = kept(
@@ -118,7 +118,7 @@ def test_full_queues_refuse(stage: Stage, kept: Callable[..., Verdict]) -> None:
     assert run.report.retried > 0
 
 
-def test_full_queues_refuse_and_order_is_kept(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_the_first_refusal_is_an_error_where_order_is_kept(stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
     assert "basic.nack" in str(run.error)
     verdict = kept(
@@ -131,7 +131,7 @@ def test_full_queues_refuse_and_order_is_kept(stage: Stage, kept: Callable[..., 
     assert run.report.retried == 0
 
 
-def test_full_queues_that_are_consumed(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
 
     def consume(run: Run) -> None:

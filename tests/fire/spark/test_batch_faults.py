@@ -43,7 +43,7 @@ def cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("way", "fault"), list(cases()))
-def test_a_fault_in_the_middle_of_a_write(
+def test_a_fault_in_the_middle_of_a_write_loses_rows_of_a_deleted_queue_only(
     way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"ordering": "per-key", **fault.options}, by_proxy=fault.by_proxy)

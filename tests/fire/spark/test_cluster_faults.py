@@ -122,7 +122,7 @@ def ended(run: SparkRun, site: Site, chx_cluster: RunningCluster) -> Callable[[N
     [LEADER_KILLED, TWO_OF_THREE_LOST, ROLLING_RESTART, LEADER_CUT_OFF],
     ids=lambda fault: fault.name,
 )
-def test_nodes_go_and_come_in_the_middle_of_a_write(
+def test_nodes_that_go_and_come_lose_no_row_of_a_write(
     fault: NodeFault,
     run: SparkRun,
     ended: Callable[[NodeFault], Ended],
@@ -149,7 +149,7 @@ def test_nodes_go_and_come_in_the_middle_of_a_write(
     )
 
 
-def test_a_rolling_restart_under_a_stream(
+def test_a_rolling_restart_loses_no_row_of_a_stream(
     run: SparkRun,
     ended: Callable[[NodeFault], Ended],
     record: Callable[..., Verdict],

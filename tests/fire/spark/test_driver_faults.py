@@ -43,7 +43,7 @@ def history_of_stream(run: SparkRun, files: StreamFiles, repeated: int) -> Histo
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "foreachBatch"])
-def test_a_driver_that_dies_in_the_middle_of_a_batch(
+def test_a_driver_that_dies_in_a_batch_publishes_each_row(
     way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Callable[..., Verdict]
 ) -> None:
     arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint}
@@ -66,7 +66,7 @@ def test_a_driver_that_dies_in_the_middle_of_a_batch(
 
 
 @pytest.mark.parametrize("way", STREAM_PATHS)
-def test_a_driver_that_dies_between_batches(
+def test_a_driver_that_dies_between_batches_publishes_each_row(
     way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Callable[..., Verdict]
 ) -> None:
     arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint, "step": None}

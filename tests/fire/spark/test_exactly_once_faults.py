@@ -111,7 +111,7 @@ def expect_each_once(
 
 
 @pytest.mark.representative
-def test_workers_that_are_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_killed_workers_store_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site)
     run.meet(workers_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -122,7 +122,7 @@ def test_workers_that_are_killed(run: SparkRun, site: StreamSite, record: Callab
 
 
 @pytest.mark.representative
-def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_a_killed_broker_stores_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site)
     run.meet(broker_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -131,7 +131,7 @@ def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callab
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
 
 
-def test_a_disk_alarm(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_a_disk_alarm_stores_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     stored: list[int] = []
     begin(run, site)
     run.meet(disk_alarmed(run, site, stored), FAULT_AT)
@@ -143,7 +143,7 @@ def test_a_disk_alarm(run: SparkRun, site: StreamSite, record: Callable[..., Ver
     expect_each_once(run, site, record, fault=words, promise=WAITS)
 
 
-def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_tasks_that_fail_half_way_store_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
     run.meet(nullcontext(), SEEN_AT)
     assert run.end_unharmed().error is None
@@ -153,7 +153,7 @@ def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Calla
     expect_each_once(run, site, record, fault="two tasks fail half way", promise=ONCE)
 
 
-def test_a_job_that_is_cancelled_and_run_again(
+def test_a_cancelled_job_that_runs_again_stores_each_row_once(
     run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
 ) -> None:
     begin(run, site)

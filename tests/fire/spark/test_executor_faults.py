@@ -48,7 +48,7 @@ def shuffle_lost(run: SparkRun) -> Iterator[None]:
     [(executor_killed, "an executor killed (SIGKILL)"), (shuffle_lost, "all shuffle files lost")],
     ids=["executor_killed", "shuffle_lost"],
 )
-def test_a_batch_write(
+def test_a_batch_write_loses_no_row_with_its_executors(
     way: str,
     fault: Callable[[SparkRun], AbstractContextManager[None]],
     words: str,
@@ -67,7 +67,7 @@ def test_a_batch_write(
 
 
 @pytest.mark.parametrize("way", STREAM_PATHS)
-def test_a_stream(
+def test_a_stream_loses_no_row_with_its_executors(
     way: str, files: StreamFiles, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared()

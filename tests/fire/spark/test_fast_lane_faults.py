@@ -38,7 +38,7 @@ FAILS = (
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
 @pytest.mark.parametrize("fault", [KILLED, QUEUE_DELETED], ids=lambda fault: fault.name)
-def test_a_fault_in_the_middle_of_a_write(
+def test_a_fault_in_the_middle_of_a_write_loses_no_confirmed_row(
     way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"routing": "client", "ordering": "per-key"})

@@ -36,7 +36,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
 
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
-def test_a_slow_task_and_its_copy(
+def test_a_slow_task_and_its_copy_lose_no_row(
     way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared()

@@ -35,7 +35,7 @@ RESUMES = (
 
 @pytest.mark.parametrize("way", STREAM_PATHS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_in_the_middle_of_a_batch(
+def test_a_fault_in_the_middle_of_a_batch_loses_rows_of_a_deleted_queue_only(
     way: str,
     fault: SiteFault,
     files: StreamFiles,

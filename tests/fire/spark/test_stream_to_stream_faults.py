@@ -106,7 +106,7 @@ def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]
 
 @pytest.mark.chx_broker(restartable=True)
 @pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
-def test_a_driver_that_dies(
+def test_a_dead_driver_copies_each_row_once(
     at_row: int, site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
 ) -> None:
     first = started()
@@ -126,7 +126,7 @@ def test_a_driver_that_dies(
 
 
 @pytest.mark.chx_broker(restartable=True)
-def test_a_worker_and_the_broker_that_die(
+def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
     site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = started()
@@ -147,7 +147,7 @@ def test_a_worker_and_the_broker_that_die(
 
 
 @pytest.mark.docker
-def test_a_leader_that_dies_on_three_nodes(
+def test_a_dead_leader_of_three_nodes_copies_each_row_once(
     chx_cluster: RunningCluster, record_on: Callable[[str], Any], tmp_path: Path
 ) -> None:
     record = record_on(chx_cluster.version)

@@ -58,7 +58,7 @@ def expect_repeats(run: SparkRun, record: Callable[..., Verdict], way: str, faul
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "publish"])
-def test_a_python_worker_that_is_killed(
+def test_a_killed_python_worker_loses_no_row(
     way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"ordering": "per-key"})
@@ -70,7 +70,7 @@ def test_a_python_worker_that_is_killed(
 
 
 @pytest.mark.parametrize("way", ["format", pytest.param("publish", marks=pytest.mark.representative)])
-def test_tasks_that_fail_half_way(
+def test_tasks_that_fail_half_way_lose_no_row(
     way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"ordering": "per-key", "maxInFlight": "500"})
@@ -81,7 +81,7 @@ def test_tasks_that_fail_half_way(
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "publish"])
-def test_a_job_that_is_cancelled(
+def test_a_cancelled_job_leaves_no_connection(
     way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"ordering": "per-key"})

@@ -32,7 +32,7 @@ CUTS = 3
 ROLL_OVER_KILLS = 5
 
 
-def test_confirms_are_lost(home: RunningBroker, line: Proxy, kept: Callable[..., Verdict]) -> None:
+def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Callable[..., Verdict]) -> None:
     """The rows arrive, and nothing comes back: then the line is reset."""
 
     def swallow(_: StreamRun) -> None:
@@ -54,14 +54,14 @@ def test_confirms_are_lost(home: RunningBroker, line: Proxy, kept: Callable[...,
     assert run.reconnects >= 3
 
 
-def test_killed_again_and_again(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_broker_that_is_killed_again_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
     run = StreamRun()
     run.publish(home.stream_url, kill_again_and_again(home, KILLS))
     kept(run, fault=f"broker killed (SIGKILL) and started again, {KILLS} times", promise=ONCE)
     assert run.reconnects == KILLS
 
 
-def test_killed_at_roll_overs(vhost: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(vhost: RunningBroker, kept: Callable[..., Verdict]) -> None:
     make_stream(vhost, stream_max_segment_size_bytes="600")
     run = StreamRun()
     # In a large window more rows are in the batch that the broker loses.
@@ -74,7 +74,7 @@ def test_killed_at_roll_overs(vhost: RunningBroker, kept: Callable[..., Verdict]
     assert run.reconnects == ROLL_OVER_KILLS
 
 
-def test_restarted_in_good_order(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_restart_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
     def restart(_: StreamRun) -> None:
         time.sleep(1)
         home.restart()
@@ -93,7 +93,7 @@ def test_restarted_in_good_order(home: RunningBroker, kept: Callable[..., Verdic
     ],
     ids=["disk", "memory"],
 )
-def test_an_alarm(alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_an_alarm_delays_rows_and_loses_none(alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]) -> None:
     lasted: list[tuple[float, float]] = []
 
     def raise_alarm(_: StreamRun) -> None:
@@ -114,7 +114,7 @@ def test_an_alarm(alarm: Any, promise: str, home: RunningBroker, kept: Callable[
         assert any(began < at < ended for at, _ in run.calls)
 
 
-def test_reconnects_during_a_disk_alarm(
+def test_a_reconnect_during_a_disk_alarm_loses_no_row(
     home: RunningBroker, line: Proxy, kept: Callable[..., Verdict], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rabbit_chx.streams")
@@ -138,7 +138,7 @@ def test_reconnects_during_a_disk_alarm(
     assert "probably a disk or memory alarm is on" in caplog.text
 
 
-def test_the_stream_is_made_again(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_stream_that_is_made_again_is_an_error(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
     def make_again(_: StreamRun) -> None:
         time.sleep(1)
         delete_stream(home)

@@ -66,7 +66,7 @@ def leaders_killed(cluster: RunningCluster, urls: list[str]) -> Callable[[Stream
 
 
 @pytest.mark.parametrize("segment", ["500000000", "3000"], ids=["usual_segments", "tiny_segments"])
-def test_leaders_are_killed(
+def test_killed_leaders_lose_no_row(
     segment: str, home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict]
 ) -> None:
     vhost = home.url.rpartition("/")[2]
@@ -86,7 +86,7 @@ def test_leaders_are_killed(
     assert run.reconnects >= KILLS
 
 
-def test_a_reader_follows(
+def test_a_reader_follows_over_killed_leaders(
     home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict], tmp_path: Path
 ) -> None:
     vhost = home.url.rpartition("/")[2]

@@ -62,7 +62,7 @@ def shovel(home: RunningBroker, broker: RunningBroker) -> None:
         ),
     ],
 )
-def test_rows_are_copied(
+def test_rows_are_copied_once(
     copy: Callable[[RunningBroker, RunningBroker], None],
     who: str,
     home: RunningBroker,

@@ -43,7 +43,7 @@ def follower(home: RunningBroker, tmp_path: Path) -> Follower:
 
 
 @pytest.mark.representative
-def test_the_broker_is_killed(
+def test_a_killed_broker_loses_and_repeats_no_row(
     home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
 ) -> None:
     def kill(_: StreamRun) -> None:
@@ -57,7 +57,7 @@ def test_the_broker_is_killed(
 
 
 @pytest.mark.parametrize("alarm", [disk_alarm, memory_alarm], ids=["disk", "memory"])
-def test_an_alarm(
+def test_an_alarm_stops_no_reader(
     alarm: Any, home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
 ) -> None:
     def raise_alarm(_: StreamRun) -> None:
@@ -70,7 +70,7 @@ def test_an_alarm(
 
 
 @pytest.mark.chx_broker(">=3.11", restartable=True)  # 3.10.8 does not close connections of the stream port
-def test_closings(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_closed_connections_lose_and_repeat_no_row(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
     def close_again_and_again(_: StreamRun) -> None:
         user = ConnectionSettings.from_uri(home.url).username
         for _time in range(CLOSINGS):
@@ -82,7 +82,7 @@ def test_closings(home: RunningBroker, follower: Follower, record: Callable[...,
     assert follower.interruptions >= CLOSINGS
 
 
-def test_resets(home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_resets_lose_and_repeat_no_row(home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]) -> None:
     def cut_again_and_again(_: StreamRun) -> None:
         for _time in range(CLOSINGS):
             time.sleep(1)
@@ -94,7 +94,7 @@ def test_resets(home: RunningBroker, line: Proxy, follower: Follower, record: Ca
     assert follower.interruptions >= CLOSINGS
 
 
-def test_a_black_hole(
+def test_a_line_without_answers_loses_and_repeats_no_row(
     home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]
 ) -> None:
     def swallow(_: StreamRun) -> None:
@@ -111,7 +111,7 @@ def test_a_black_hole(
     assert follower.interruptions
 
 
-def test_it_is_frozen(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_a_frozen_reader_goes_on(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
     def freeze(_: StreamRun) -> None:
         follower.process.send_signal(signal.SIGSTOP)
         time.sleep(SILENT_S)
@@ -123,7 +123,7 @@ def test_it_is_frozen(home: RunningBroker, follower: Follower, record: Callable[
     assert follower.interruptions
 
 
-def test_it_is_killed(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_a_killed_reader_loses_no_row(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
     def kill(_: StreamRun) -> None:
         for _time in range(KILLS):
             time.sleep(LIVES_S)

@@ -22,7 +22,7 @@ STREAMS = ["s-0", "s-1", "s-2"]
 ROWS = 1_000
 
 
-def test_other_rows_under_used_ids_of_a_super_stream(
+def test_other_rows_under_used_ids_of_a_super_stream_are_an_error(
     vhost: RunningBroker, record: Callable[..., Verdict]
 ) -> None:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:

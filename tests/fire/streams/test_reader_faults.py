@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 ROWS = 600_000
 
 
-def test_retention_overtakes_a_reader(vhost: RunningBroker, record: Callable[..., Verdict]) -> None:
+def test_rows_that_retention_removed_are_reported(vhost: RunningBroker, record: Callable[..., Verdict]) -> None:
     make_stream(vhost, max_length_bytes="90000000", stream_max_segment_size_bytes="2000000")
     run, later = StreamRun(), StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:
@@ -50,7 +50,7 @@ def test_retention_overtakes_a_reader(vhost: RunningBroker, record: Callable[...
     )
 
 
-def test_a_node_that_logs_in_and_is_silent_is_one_of_two(vhost: RunningBroker) -> None:
+def test_a_silent_node_is_left_for_the_other(vhost: RunningBroker) -> None:
     make_stream(vhost)
     run = StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:
@@ -78,7 +78,7 @@ print(rows, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_te
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")
-def test_little_in_a_stream_that_is_much_when_unpacked(vhost: RunningBroker) -> None:
+def test_much_compressed_data_takes_a_bounded_memory(vhost: RunningBroker) -> None:
     """40 sub-entries of 10,000 rows of 1 kB: 20 kB each in the stream, 10 MB each unpacked."""
     make_stream(vhost)
     rows, entries = 10_000, 40

@@ -82,7 +82,7 @@ def rows_of_nobody(vhost: RunningBroker) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("write", [names_write, channels_write], ids=["names", "channels"])
-def test_a_name_is_forgotten(
+def test_a_forgotten_name_stores_rows_again_or_is_an_error(
     write: Callable[[RunningBroker], None],
     vhost: RunningBroker,
     broker: RunningBroker,
