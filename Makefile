@@ -73,10 +73,11 @@ test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Sp
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)
 
 # The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
-test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run, or not on the RabbitMQ of Debian 12
-	$(PYTEST) $(LIVE) -m "extended or newer" $(LIVE_TESTS) tests/fire $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
+test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run, or not on the RabbitMQ of Debian 12, but for the slow ones
+	$(PYTEST) $(LIVE) -m "(extended or newer) and not slow" $(LIVE_TESTS) \
+	  $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
-test-all: java test-unit test-live test-rest ## all tests except parity and the long runs
+test-all: java test-unit test-live test-rest long/slow ## all tests except parity and the other long runs
 
 quick: $(STAMP) ## lint, types, and the unit tests of the packages that differ from the last commit: two minutes
 	$(BIN)/ruff format --check .
@@ -94,6 +95,9 @@ long: ## a long run, for example `make long WHAT=fire`; without WHAT it lists th
 	  echo "make long WHAT=NAME, where NAME is one of"; \
 	  awk -F ':.*## ' '/^long\/[a-z-]+:.*## / { printf "  %-14s %s\n", substr($$1, 6), $$2 }' $(MAKEFILE_LIST); } >&2; exit 2; }
 	@$(MAKE) --no-print-directory $(WHAT:%=long/%)
+
+long/slow: java $(SPARK_CLASSES) ## the slow tests, and some of the fault tests
+	$(PYTEST) $(LIVE) -m slow $(LIVE_TESTS) tests/fire $$(grep -lr 'mark[.]slow' $(UNIT_TESTS) --include='*.py')
 
 long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes their results to docs/guarantees.md
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \

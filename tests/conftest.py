@@ -49,7 +49,6 @@ SLOW_FILES = (
     "spark/test_standalone.py",
     "broker/test_cluster.py",
     "broker/test_federation.py",
-    "docs/test_readme.py",
     "spark/test_stream_source.py",
     "broker/test_slot_hand_over.py",
     "fire/spark/test_driver_faults.py",
@@ -238,14 +237,14 @@ def _spark_of_tests() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest applies `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the slow files to the front, since a worker that gets one at the end leaves the others idle; mark what is extended."""
+    """Sort the slow files to the front, since a worker that gets one at the end leaves the others idle; mark what is slow or extended."""
     rank = {(TESTS / path).resolve(strict=True): number for number, path in enumerate(SLOW_FILES)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
-        own_broker = item.get_closest_marker("docker") or item.get_closest_marker("restarts")
-        if (
-            own_broker or item.path in rank or TESTS / "fire" in item.path.parents
-        ) and not item.get_closest_marker("core"):
+        if TESTS / "fire" in item.path.parents:
+            item.add_marker("slow")
+        extended = any(map(item.get_closest_marker, ("slow", "docker", "restarts"))) or item.path in rank
+        if extended and not item.get_closest_marker("core"):
             item.add_marker("extended")
         ranges = [marker.args[0] for marker in item.iter_markers("chx_broker") if marker.args]
         if ranges:

@@ -163,6 +163,7 @@ class Runner:
         return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
 
 
+@pytest.mark.slow
 def test_the_plan_is_a_comment_that_each_push_updates(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
@@ -215,6 +216,7 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         assert TOKEN not in text
 
 
+@pytest.mark.slow
 def test_each_pair_of_file_and_name_has_its_comment(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
@@ -235,6 +237,7 @@ def test_each_pair_of_file_and_name_has_its_comment(
     assert found == [(file, name or file) for file, name in pairs]
 
 
+@pytest.mark.slow
 def test_a_plan_is_applied_by_the_checksum_that_was_reviewed(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "canary_run.py"
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 
+@pytest.mark.slow
 def test_no_password_in_anything_that_a_program_writes(vhost: RunningBroker, tmp_path: Path) -> None:
     management = Management(str(vhost.management_url))
     name = ConnectionSettings.from_uri(vhost.url).vhost

@@ -169,6 +169,7 @@ def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any
     assert share_lost(orders, "orders") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.restarts
 def test_a_broker_without_the_plugin_is_named(capsys: pytest.CaptureFixture[str]) -> None:

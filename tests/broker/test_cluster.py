@@ -52,6 +52,7 @@ def remains(names: tuple[str, ...]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: RunningCluster) -> None:
     home, joining, node = cluster.nodes[0], cluster.nodes[2], cluster.names[2]

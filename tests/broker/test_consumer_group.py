@@ -316,7 +316,7 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
     assert in_order(stage.handled)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,6 +31,7 @@ def example(name: str) -> Any:
     return import_module(name)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("way", ["by-key", "by-header", "by-property"])
 @pytest.mark.parametrize("program", ["plugin_readme_pika", "plugin_readme_aio_pika"])
 def test_the_counts_of_the_plugins_readme_are_as_predicted(

@@ -37,6 +37,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_another_ring_is_refused_and_nothing_changed(live: Broker, channel: BlockingChannel) -> None:
     live.declare("x", BINDINGS)
     for name, bindings in OTHERS.items():

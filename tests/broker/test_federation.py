@@ -25,6 +25,7 @@ def federated(broker: RunningBroker, vhost: RunningBroker) -> Iterator[Federated
         yield made
 
 
+@pytest.mark.extended
 def test_a_link_is_left_alone_and_loses_nothing(
     federated: Federated, tmp_path: Path, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_link_is_left_alone_and_loses_nothing(
     assert 'exchange="h",kind="federation-link"} 1' in capsys.readouterr().out
 
 
+@pytest.mark.extended
 def test_a_plan_that_cuts_a_link_needs_permission(federated: Federated) -> None:
     up = federated.up
     with opened(up) as live:
@@ -82,6 +84,7 @@ exchange = "h"
 """
 
 
+@pytest.mark.extended
 def test_the_fix_of_the_finding_gives_both_sides_all_messages(federated: Federated) -> None:
     wanted = Topology.from_toml(TEXT + FRONT)
     for side in (federated.up, federated.down):

@@ -37,6 +37,7 @@ def actives(document: Any) -> list[list[str]]:
     return [queue["active"] for queue in document["queues"]]
 
 
+@pytest.mark.extended
 def test_a_group_over_slots_shows_the_queue_without_a_consumer(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

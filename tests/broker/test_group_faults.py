@@ -44,7 +44,7 @@ def management(broker: RunningBroker) -> Management:
     return Management(broker.management_url)
 
 
-@pytest.mark.core
+@pytest.mark.slow
 @STREAMS
 def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Management) -> None:
     """What it held comes again, in order, and nothing is lost."""
@@ -133,6 +133,7 @@ def test_a_member_that_leaves_under_load_logs_no_error(
     assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # a minute where it has a core
 def test_many_queues_change_hands_at_once_under_load(
     vhost_url: str, caplog: pytest.LogCaptureFixture

@@ -29,6 +29,7 @@ def connections(broker: RunningBroker) -> set[str]:
     return set(broker.run("rabbitmqctl", "-q", "list_connections", "pid").splitlines())
 
 
+@pytest.mark.slow
 def test_a_queue_that_exists_until_the_node_restarts(
     owned: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

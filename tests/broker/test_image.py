@@ -105,6 +105,7 @@ def release(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
             yield vhost
 
 
+@pytest.mark.slow
 def test_it_is_small_and_not_root(image: str) -> None:
     (found,) = json.loads(docker("image", "inspect", image))
     assert found["Size"] < 150_000_000

@@ -246,6 +246,7 @@ _SINCE = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "row",
     [

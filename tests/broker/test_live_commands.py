@@ -109,6 +109,7 @@ def test_each_command_agrees_with_where_the_broker_puts_messages(
     assert (code, all(move["before"] == found[key] for key, move in moves.items())) == (1, True)
 
 
+@pytest.mark.extended
 def test_routing_keys_are_not_hashed_in_silence(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     declare(shop.channel, "tenants", KINDS["tenants"])
     of = ("compare", "--pattern", "{n}", "--exchange", "tenants", "--to-exchange", "tenants")

@@ -132,6 +132,7 @@ def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path:
     assert written["rabbit_chx_check_success"].value() == 0
 
 
+@pytest.mark.extended
 @pytest.mark.broker
 def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> None:
     exporter, prometheus = program("prometheus-node-exporter"), program("prometheus")

@@ -220,6 +220,7 @@ class Clients:
         return rows
 
 
+@pytest.mark.slow
 def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
     with logged(tmp_path / "log"):
         renew_ten_times(*site)

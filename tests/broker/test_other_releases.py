@@ -171,6 +171,7 @@ def test_a_release_without_streams_publishes_and_consumes(its_shop: Shop) -> Non
         assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"1"]
 
 
+@pytest.mark.slow
 @on_3_10
 @pytest.mark.restarts
 def test_the_order_that_a_restart_changed_is_restored(

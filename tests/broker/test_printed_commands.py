@@ -72,6 +72,7 @@ def here(orders: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     channel.exchange_declare("orders", CHX, passive=True)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("command", "prints"), PRINTING, ids=[command for command, _ in PRINTING])
 def test_a_printed_command_acts_on_the_same_vhost(
     here: Shop, capsys: pytest.CaptureFixture[str], command: str, prints: set[str]

@@ -27,6 +27,7 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("members", "type_"),
     [
@@ -45,6 +46,7 @@ def test_a_queue_is_removed_under_load(site: ChangedSite, members: str, type_: s
     site.check_done(removal_topology(3, type_, members))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "members", [RING, pytest.param(SLOTS, marks=pytest.mark.extended)], ids=["ring", "slots"]
 )
@@ -55,6 +57,7 @@ def test_a_queue_is_replaced_under_load(site: ChangedSite, members: str) -> None
     assert Counter(body.split()[0] for body in handled) == load.sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", ["classic", pytest.param("quorum", marks=pytest.mark.extended)])
 def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, type_: str) -> None:
     """Nothing reads it. Its record is that of the ring without it, and the next application deletes it when it is empty."""
@@ -77,6 +80,7 @@ def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, typ
     site.check_done(two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
 def test_a_replaced_queue_keeps_a_message_that_comes_after_the_check(site: ChangedSite, type_: str) -> None:
     before, after = (removal_topology(3, type_, "ring = [{}]", f"x-max-length = {most}") for most in (10, 20))

@@ -104,6 +104,7 @@ def with_streams(broker: RunningBroker) -> Nodes:
     return Nodes([broker.stream_url])
 
 
+@pytest.mark.slow
 def test_killed_at_thirty_points_it_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
     nodes = with_streams(vhost)
     bodies = payments()[:ROWS]
@@ -125,6 +126,7 @@ def test_killed_at_thirty_points_it_loses_and_repeats_nothing(vhost: RunningBrok
         assert program.wait(20) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.restarts
 def test_a_broker_that_is_killed_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
     nodes = with_streams(vhost)
@@ -146,6 +148,7 @@ def test_a_broker_that_is_killed_loses_and_repeats_nothing(vhost: RunningBroker)
         assert program.wait(30) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.restarts
 def test_leaders_that_are_lost_lose_and_repeat_nothing(chx_cluster: RunningCluster) -> None:

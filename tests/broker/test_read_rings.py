@@ -29,6 +29,7 @@ def only_doubt(shop: Shop, answer: Callable[..., Any]) -> str:
     return str(ring["order_not_checked"] or "")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "command",
     [

@@ -32,6 +32,7 @@ def rejected(topologies: Topologies, text: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("type_", "remedy"),
     [

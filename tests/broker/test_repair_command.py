@@ -76,6 +76,7 @@ def test_an_exclusive_queue_is_not_bound_by_another_connection(
     assert live_ring(orders) == there
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.restarts
 def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(

@@ -75,14 +75,14 @@ def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
     return Topology(exchanges, tuple(queues), owns=old.owns)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.timeout(40 * PLANS + 300)
 def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(site: ChangedSite) -> None:
     seen = killed_everywhere(site, plans=PLANS)
     assert seen["recorded"] > PLANS, seen
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_rings_that_a_killed_apply_has_made_are_recorded_by_the_next_one(site: ChangedSite) -> None:
     """A queue is left to delete, so the next plan has no steps of rings."""
     old = Topology.from_toml(owned({"h": ["h.1", "h.0", "h.2"]}))
@@ -93,6 +93,7 @@ def test_rings_that_a_killed_apply_has_made_are_recorded_by_the_next_one(site: C
     assert seen["kills"] > 5
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("changed_too", [True, False])
 def test_a_change_of_one_exchange_keeps_the_evidence_of_another(
     site: ChangedSite, *, changed_too: bool
@@ -218,6 +219,7 @@ def commands(
 MEMBERS = ["h.5", "h.1", "h.3", "h.0", "h.4", "h.2", "h.7", "h.6"]
 
 
+@pytest.mark.slow
 @pytest.mark.restarts
 @pytest.mark.chx_broker("<4.2", "the metadata store is Mnesia")
 def test_a_restart_on_mnesia_is_found_and_its_order_restored_from_the_record(commands: Commands) -> None:

@@ -56,6 +56,7 @@ def vhost_name(vhost_url: str) -> str:
     return ConnectionSettings.from_uri(vhost_url).vhost
 
 
+@pytest.mark.slow
 def test_hostile_names(vhost: RunningBroker, via: tuple[str, ...], vhost_name: str) -> None:
     with Broker(vhost.url) as live:
         for exchange in HOSTILE:

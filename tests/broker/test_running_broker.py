@@ -99,6 +99,7 @@ def processes_of(folder: Path) -> Iterator[str]:
                 yield (process / "cmdline").read_text().replace("\0", " ")
 
 
+@pytest.mark.slow
 def test_it_serves_what_the_project_needs(broker: RunningBroker) -> None:
     assert broker.owned
     assert broker.url.startswith("amqp://guest:guest@127.0.0.1:")
@@ -142,6 +143,7 @@ def test_a_wrong_password_is_refused_and_not_shown(broker: RunningBroker) -> Non
     assert "wr0ng" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker: RunningBroker) -> None:
     queue = put(broker)
     broker.kill()
@@ -154,6 +156,7 @@ def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker
     assert get(broker, queue) == b"kept"
 
 
+@pytest.mark.slow
 def test_paused_it_accepts_and_sends_nothing(broker: RunningBroker) -> None:
     queue = put(broker)
     with broker.paused():
@@ -167,6 +170,7 @@ def test_paused_it_accepts_and_sends_nothing(broker: RunningBroker) -> None:
     assert get(broker, queue) == b"kept"
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_ports_and_data_also_of_a_paused_one(broker: RunningBroker) -> None:
     queue = put(broker)
     broker.pause()
@@ -196,6 +200,7 @@ def test_cut_off_it_refuses_clients_and_later_listens_on_the_same_ports(
     assert len(set(docker("exec", container, "hostname", "-i").split())) == 1
 
 
+@pytest.mark.slow
 def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +228,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything
                 broker.start()
 
 
+@pytest.mark.slow
 def test_nothing_remains_of_a_broker_whose_owner_was_killed(kind: Kind) -> None:
     need(kind)
     module = "rabbit_chx.testing" if kind == "docker" else "local_server"

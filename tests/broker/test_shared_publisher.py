@@ -260,7 +260,7 @@ def test_a_queue_that_is_unbound_and_bound_again(channel: BlockingChannel, vhost
         assert error_of(publisher.submit("k", "b")) is None
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.restarts
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["kill", "restart"])

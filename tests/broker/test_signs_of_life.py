@@ -77,6 +77,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_shows_what_it_waits_for(
     line: str, shop: Shop, silent: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

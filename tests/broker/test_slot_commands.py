@@ -47,6 +47,7 @@ def slots(topologies: Topologies) -> Shop:
     return topologies.shop
 
 
+@pytest.mark.extended
 def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
     slots: Shop, topologies: Topologies, ran: Callable[..., tuple[int, str, str]], answer: Callable[..., Any]
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
     assert planned["rings"][0]["moved"] == finding["share"]
 
 
+@pytest.mark.extended
 def test_a_slot_with_two_queues_concerns_its_own_keys_alone(
     slots: Shop, ran: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:

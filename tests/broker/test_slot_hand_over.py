@@ -92,7 +92,7 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
         yield made
 
 
-@pytest.mark.core
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_while_slots_change_hands(site: ChangedSite) -> None:
     site.apply(_slots(2, _SLOTS))
     moved = parked = 0
@@ -194,7 +194,7 @@ def test_order_needs_a_group_on_both_queues(site: ChangedSite) -> None:
         site.apply(_slots(3), hand_over="fast")
 
 
-@pytest.mark.core
+@pytest.mark.extended
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> None:
     """Two members of a group read while slots go to a third queue and back."""
@@ -217,6 +217,7 @@ def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> Non
     _log.warning(says, load.count, load.per_s, moved)
 
 
+@pytest.mark.slow
 def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, tmp_path: Path) -> None:
     """Killed after each step: the next application ends it, and the group goes on. Messages may be overtaken then."""
     two, three = _slots(2, 3, _ORDERED), _slots(3, 3, _ORDERED)

@@ -437,6 +437,7 @@ def test_the_node_that_has_the_stream(stream: StreamConnection, url: str) -> Non
         open_at(settings_of(url), "no", leader=True, timeout_s=30)
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 def test_a_connection_reaches_the_leader_or_a_replica_of_a_cluster(chx_cluster: RunningCluster) -> None:
     settings = [stream_settings(node.stream_url) for node in chx_cluster.nodes]

@@ -186,6 +186,7 @@ def test_rows_that_retention_has_removed_are_missing(
 # -- sub-entries
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("connection")
 @pytest.mark.parametrize("rows", [1, 100, 5_000])
 @pytest.mark.parametrize("codec", get_args(Codec))

@@ -123,7 +123,7 @@ def test_a_signal_handler_may_stop_it(stream: Streamed) -> None:
             signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.core
+@pytest.mark.extended
 def test_lost_connections_lose_and_repeat_nothing(stream: Streamed, line: Proxy) -> None:
     breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
     with (

@@ -129,6 +129,7 @@ def test_a_task_opens_one_connection(options: dict[str, str], monkeypatch: pytes
         assert len(opened) == number
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("rows", "words"), [(0, "it ends at 0"), (5, "rewritten|it ends at 5"), (40, "rewritten")]
 )

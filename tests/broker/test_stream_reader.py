@@ -118,6 +118,7 @@ def test_where_it_begins_and_ends(stream: Streamed) -> None:
             assert "".join(values(reading)) == expected, (start, end)
 
 
+@pytest.mark.slow
 def test_a_stream_without_rows_ends_at_once(stream: Streamed) -> None:
     # Before 3.11 a broker does not tell that a stream is empty: each of these takes three seconds.
     starts: tuple[tuple[Any, ...], ...] = (("first", "last", "next"), (0, datetime(2020, 1, 1, tzinfo=UTC)))

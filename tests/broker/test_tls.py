@@ -113,6 +113,7 @@ def test_the_right_authority_is_enough(one_way: TlsBroker, way: Way) -> None:
     assert way(url_for(way, one_way, one_way.certified))
 
 
+@pytest.mark.slow
 @WAYS
 def test_verification_is_the_default(one_way: TlsBroker, way: Way) -> None:
     for parameters in ({}, {"cacertfile": one_way.file("other-ca.pem")}, {"verify": "verify_peer"}):

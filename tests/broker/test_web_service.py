@@ -120,6 +120,7 @@ def taken(broker: RunningBroker) -> Counter[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["threads", "asyncio"])
 def test_each_accepted_request_is_in_a_queue_though_the_broker_is_killed(
     vhost: RunningBroker, way: str

@@ -12,6 +12,7 @@ from terminal import type_page
 from rabbit_chx.testing import RunningBroker
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
     assert vhost.management_url is not None

@@ -10,6 +10,7 @@ from terminal import type_page
 from rabbit_chx.testing import RunningBroker
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.chx_broker(">=4.3", "x-modulus-hash without a plugin")
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from blocks import ROOT, check_output, console_examples, page, replaced
 from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = pytest.mark.core
 README = "README.md"
 CLONE = (
     "pyproject.toml",
@@ -91,6 +90,7 @@ class NewUser:
         return done.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")

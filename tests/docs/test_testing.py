@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 PAGE = "docs/testing.md"
 
 
+@pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.restarts
 def test_the_snippets_run(run_pytest: RunPytest) -> None:

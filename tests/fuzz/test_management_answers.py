@@ -210,7 +210,10 @@ def replaced(answers: Any, path: tuple[Any, ...], value: object) -> Any:
     return copied
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "reader",
+    [pytest.param(name, marks=[pytest.mark.extended] * (name == "topology")) for name in READERS],
+)
 def test_each_value_of_each_type_is_read_or_refused(reader: str) -> None:
     read, sound = READERS[reader], Answers(ANSWERS)
     with suppress(RabbitChxError):

@@ -24,7 +24,7 @@ _SEEDS = int(os.environ.get("SHARED_SEEDS", "500"))
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=[pytest.mark.extended] * (first >= 100))
+        pytest.param(first, marks=[pytest.mark.extended] * (first >= _AT_ONCE))
         for first in range(0, _SEEDS, _AT_ONCE)
     ],
 )
@@ -101,8 +101,8 @@ def await_each_confirm(_: Any, __: Delivery, connection: Any) -> bool:
         (blame_all, Delivery, "_refuse_closing", "blamed"),
         (resend_newest_first, Delivery, "_take_back", "out of order"),
         (forget_what_was_sent, Outbox, "take", "blamed"),
-        (never_expire, Outbox, "expire", "late"),
-        (await_each_confirm, Delivery, "_is_next_due", "gave up"),
+        pytest.param(never_expire, Outbox, "expire", "late", marks=pytest.mark.extended),
+        pytest.param(await_each_confirm, Delivery, "_is_next_due", "gave up", marks=pytest.mark.extended),
     ],
 )
 def test_a_deliberate_bug_is_found(

@@ -25,6 +25,7 @@ def session(spark: SparkSession) -> SparkSession:
     return spark
 
 
+@pytest.mark.extended
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 @pytest.mark.parametrize("way", ["queryName", "start"])
 def test_a_query_with_a_name_writes(
@@ -82,7 +83,7 @@ def orders():
 """
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.pyspark("4.1", "create_sink")
 def test_a_sink_of_a_pipeline_writes(

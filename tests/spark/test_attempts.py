@@ -79,6 +79,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_tasks_and_a_stage_that_run_again_after_a_shuffle(
     vhost_url: str, consumed: Consumed, tmp_path: Path
 ) -> None:

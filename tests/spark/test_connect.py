@@ -60,6 +60,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_stream_reports_each_batch(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
     run_python("-c", STREAM, vhost_url, tmp_path)
     reports = [json.loads((tmp_path / f"report-{batch}").read_text()) for batch in range(3)]

@@ -58,6 +58,7 @@ def test_flights_without_an_aircraft_are_not_a_hot_key(demo: Any, job: tuple[Any
     assert demo.flights_csv().exists()
 
 
+@pytest.mark.slow
 def test_a_queue_bound_wrongly_is_counted(demo: Any, job: tuple[Any, Any, Any], vhost: RunningBroker) -> None:
     flights, ring, prediction = job
     with demo.connect(vhost.url) as connection:

@@ -68,6 +68,7 @@ def said(
     return done.stdout
 
 
+@pytest.mark.slow
 def test_spark_finds_the_format_of_an_installed_wheel(
     vhost_url: str, consumed: Consumed, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_workers_without_our_packages_are_an_error_with_its_remedy(
     other_python: Path, tmp_path: Path
 ) -> None:

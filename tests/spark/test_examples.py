@@ -31,6 +31,7 @@ def csv() -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_placement_predicts_the_queue_of_each_task(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +52,7 @@ def test_foreach_batch_confirms_all_rows(
     assert "batch 2: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')")
 def test_stream_to_stream_copies_each_row_once(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
@@ -61,6 +63,7 @@ def test_stream_to_stream_copies_each_row_once(
     assert "5,000 flights" in said
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 @pytest.mark.usefixtures("csv")
 def test_connect(vhost_url: str) -> None:

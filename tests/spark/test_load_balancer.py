@@ -117,6 +117,7 @@ class Load:
                 time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_rows_are_stored_once_and_read_while_a_node_is_killed(site: Site) -> None:
     load, followed = Load(site.url), list[int]()
     handled: dict[str, Counter[int]] = {stream: Counter() for stream in STREAMS}
@@ -212,6 +213,7 @@ def killed_under_load(site: Site, streams: Sequence[str]) -> Iterator[None]:
         killing.result()
 
 
+@pytest.mark.slow
 def test_spark_writes_and_reads_each_row_once_while_a_node_is_killed(
     site: Site, spark: SparkSession, tmp_path: Path
 ) -> None:

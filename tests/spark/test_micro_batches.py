@@ -120,6 +120,7 @@ def test_a_look_takes_milliseconds_and_no_new_connection(
     assert time.monotonic() - looked < 10
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rows", [0, 3, 10, 30])
 def test_a_stream_that_was_made_again(stream: Streamed, plan: Plan, rows: int) -> None:
     batches = plan()

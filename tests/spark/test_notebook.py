@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_plots(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Jupyter's own

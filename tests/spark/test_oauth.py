@@ -93,6 +93,7 @@ def site() -> Iterator[tuple[RunningBroker, Issuer]]:
         yield broker, issuer
 
 
+@pytest.mark.slow
 def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
     broker, issuer = site
     url = broker.url.replace("guest:guest@", "robin@")

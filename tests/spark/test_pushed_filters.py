@@ -50,6 +50,7 @@ def rows(frame: DataFrame) -> list[Any]:
     return sorted((row.stream, row.offset, bytes(row.key), bytes(row.value)) for row in frame.collect())
 
 
+@pytest.mark.slow
 def test_pushed_filters_read_the_same_rows_with_fewer_tasks(
     spark: SparkSession, read: Read, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ def insert_once(db: sqlite3.Connection, message_id: str, body: bytes) -> bool:
     return is_new
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_each_row_has_one_effect(vhost_url: str, channel: BlockingChannel, tmp_path: Path) -> None:
     job = tmp_path / "job.py"

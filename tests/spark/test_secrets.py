@@ -209,6 +209,7 @@ def written(vhost: RunningBroker, user: str, channel: Any, tmp_path: Path) -> Pa
     return folder
 
 
+@pytest.mark.slow
 def test_no_password_is_written_and_a_second_attempt_is_counted(written: Path, consumed: Consumed) -> None:
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()

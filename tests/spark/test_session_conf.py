@@ -62,6 +62,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_session_without_register_warns_of_speculation_and_of_a_password_that_spark_shows(
     vhost_url: str, broker_user: str, consumed: Consumed, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def executors(cluster: StandaloneSpark) -> list[str]:
     return sorted(path.name for path in last.iterdir())
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_zip_run_on_a_cluster(
     cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
 ) -> None:
@@ -121,6 +122,7 @@ def test_the_commands_of_the_zip_run_on_a_cluster(
     assert executors(cluster) == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_archive_run_on_a_cluster(
     cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
 ) -> None:

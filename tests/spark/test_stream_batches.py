@@ -62,6 +62,7 @@ def numbered(name: str, *numbers: int) -> list[str]:
     return [f"{name} {number}" for number in range(*numbers)]
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_stream_are_read_in_order(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "s")
     frame = read(stream="s")
@@ -186,6 +187,7 @@ def test_rows_that_retention_has_removed(
     assert re.search(r"does not have \d+ of the offsets 0 to ", caplog.text)
 
 
+@pytest.mark.slow
 def test_what_is_not_there(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "s", 10)
     for options, says in (
@@ -239,6 +241,7 @@ def test_a_key_is_replayed_from_the_one_stream_that_has_it(
     assert both.count() == 2 * ROWS // 50
 
 
+@pytest.mark.slow
 def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
     spark: SparkSession, vhost: RunningBroker, read: Read
 ) -> None:

@@ -84,6 +84,7 @@ def test_rows_that_an_amqp_client_has_copied_are_not_stored_again(
     assert sorted(set(stored)) == expected(3_000)
 
 
+@pytest.mark.slow
 def test_the_format_writes_each_row_once_when_it_is_repeated(
     spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_format_writes_each_row_once_when_it_is_repeated(
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_lower_version_is_refused_or_skipped(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:
@@ -146,6 +148,7 @@ def test_rows_that_are_not_placed_are_refused(
     assert found(url) == []
 
 
+@pytest.mark.slow
 def test_a_repeat_with_other_rows_is_refused(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:
@@ -253,6 +256,7 @@ def hashed(vhost: RunningBroker) -> RunningBroker:
     return vhost
 
 
+@pytest.mark.slow
 def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBroker) -> None:
     with Broker(vhost.url, vhost.management_url) as broker:  # without a ring source
         if broker.release.numbers < (4, 3, 0):
@@ -311,6 +315,7 @@ def test_rows_are_written_once_behind_a_hash_exchange(
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_a_repeated_micro_batch_is_known(
     spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path

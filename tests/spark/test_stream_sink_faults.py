@@ -61,6 +61,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     driver.stop()
 
 
+@pytest.mark.slow
 def test_the_second_of_two_identical_jobs_ends_and_no_row_is_doubled(
     driver: SparkDriver, url: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_the_second_of_two_identical_jobs_ends_and_no_row_is_doubled(
     assert found(url) == expected(ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_path: Path) -> None:
     """Of the first micro-batch two streams have their rows, and one has none, when driver and JVM are killed."""
@@ -99,6 +101,7 @@ def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_
     assert Counter(found(url)) == Counter(expected(30_000))
 
 
+@pytest.mark.slow
 def test_a_speculative_copy_of_a_task_doubles_no_row(
     url: str, options: dict[str, Any], tmp_path: Path
 ) -> None:

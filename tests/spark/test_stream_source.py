@@ -86,6 +86,7 @@ def test_a_query_goes_on_where_it_ended_and_an_idle_stream_makes_no_batches(
     assert values(run()) == numbered(1_500)
 
 
+@pytest.mark.slow
 def test_the_progress_tells_how_far_a_query_is_behind(
     stream: Streamed, spark: SparkSession, vhost: RunningBroker, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_progress_tells_how_far_a_query_is_behind(
     assert behind[-1]["byStream"] == {"s": 0}
 
 
+@pytest.mark.slow
 def test_micro_batches_keep_to_their_bounds(stream: Streamed, run: Run, vhost: RunningBroker) -> None:
     stream.publish(numbered(2_000))
     Streamed(vhost, "t", {}).publish(numbered(2_000, 3_000))  # to both streams, as both are bound
@@ -118,6 +120,7 @@ def test_micro_batches_keep_to_their_bounds(stream: Streamed, run: Run, vhost: R
     assert max(len(rows) for rows in more) < 50
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_at_any_point_and_is_started_again(stream: Streamed, run: Run) -> None:
     stream.publish(numbered(1_000))
     options = {"maxOffsetsPerTrigger": 400, "startingOffsets": '{"s": 100}'}
@@ -136,6 +139,7 @@ def test_a_query_that_fails_at_any_point_and_is_started_again(stream: Streamed, 
     assert [len(rows) for rows in found[:3]] == [0, 400, 400]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_in_the_first_batch(
     stream: Streamed, run: Run, vhost: RunningBroker, tmp_path: Path
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_driver_that_is_killed_in_the_first_batch(
     assert values(run(startingOffsets="latest")) == numbered(100)
 
 
+@pytest.mark.slow
 def test_a_query_that_goes_on(
     spark: SparkSession, stream: Streamed, vhost: RunningBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -196,6 +201,7 @@ def test_a_query_that_goes_on(
     assert [value for name, _, value in rows if name == "orders-1"] == numbered(100, 300)
 
 
+@pytest.mark.slow
 def test_rows_that_are_lost_fail_the_query(stream: Streamed, run: Run) -> None:
     stream.publish(numbered(100))
     run()
@@ -217,6 +223,7 @@ def test_the_checkpoint_is_read_by_people(stream: Streamed, run: Run, tmp_path: 
     assert json.loads(lines[-1])["streams"]["s"]["next"] == 10
 
 
+@pytest.mark.slow
 def test_what_a_query_cannot_be(stream: Streamed, run: Run, spark: SparkSession) -> None:
     stream.publish(["row"])
     for options, says in (

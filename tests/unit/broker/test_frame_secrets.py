@@ -86,7 +86,7 @@ def test_no_local_shows_the_password_where_nobody_answers(use: Callable[[str], N
     assert locals_with(SECRET, caught.value) == []
 
 
-@pytest.mark.parametrize("use", [publisher, shared_publisher])
+@pytest.mark.parametrize("use", [publisher, pytest.param(shared_publisher, marks=pytest.mark.extended)])
 def test_no_local_shows_the_password_of_a_lost_connection(use: Callable[[str], None]) -> None:
     with Peer(hang_up) as peer:
         settings = peer.settings

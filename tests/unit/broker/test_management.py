@@ -282,9 +282,9 @@ def test_the_name_that_is_given_is_asked_for(name: str | None) -> None:
 @pytest.mark.parametrize("letter", ["q", "\U0001f407"])
 def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
     """Objects need up to twenty times the bytes of an answer."""
-    most = 30_000_000
+    most = 15_000_000
     monkeypatch.setattr(module, "_MOST_MEMORY", most)
-    queues = [{"name": f"{letter}{n}", "arguments": {}, "members": ["a@b", {}]} for n in range(80_000)]
+    queues = [{"name": f"{letter}{n}", "arguments": {}, "members": ["a@b", {}]} for n in range(40_000)]
     content = json.dumps(queues, ensure_ascii=False, separators=(",", ":")).encode()
     del queues
     tracemalloc.start()
@@ -298,7 +298,7 @@ def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.Monk
         without_limit = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(parsed) == 80_000
+    assert len(parsed) == 40_000
     assert peak < 1.1 * most < without_limit
 
 

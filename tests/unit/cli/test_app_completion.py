@@ -55,6 +55,7 @@ def typed(program: list[str], *inputs: str, folder: Path) -> str:
     return shown.decode(errors="replace")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_tab_completes_commands_options_choices_and_files(name: str, tmp_path: Path) -> None:
     if not shutil.which(name):

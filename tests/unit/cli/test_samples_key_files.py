@@ -208,6 +208,7 @@ def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
     assert "which are not counted" in " ".join(ran(*command)[1].split())
 
 
+@pytest.mark.extended
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_bytes(b"".join(b"customer-%d\n" % n for n in range(100_000)) * 20)

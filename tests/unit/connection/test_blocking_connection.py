@@ -15,6 +15,7 @@ from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishEr
 from rabbit_chx.publishing import Limits, Publisher, Retries
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(60)
 def test_heartbeats_are_not_progress() -> None:
     """The broker lives, and never confirms."""

@@ -58,6 +58,7 @@ def said(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.extended
 def test_every_module_is_there(installed: Path, tmp_path: Path) -> None:
     said(installed / "python", "-I", "-c", IMPORT_ALL, folder=tmp_path)
 

@@ -124,7 +124,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_pre_commit_runs_the_hook_of_the_page(wheels: Path, tmp_path: Path) -> None:
     repository = tmp_path / "rabbit_chx"
     environment = {

@@ -189,7 +189,7 @@ def test_no_assignment_within_the_bounds_moves_fewer(slots: int) -> None:
             assert moved(before, after) == min(moved(before, other) for other in allowed)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_hundred_thousand_generated_cases_keep_the_bounds() -> None:
     """The fewest moves are counted from the numbers of slots alone, which takes no search."""
     numbers = random.Random(20261121)  # noqa: S311  # no secret

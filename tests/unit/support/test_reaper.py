@@ -56,6 +56,7 @@ def wait_until_gone(pid: int, folder: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("before", [":", "sleep 1"], ids=["running", "not yet begun"])
 def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path, before: str) -> None:
     with subprocess.Popen(

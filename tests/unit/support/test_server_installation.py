@@ -60,6 +60,7 @@ def test_with_a_policy_that_permits_nothing_is_installed(tmp_path: Path) -> None
     assert not seen.exists()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_policy_goes_when_we_are_ended_meanwhile(tmp_path: Path, number: signal.Signals) -> None:
     policy = tmp_path / "policy-rc.d"

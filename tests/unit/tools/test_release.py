@@ -150,7 +150,7 @@ class Clone:
         )
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     clone = Clone(tmp_path)

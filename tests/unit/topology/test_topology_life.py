@@ -116,7 +116,7 @@ _SETTINGS = settings(
 
 
 class ManyTopologyLives(TopologyLife):
-    """The same machine for `make test-all`, which runs it more often."""
+    """The same machine for `make test-rest`, which runs it more often."""
 
 
 TestTopologyLife = TopologyLife.TestCase

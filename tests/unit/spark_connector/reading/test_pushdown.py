@@ -126,7 +126,7 @@ def questions(draw: st.DrawFn) -> tuple[list[Any], str | None]:
     return filters, draw(st.sampled_from([None, None, *STREAMS]))
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=200)
 @given(question=questions(), by_key=st.booleans())
 @example(question=([datasource.LessThanOrEqual(("timestamp",), NOW + 3 * HALF)], None), by_key=False)
 @example(question=([datasource.GreaterThan(("timestamp",), NOW + 3 * HALF)], None), by_key=False)

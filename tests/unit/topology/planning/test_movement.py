@@ -33,6 +33,7 @@ def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]],
         assert lost == (after.shares().get(None, 0.0) if after.bucket_count else 1.0)
 
 
+@pytest.mark.extended
 @pytest.mark.all_seeds
 @pytest.mark.parametrize("counts", [(900, 1000, 1100), (1, 1500)])
 def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:

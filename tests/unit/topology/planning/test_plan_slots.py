@@ -268,7 +268,7 @@ def test_queues_are_in_the_order_of_their_names() -> None:
     assert parked.before[-2:] == ("events.11", ExchangeRef("events.park"))
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.all_seeds
 def test_the_shares_on_the_page_of_slots() -> None:
     page = " ".join(Path("docs/slots.md").read_text().split())
