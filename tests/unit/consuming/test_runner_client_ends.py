@@ -1,6 +1,6 @@
 """Whatever a client library raises at the end of a connection, in whichever call: a member reconnects, and leaves without an error.
 
-The library and the broker are a script (`scripted_client`); the errors are those of the table `client_ends`.
+The library and the broker are a script (`scripted_client`); the errors are those of `client_ends`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 
 import aio_pika
 import pytest
-from client_ends import ASYNC_ENDS, errors_of
+from client_ends import CALL_ENDS, CONNECT_ENDS
 from group_stage import eventually
 from scripted_client import JOURNAL, ScriptedClient
 
@@ -72,7 +72,7 @@ async def test_a_member_reconnects_after_each_end_of_each_call(
     async with member.group as group:
         running = asyncio.create_task(group.run(member.handle))
         await eventually(lambda: member.handled == 1, "it consumes")
-        for error in errors_of(ASYNC_ENDS, call):
+        for error in CONNECT_ENDS if call == "connect" else CALL_ENDS:
             await end_and_reconnect(member, running, call, error)
         group.stop()
         await running
@@ -93,5 +93,5 @@ async def end_while_leaving(member: Member, call: str, error: BaseException | ty
 async def test_a_member_leaves_without_an_error_whatever_ends_its_connection(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for error in errors_of(ASYNC_ENDS, call):
+    for error in CALL_ENDS:
         await end_while_leaving(Member(monkeypatch), call, error)
