@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Any
 
 import pika
+from bounded import until
 from pika.exceptions import AMQPError
 
 from rabbit_chx.broker import pika_parameters
@@ -64,8 +64,10 @@ def _taken(
             taken.append((headers.get("x-routing-key", method.routing_key), properties, content))
 
     channel.basic_consume(stream, take, arguments={"x-stream-offset": offset})
-    until = time.monotonic() + 60
-    while len(taken) < rows:
-        assert time.monotonic() < until, f"{len(taken)} of {rows} rows came"
+
+    def have_come() -> bool:
         connection.process_data_events(time_limit=1)
+        return len(taken) >= rows
+
+    until(have_come, f"{rows} rows come", every_s=0)
     return taken[:rows]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from amqp_broker import Answer, BrokerConnection, Message, ack
+from bounded import until
 from broker_frames import said
 from pamqp import commands
 
@@ -85,10 +86,7 @@ class Peer:
     def reach(self, connection: OpenConnection, word: str) -> None:
         """Send connection.blocked with this reason, and wait until the connection has processed it; fail after 10 s."""
         self.say(said(commands.Connection.Blocked(word), 0))
-        deadline = time.monotonic() + _SOON_S
-        while connection.session.blocked != word:
-            assert time.monotonic() < deadline, f"{word!r} is not processed: {connection.session.failure}"
-            time.sleep(0.001)
+        until(lambda: connection.session.blocked == word, f"{word!r} is processed", _SOON_S, 0.001)
 
     def _serve(self) -> None:
         while True:
