@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pika
 from bounded import until
@@ -15,6 +15,7 @@ from canary import CANARY, canary_user
 from declared import with_login
 from fire_queues import BINDINGS, EXCHANGE, QUEUES, declare_fire
 from forced_close import force_close
+from publishing_support import through
 from row_reader import rows_waiting
 from tcp_proxy import Proxy
 
@@ -59,8 +60,7 @@ class Site:
     @property
     def url_by_proxy(self) -> str:
         """The URL of the user who publishes, through the proxy."""
-        parts = urlsplit(self.url)
-        return self.url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{self.proxy.port}", 1)
+        return through(self.url, self.proxy.port)
 
     def declare(self, arguments: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Declare the exchange, its queues and their bindings, as far as they are not there.

@@ -85,26 +85,38 @@ class ScriptedClient:
         ]
 
 
-class _Connection:
-    """A connection of aio-pika, and that of aiormq below it."""
+class _Closable:
+    """What a connection and a channel have."""
 
-    server_properties = {"version": "4.3.6"}  # noqa: RUF012
-    connection_tune = SimpleNamespace(channel_max=0)
-
-    def __init__(self, client: ScriptedClient) -> None:
-        self.client = client
-        self.transport = SimpleNamespace(connection=self)
-        self.channels: dict[int, _Channel] = {}
-        self.closing = _closing()
+    def __init__(self) -> None:
+        self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closing.add_done_callback(lambda ended: ended.exception())  # so that asyncio does not log it
 
     @property
     def is_closed(self) -> bool:
         return self.closing.done()
 
     def end(self, error: BaseException | type[BaseException]) -> None:
-        for closing in (*(channel.closing for channel in self.channels.values()), self.closing):
-            if not closing.done():
-                closing.set_exception(error)
+        if not self.is_closed:
+            self.closing.set_exception(error)
+
+
+class _Connection(_Closable):
+    """A connection of aio-pika, and that of aiormq below it."""
+
+    server_properties = {"version": "4.3.6"}  # noqa: RUF012
+    connection_tune = SimpleNamespace(channel_max=0)
+
+    def __init__(self, client: ScriptedClient) -> None:
+        super().__init__()
+        self.client = client
+        self.transport = SimpleNamespace(connection=self)
+        self.channels: dict[int, _Channel] = {}
+
+    def end(self, error: BaseException | type[BaseException]) -> None:
+        for channel in self.channels.values():
+            channel.end(error)
+        super().end(error)
 
     async def channel(self, number: int | None = None, **_: object) -> _Channel:
         await self.answer("channel")
@@ -125,21 +137,17 @@ class _Connection:
         self.client.meet(call, self)
 
 
-class _Channel:
+class _Channel(_Closable):
     write_queue: Any = None
 
     def __init__(self, connection: _Connection, number: int) -> None:
+        super().__init__()
         self.connection = connection
         self.number = number
         self.consumers: dict[str, Callable[[Any], Any]] = {}
         self.on_consumer_cancel_callbacks: set[Any] = set()
-        self.closing = _closing()
         self._tag = 0
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def is_closed(self) -> bool:
-        return self.closing.done()
 
     async def get_underlay_channel(self) -> _Channel:
         await self.connection.answer("get_underlay_channel")
@@ -149,7 +157,7 @@ class _Channel:
         await self.connection.answer("abandon" if queue == _MISSING_QUEUE else "queue_declare")
         if queue == _MISSING_QUEUE:
             refusal = exceptions.ChannelNotFoundEntity("NOT_FOUND")
-            self.closing.set_exception(refusal)
+            self.end(refusal)
             raise refusal
         return SimpleNamespace(queue=queue, message_count=0, consumer_count=0)
 
@@ -177,8 +185,7 @@ class _Channel:
 
     async def close(self) -> None:
         await self.connection.answer("close")
-        if not self.closing.done():
-            self.closing.set_exception(exceptions.ChannelClosed(None, None))
+        self.end(exceptions.ChannelClosed(None, None))
 
     def deliver(self, queue: str, body: bytes = b"", offset: int = 0) -> None:
         self._tag += 1
@@ -190,9 +197,3 @@ class _Channel:
         task = asyncio.ensure_future(self.consumers[queue](message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _closing() -> asyncio.Future[None]:
-    closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    closing.add_done_callback(lambda ended: ended.exception())  # so that asyncio does not log it
-    return closing

@@ -25,9 +25,9 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
-def message(queue: str, tag: int, key: str = "k") -> DeliveredMessage:
+def message(queue: str, tag: int) -> DeliveredMessage:
     """Return a message as it is delivered; its body is its tag."""
-    return DeliveredMessage(tag, key, GroupMessage(queue, key, str(tag).encode()))
+    return DeliveredMessage(tag, "k", GroupMessage(queue, "k", str(tag).encode()))
 
 
 class ScriptedJournal:
@@ -202,15 +202,15 @@ class ScriptedStage:
         cancelled: how many handlers were cancelled.
     """
 
-    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
+    def __init__(self, **how: Any) -> None:
         self.journal = ScriptedJournal()
         self.connection = ScriptedConnection(self.journal)
         self.handled: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = 0
-        member = GroupMember("a", timing=timing, **how)
-        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
+        member = GroupMember("a", timing=BRISK, **how)
+        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, ())
         self.runners = [
             QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
             for queue in ("q.0", "q.1")

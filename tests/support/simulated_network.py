@@ -462,22 +462,17 @@ class SimulatedWaker:
         """Close as the real one."""
 
 
-class _ElsewhereEvent:
+class _ElsewhereEvent(threading.Event):
     """Replaces the `threading.Event` of the heartbeat thread: it is set when the program is back."""
 
     def __init__(self, network: Network) -> None:
+        super().__init__()
         self._network = network
-        self._is_set = False
 
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
         world, until = self._network.world, self._network.elsewhere_until
-        if self._is_set or world.now + timeout > until:
+        if self.is_set() or world.now + timeout > until:
             return True
         world.sleep(timeout)
         return False

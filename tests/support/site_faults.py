@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from broker_alarms import memory_alarm
-from canary import CANARY
+from canary import make_canary_user
 from fire_queues import EXCHANGE
 from fire_site import Site
 from row_reader import rows_waiting
@@ -102,12 +102,6 @@ def at_once(do: Callable[[Site], object]) -> Callable[[Site], AbstractContextMan
     return happen
 
 
-def user_made_again(site: Site) -> None:
-    site.management.request("PUT", "users", site.user, body={"password": CANARY, "tags": ""})
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    site.management.request("PUT", "permissions", site.vhost, site.user, body=everything)
-
-
 def fill_queue(site: Site) -> None:
     # A limit below what the queue holds would make 3.10 drop rows, before it hears that it is to refuse them.
     length = rows_waiting(site.broker.url, [_LOSER]) + _ROOM
@@ -189,7 +183,7 @@ FAULTS = (
         words="the user deleted",
         happen=at_once(lambda site: site.management.request("DELETE", "users", site.user)),
         fails_with="refused",
-        mend=user_made_again,
+        mend=lambda site: make_canary_user(site.management, site.vhost, site.user),
     ),
     SiteFault(
         name="queue_full",
