@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
 
 from amqp_broker import Answer, BrokerConnection, Message, ack
 from bounded import until
@@ -16,7 +14,7 @@ from pamqp import commands
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.connection.session import OpenConnection, Session
+from rabbit_chx.connection.session import OpenConnection
 
 _SOON_S = 60.0  # longer than anything takes on a busy machine
 
@@ -98,25 +96,3 @@ class _PeerConnection(BrokerConnection):
         with self.peer.changed:
             self.peer.heartbeats += 1
             self.peer.changed.notify_all()
-
-
-class HastySession(Session):
-    """A session whose negotiated seconds of heartbeats are hundredths, so that no test waits for a whole second."""
-
-    heartbeat_s: Any
-
-    def _on_tune(self, method: commands.Connection.Tune) -> None:
-        super()._on_tune(method)
-        self.heartbeat_s /= 100
-        self.longest_silence_s /= 100
-
-
-class Clock:
-    """Replaces the module `time`; `now` advances only when a test changes it."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def monotonic(self) -> float:
-        """Return the seconds."""
-        return self.now
