@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Self
 
 HOST = "127.0.0.1"
@@ -55,8 +56,8 @@ class LoopbackServer:
             thread.join()
         self._listener.close()
 
-    def _start(self, target: object, *arguments: object) -> None:
-        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))  # type: ignore[arg-type]
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))
         self._threads[-1].start()
 
     def _listen(self) -> None:
