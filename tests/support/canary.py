@@ -46,13 +46,18 @@ def canary_user(management: Management, vhost: str, tags: str = "monitoring,poli
         The user's name. `declared.with_login(url, name, CANARY)` puts it into a URL.
     """
     name = f"canary-{uuid.uuid4().hex[:12]}"
-    management.request("PUT", "users", name, body={"password": CANARY, "tags": tags})
+    make_canary_user(management, vhost, name, tags)
     try:
-        everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        management.request("PUT", "permissions", vhost, name, body=everything)
         yield name
     finally:
         management.request("DELETE", "users", name)
+
+
+def make_canary_user(management: Management, vhost: str, name: str, tags: str = "") -> None:
+    """Make a user whose password is the canary, with all permissions on a vhost."""
+    management.request("PUT", "users", name, body={"password": CANARY, "tags": tags})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    management.request("PUT", "permissions", vhost, name, body=everything)
 
 
 def traces_of_canary(folder: Path) -> list[str]:

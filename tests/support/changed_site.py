@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pika
 import pika.exceptions
+from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 
@@ -80,15 +80,15 @@ class ChangedSite:
 
     def wait_until_unlocked(self) -> None:
         """Wait until the broker has noticed that who applied a plan is gone, and has done all that came from there."""
-        deadline = time.monotonic() + _LOCK_GOES_S
-        while time.monotonic() < deadline:
+
+        def is_gone() -> bool:
             try:
                 self.channel.connection.channel().queue_declare(APPLY_LOCK, passive=True)
             except pika.exceptions.ChannelClosedByBroker as closed:
-                if closed.reply_code == _NOT_FOUND:
-                    return
-            time.sleep(0.02)
-        raise TimeoutError(f"{APPLY_LOCK} is still there after {_LOCK_GOES_S} s")
+                return closed.reply_code == _NOT_FOUND
+            return False
+
+        until(is_gone, f"{APPLY_LOCK} is gone", _LOCK_GOES_S)
 
     def planned(self, wanted: Topology) -> Plan:
         """Return the plan of what is wanted."""

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from reaper import Reaper, watch_containers
+from reaper import session_label, watch_containers
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
+from rabbit_chx.errors import NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import (
     SERVE,
     container_server,
@@ -27,6 +27,7 @@ from rabbit_chx.testing.containers import (
 )
 from rabbit_chx.testing.running_broker import RunningBroker
 
+_NODES = 3
 _TOGETHER_TIMEOUT_S = 120
 
 # The nodes find each other by the names of their containers, which Docker resolves on a network of ours. Up to 3.8 a
@@ -72,16 +73,13 @@ class RunningCluster:
         """The version of the first node, such as ``"4.3.6"``."""
         return self.nodes[0].version
 
-    def wait_until_together(self, timeout_s: float = _TOGETHER_TIMEOUT_S) -> None:
+    def wait_until_together(self) -> None:
         """Wait until each node sees all nodes running, such as after one came back.
-
-        Args:
-            timeout_s: how many seconds to wait.
 
         Raises:
             NoBrokerError: the nodes are not together in time; the message says which node sees which.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _TOGETHER_TIMEOUT_S
         while True:
             # All at once: while a node is frozen, each of them answers only after seconds.
             with ThreadPoolExecutor(len(self.nodes)) as pool:
@@ -92,7 +90,7 @@ class RunningCluster:
                 sentence = "; ".join(
                     f"{name} sees {', '.join(sorted(view)) or 'none'}" for name, view in views.items()
                 )
-                raise NoBrokerError(f"the nodes are not together after {timeout_s:g} s: {sentence}")
+                raise NoBrokerError(f"the nodes are not together after {_TOGETHER_TIMEOUT_S} s: {sentence}")
             time.sleep(0.2)
 
     def stop(self) -> None:
@@ -104,37 +102,34 @@ class RunningCluster:
 
 
 @contextmanager
-def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None) -> Iterator[RunningCluster]:
-    """Start a cluster in containers of its own on a network of its own; all of it is removed at the end.
+def docker_cluster(series: str = "4.3") -> Iterator[RunningCluster]:
+    """Start a cluster of three nodes in containers of its own on a network of its own; all of it is removed at the end.
 
     Args:
-        series: the release series; the image is then ``rabbitmq:SERIES-management``.
-        nodes: how many nodes.
-        image: another image that behaves as the official images do; None for the official image.
+        series: the release series; the image is ``rabbitmq:SERIES-management``.
 
     Raises:
-        InputError: `nodes` is less than 1.
         MissingExtraError: testcontainers is not installed.
         NoBrokerError: there is no Docker or no image, or the nodes do not come together; the message says
             which.
     """
-    if nodes < 1:
-        raise InputError(f"a cluster of {nodes} nodes: give 1 or more")
     watch_containers()
     require_docker()
-    image = image or official_image(series)
+    image = official_image(series)
     require_image(image)
     with ExitStack() as removal:
-        cluster = _start(image, nodes, removal)
+        cluster = _start(image, removal)
         cluster.wait_until_together()
         yield cluster
 
 
-def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
+def _start(image: str, removal: ExitStack) -> RunningCluster:
     """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
     network = f"rabbit-chx-{secrets.token_hex(4)}"
-    _create_network(network, removal)
-    names = [f"{network}-{number}" for number in range(1, nodes + 1)]
+    # If we die, `reaper` removes what has this label.
+    docker("network", "create", "--label", session_label(), network)
+    removal.callback(docker, "network", "rm", network)
+    names = [f"{network}-{number}" for number in range(1, _NODES + 1)]
     cookie = secrets.token_hex(16)
     servers = []
     for name in names:
@@ -149,24 +144,9 @@ def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
     return RunningCluster(
         nodes=brokers,
         names=tuple(f"rabbit@{name}" for name in names),
-        origin=f"cluster of {nodes} containers {image} (RabbitMQ {brokers[0].version})",
+        origin=f"cluster of {_NODES} containers {image} (RabbitMQ {brokers[0].version})",
         _removal=removal,
     )
-
-
-def _create_network(name: str, removal: ExitStack) -> None:
-    reaper = Reaper("network", name)
-    try:
-        docker("network", "create", name)
-    except NoBrokerError:
-        reaper.dismiss()
-        raise
-
-    def remove() -> None:
-        docker("network", "rm", name)  # if it fails, the reaper tries again when we end
-        reaper.dismiss()
-
-    removal.callback(remove)
 
 
 def _script(cookie: str, peers: Iterable[str]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Any
 
 import pika
+from bounded import until
 from pika.exceptions import AMQPError
 
 from rabbit_chx.broker import pika_parameters
@@ -15,9 +15,7 @@ EXCHANGE = "copies"
 TOPIC: Any = "topic"  # pika's stubs want an enumeration
 
 
-def copy_rows(
-    url: str, stream: str, rows: int, *, offset: int = 0, key: str | None = None, body: bytes | None = None
-) -> None:
+def copy_rows(url: str, stream: str, rows: int, *, offset: int = 0) -> None:
     """Read rows of a stream over AMQP, and publish them into it with their properties.
 
     Args:
@@ -25,8 +23,6 @@ def copy_rows(
         stream: the stream; it is bound to an exchange that takes any key.
         rows: how many rows; offsets of the broker's own chunks do not count.
         offset: the offset of the first row.
-        key: the routing key of the copies; None for that of each row.
-        body: the body of the copies; None for that of each row.
     """
     source = pika.BlockingConnection(pika_parameters(url))
     try:
@@ -41,13 +37,8 @@ def copy_rows(
         channel.exchange_declare(EXCHANGE, TOPIC, durable=True)
         channel.queue_bind(stream, EXCHANGE, "#")
         channel.confirm_delivery()
-        for routing_key, properties, content in copies:
-            channel.basic_publish(
-                EXCHANGE,
-                routing_key if key is None else key,
-                content if body is None else body,
-                properties,
-            )
+        for key, properties, body in copies:
+            channel.basic_publish(EXCHANGE, key, body, properties)
 
 
 def _taken(
@@ -64,8 +55,10 @@ def _taken(
             taken.append((headers.get("x-routing-key", method.routing_key), properties, content))
 
     channel.basic_consume(stream, take, arguments={"x-stream-offset": offset})
-    until = time.monotonic() + 60
-    while len(taken) < rows:
-        assert time.monotonic() < until, f"{len(taken)} of {rows} rows came"
+
+    def have_come() -> bool:
         connection.process_data_events(time_limit=1)
+        return len(taken) >= rows
+
+    until(have_come, f"{rows} rows come", every_s=0)
     return taken[:rows]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pika
-import pytest
+from bounded import until
 from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Publisher, Topology
@@ -63,14 +63,12 @@ def opened(broker: RunningBroker) -> Broker:
 
 def await_link(broker: RunningBroker) -> ExchangeRef:
     """Return the exchange of the link once it has a place in the ring."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def places() -> list[ExchangeRef]:
         with opened(broker) as live:
-            places = [place for place in live.ring("h").destinations if isinstance(place, ExchangeRef)]
-        if places:
-            return places[0]
-        time.sleep(1)
-    pytest.fail("the federation link did not start")
+            return [place for place in live.ring("h").destinations if isinstance(place, ExchangeRef)]
+
+    return until(places, "the federation link has started", every_s=1)[0]
 
 
 def federate(broker: RunningBroker, exchange: str) -> None:

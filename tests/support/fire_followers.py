@@ -20,8 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bounded import until
 from delivery_checker import Verdict
-from fire_streams import StreamRun, numbers_in, stored, waiting
+from fire_streams import StreamRun, numbers_in, stored
 
 from rabbit_chx import StreamReader
 from rabbit_chx.streams import ReadLimits
@@ -100,10 +101,12 @@ class Follower:
 
     def wait_for(self, number: int, within_s: float) -> None:
         """Wait until it was given a row."""
-        for _ in waiting(within_s):
+
+        def is_given() -> bool:
             assert self.process.poll() is None, self.log
-            if any(batch.numbers[-1] >= number for batch in self.batches[-1:]):
-                return
+            return any(batch.numbers[-1] >= number for batch in self.batches[-1:])
+
+        until(is_given, f"it was given the row {number}", within_s)
 
     def stop(self) -> None:
         """Stop it in good order."""

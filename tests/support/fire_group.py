@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bounded import Beside
 from canary import CANARY, traces_of_canary
 from declared import with_login
 from delivery_checker import Attempt, History, Verdict
@@ -84,30 +85,26 @@ class GroupFigures:
     repeats_at_change: int
 
 
-class _Numbers(threading.Thread):
+class _Numbers(Beside):
     """The load: some rows at once, then a few at a time until it is told to end."""
 
     def __init__(self, urls: Sequence[str], burst: int, per_s: float) -> None:
-        super().__init__(daemon=True)
+        super().__init__(self._publish_all)
         self._urls = list(urls)
         self._burst = burst
         self._per_s = per_s
         self._over = threading.Event()
-        self._error: BaseException | None = None
         self.handed = 0
         self.confirmed = 0
         self.republished = 0
 
-    def run(self) -> None:
-        try:
-            with Publisher(
-                self._urls, EXCHANGE, retries=Retries(keep_order=True), limits=Limits(blocked_timeout_s=300.0)
-            ) as publisher:
-                self._publish(publisher, self._burst)
-                while not self._over.wait(_STEP / self._per_s):
-                    self._publish(publisher, _STEP)
-        except BaseException as error:  # noqa: BLE001  # raised by `end`, in the thread of the test
-            self._error = error
+    def _publish_all(self) -> None:
+        with Publisher(
+            self._urls, EXCHANGE, retries=Retries(keep_order=True), limits=Limits(blocked_timeout_s=300.0)
+        ) as publisher:
+            self._publish(publisher, self._burst)
+            while not self._over.wait(_STEP / self._per_s):
+                self._publish(publisher, _STEP)
 
     def _publish(self, publisher: Publisher, count: int) -> None:
         numbers = range(self.handed, self.handed + count)
@@ -121,10 +118,7 @@ class _Numbers(threading.Thread):
     def end(self) -> None:
         """End it; raise what it has raised."""
         self._over.set()
-        self.join(_HANDLED_S)
-        assert not self.is_alive(), "the publisher does not end"
-        if self._error is not None:
-            raise self._error
+        self.finish(_HANDLED_S)
 
 
 @dataclass

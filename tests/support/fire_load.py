@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bounded import Beside
 from delivery_checker import Attempt
 
 from rabbit_chx.errors import PublishError
@@ -18,7 +18,6 @@ from rabbit_chx.publishing.options import Target
 _KEYS = 500
 _STEP = 60
 _FILLER = "x" * 80
-_FAULT_TIMEOUT_S = 120.0
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +109,7 @@ class Run:
             options: arguments of the publisher.
         """
         began = time.monotonic()
-        happening = _Happening(fault, self)
+        happening = Beside(lambda: fault(self))
         keys = [key_of(number) for number in range(self.load.rows)]
         try:
             with Publisher(url, exchange, progress=self._note, **options) as publisher:
@@ -120,47 +119,20 @@ class Run:
             _log.exception("publish_many failed")
         self.seconds = time.monotonic() - began
         _log.info("%s", self.report)
-        happening.end()
+        happening.finish()
+        self.fault_ended = happening.ended
 
     def _note(self, report: PublishReport) -> None:
         self.confirms.append((time.monotonic(), report.confirmed))
 
-    def _paced(self, happening: _Happening) -> Iterator[str]:
+    def _paced(self, happening: Beside) -> Iterator[str]:
         for wait_s, numbers in self.load.steps():
             time.sleep(wait_s)
             yield from self._bodies(numbers, happening)
 
-    def _bodies(self, numbers: range, happening: _Happening) -> Iterator[str]:
+    def _bodies(self, numbers: range, happening: Beside) -> Iterator[str]:
         for number in numbers:
             if number == self.load.fault_at:
-                happening.begin()
+                happening.start()
             self.handed = number + 1
             yield f"{number} {_FILLER}"
-
-
-class _Happening(threading.Thread):
-    """The fault of a run."""
-
-    def __init__(self, fault: Callable[[Run], None], run: Run) -> None:
-        super().__init__(daemon=True)
-        self._fault = fault
-        self._of = run
-        self._error: BaseException | None = None
-
-    def begin(self) -> None:
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._fault(self._of)
-        except BaseException as error:  # noqa: BLE001  # raised by `end`, in the thread of the test
-            self._error = error
-        self._of.fault_ended = time.monotonic()
-
-    def end(self) -> None:
-        """Wait until it is over, which it is in most runs; raise what it has raised."""
-        assert self.ident is not None, "the run ended before its fault began, so it shows nothing"
-        self.join(_FAULT_TIMEOUT_S)
-        assert not self.is_alive(), "the fault does not end"
-        if self._error is not None:
-            raise self._error

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pika
+from bounded import until
 from canary import CANARY, canary_user
 from declared import with_login
 from fire_queues import BINDINGS, EXCHANGE, QUEUES, declare_fire
 from forced_close import force_close
+from publishing_support import through
 from row_reader import rows_waiting
 from tcp_proxy import Proxy
 
@@ -21,7 +23,6 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
 
-_POLL_S = 0.1
 _LISTING_S = 30.0  # the management plugin shows a connection a few seconds after it was opened
 
 
@@ -59,8 +60,7 @@ class Site:
     @property
     def url_by_proxy(self) -> str:
         """The URL of the user who publishes, through the proxy."""
-        parts = urlsplit(self.url)
-        return self.url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{self.proxy.port}", 1)
+        return through(self.url, self.proxy.port)
 
     def declare(self, arguments: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Declare the exchange, its queues and their bindings, as far as they are not there.
@@ -91,11 +91,17 @@ class Site:
 
     def wait_for_rows(self, least: int, within_s: float, running: Callable[[], bool] = lambda: True) -> None:
         """Wait until the queues hold so many rows."""
-        deadline = time.monotonic() + within_s
-        while (waiting := rows_waiting(self.broker.url, self.queues)) < least:
-            assert time.monotonic() < deadline, f"{waiting:,} rows after {within_s:g} s"
-            assert running(), f"it ended with {waiting:,} rows"
-            time.sleep(_POLL_S)
+
+        def are_there() -> bool:
+            there = self.rows_there()
+            assert there >= least or running(), f"it ended with {there:,} rows"
+            return there >= least
+
+        until(are_there, f"{least:,} rows", within_s)
+
+    def rows_there(self) -> int:
+        """Return how many rows the queues hold."""
+        return rows_waiting(self.broker.url, self.queues)
 
     def connections(self) -> list[dict[str, Any]]:
         """The connections of the user who publishes."""
@@ -104,20 +110,14 @@ class Site:
 
     def close_connections(self) -> int:
         """Close all connections of the user who publishes by the management API; return how many there were."""
-        deadline = time.monotonic() + _LISTING_S
-        while not (listed := self.connections()):
-            assert time.monotonic() < deadline, "the management API shows no connection"
-            time.sleep(_POLL_S)
+        listed = until(self.connections, "the management API shows a connection", _LISTING_S)
         for entry in listed:
             force_close(self.management, entry["name"])
         return len(listed)
 
     def wait_for_no_connection(self, within_s: float) -> None:
         """Wait until the user who publishes has no connection."""
-        deadline = time.monotonic() + within_s
-        while left := self.connections():
-            assert time.monotonic() < deadline, [entry["name"] for entry in left]
-            time.sleep(0.5)
+        until(lambda: not self.connections(), "no connection", within_s, 0.5)
 
     def close(self) -> None:
         """Close the proxy."""

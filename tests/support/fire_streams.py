@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from bounded import Beside, until
 from cluster import RunningCluster
 from delivery_checker import Attempt, History, Verdict
 
@@ -29,7 +30,6 @@ _STEP = 5_000
 _LONGEST_PAUSE_S = 0.2
 _DIGITS = 12
 _FILLER = "." * 80
-_FAULT_S = 200.0
 _LAST_CALLS = 3
 
 
@@ -81,13 +81,14 @@ def leader_of(cluster: RunningCluster, urls: Sequence[str], stream: str = "s") -
         stream: the stream.
     """
     hosts = [name.partition("@")[2] for name in cluster.names]
-    for _ in waiting(60):
+
+    def leader() -> str | None:
         with closing(open_any(settings_of(urls))) as connection:
             places = connection.metadata([stream], missing_ok=True)[stream]
-        if places.leader is not None and len(places.replicas) == len(hosts) - 1:
-            break
-    assert places.leader is not None
-    return cluster.nodes[hosts.index(places.leader.host)]
+        is_whole = places.leader is not None and len(places.replicas) == len(hosts) - 1
+        return places.leader.host if places.leader is not None and is_whole else None
+
+    return cluster.nodes[hosts.index(str(until(leader, f"{stream} has a leader and all replicas")))]
 
 
 @dataclass
@@ -157,9 +158,9 @@ class StreamRun:
             pause_s: the pause after a call, in seconds; None for as long as the call, where the window makes pauses.
             options: further arguments of the publisher; the reader has the addresses.
         """
-        happening = _Thread(lambda: fault(self))
+        happening = Beside(lambda: fault(self))
         over = threading.Event()
-        reader = _Thread(lambda: self._follow(url, stream, over, options.get("addresses")))
+        reader = Beside(lambda: self._follow(url, stream, over, options.get("addresses")))
         try:
             with StreamPublisher(
                 url, stream=stream, name=name, limits=WriteLimits(window=window), **options
@@ -251,30 +252,6 @@ def keep(
     return record(run.history(found, **history), recover_s=recover_s, outcome=outcome or run.outcome, **words)
 
 
-class _Thread(threading.Thread):
-    """Does something beside the test, which gets what it raises."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._do = do
-        self._error: BaseException | None = None
-        self.ended: float | None = None
-
-    def run(self) -> None:
-        try:
-            self._do()
-        except BaseException as error:  # noqa: BLE001  # raised by `finish`, in the thread of the test
-            self._error = error
-        self.ended = time.monotonic()
-
-    def finish(self) -> None:
-        assert self.ident is not None, "it never began"
-        self.join(_FAULT_S)
-        assert not self.is_alive(), "it does not end"
-        if self._error is not None:
-            raise self._error
-
-
 def kill_again_and_again(broker: RunningBroker, times: int) -> Callable[[StreamRun], None]:
     """Return a fault: the broker is killed and started, and killed again when rows are confirmed."""
 
@@ -283,28 +260,11 @@ def kill_again_and_again(broker: RunningBroker, times: int) -> Callable[[StreamR
         for _ in range(times):
             broker.kill()
             broker.start()
-            for _ in waiting(60):
-                if run.calls and run.calls[-1][0] > time.monotonic() - 0.5:
-                    break
+            until(lambda: run.calls and run.calls[-1][0] > time.monotonic() - 0.5, "rows are confirmed")
 
     return kill
 
 
 def until_confirmed(run: StreamRun, after: float) -> None:
     """Wait until rows are confirmed after a moment of the monotonic clock."""
-    for _ in waiting(90):
-        if run.calls[-1][0] > after:
-            return
-
-
-def waiting(seconds: float) -> Iterator[None]:
-    """Go round until this takes too long.
-
-    Raises:
-        AssertionError: it does.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        yield
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.05)
+    until(lambda: run.calls[-1][0] > after, "rows are confirmed", 90)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pika
+from bounded import until
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
@@ -38,8 +38,8 @@ def consuming(
 def wait_for_figures(management: Management, vhost: str, *, active: int, messages: int) -> None:
     """Wait until the management API knows of so many active consumers, which hold one message each, and messages; it may be 5 s late."""
     query = {"disable_stats": "true", "enable_queue_totals": "true"}
-    deadline = time.monotonic() + 60
-    while True:
+
+    def is_told() -> bool:
         consumers = management.request("GET", "consumers", vhost)
         queues = management.request("GET", "queues", vhost, query=query)
         found = (
@@ -51,10 +51,9 @@ def wait_for_figures(management: Management, vhost: str, *, active: int, message
             each["name"] for each in management.request("GET", "connections") if each.get("connected_at")
         }
         is_known = all(consumer["channel_details"].get("connection_name") in known for consumer in consumers)
-        if found == (active, active, messages) and is_known:
-            return
-        assert time.monotonic() < deadline, f"the management API does not tell what is there: {found}"
-        time.sleep(0.2)
+        return found == (active, active, messages) and is_known
+
+    until(is_told, "the management API tells what is there", every_s=0.2)
 
 
 def _hold(url: str, member: str, queue: str, priority: str) -> None:

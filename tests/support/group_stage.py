@@ -23,7 +23,7 @@ from typing import Any
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, Publisher, Retries
+from rabbit_chx import ConsumerGroup, Publisher, Retries, StreamGroup
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.journal import JOURNAL
@@ -141,13 +141,11 @@ class GroupStage:
 
         how = {"timing": QUICK, "reconnect_backoff_s": 0.1, "journal": self.journal, **how}
         handle = how.pop("handle", handle)
-        async with ConsumerGroup(how.pop("url", self.url), self.queues, member=name, **how) as group:
-            running = asyncio.create_task(group.run(handle))
-            try:
-                yield group
-            finally:
-                group.stop()
-                await running
+        async with (
+            ConsumerGroup(how.pop("url", self.url), self.queues, member=name, **how) as group,
+            running(group, handle),
+        ):
+            yield group
 
     def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""
@@ -169,6 +167,17 @@ class GroupStage:
         for line in file.read_text().splitlines():
             queue, number, generation, member, redelivered = line.split("\t")
             self.handled.append(Handled(queue, int(number), int(generation), member, redelivered == "True"))
+
+
+@asynccontextmanager
+async def running(group: ConsumerGroup | StreamGroup, handle: Any) -> AsyncIterator[None]:
+    """Run a member of a group until the block ends."""
+    task = asyncio.create_task(group.run(handle))
+    try:
+        yield
+    finally:
+        group.stop()
+        await task
 
 
 def in_order(handled: list[Handled]) -> bool:

@@ -57,15 +57,6 @@ def local_broker() -> Iterator[RunningBroker]:
     Raises:
         NoBrokerError: there is no ``rabbitmq-server``, or it does not serve; the message says which.
     """
-    broker = start_local_broker()
-    try:
-        yield broker
-    finally:
-        broker.stop()
-
-
-def start_local_broker() -> RunningBroker:
-    """Start a broker as `local_broker` does, for callers that call `RunningBroker.stop` themselves."""
     tools = find_tools()
     for attempt in range(1, _ATTEMPTS + 1):
         server = _LocalServer(tools)
@@ -80,15 +71,18 @@ def start_local_broker() -> RunningBroker:
             server.remove()
             raise
         break
-    return RunningBroker(
-        url=server.url,
-        management_url=server.management_url,
-        version=version,
-        ring_via=(str(server.wrapper),),
-        origin=f"rabbitmq-server of this machine in {tools} (RabbitMQ {version})",
-        server=server,
-        stream_port=server.stream_port,
-    )
+    try:
+        yield RunningBroker(
+            url=server.url,
+            management_url=server.management_url,
+            version=version,
+            ring_via=(str(server.wrapper),),
+            origin=f"rabbitmq-server of this machine in {tools} (RabbitMQ {version})",
+            server=server,
+            stream_port=server.stream_port,
+        )
+    finally:
+        server.remove()
 
 
 def find_tools() -> Path:

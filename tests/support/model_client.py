@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from definitions_file import EXPORTED
 from model_broker import ModelBroker
 
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     LiveTopology,
@@ -18,7 +19,6 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, Shape, shape_fault
@@ -118,9 +118,13 @@ class ModelClient:
     def check_sendable(self, operations: Sequence[Operation]) -> None:
         """A model takes anything."""
 
-    def count(self, queue: str) -> QueueCounts:  # noqa: ARG002
-        """All queues have as many messages, and no consumers."""
-        return QueueCounts(self._messages, 0)
+    def count(self, queue: str) -> QueueCounts:
+        """Count the messages of a queue; it has no consumers."""
+        return QueueCounts(self.messages_in(queue), 0)
+
+    def messages_in(self, queue: str) -> int:  # noqa: ARG002
+        """All queues have as many messages."""
+        return self._messages
 
     def check_exchange(self, exchange: str) -> None:
         """All exchanges exist."""
@@ -201,7 +205,8 @@ class ModelClient:
         fields: Mapping[str, Shape] | None = None,  # noqa: ARG002
     ) -> Any:
         """Return what is listed, or the messages of a queue."""
-        return {"messages": self._messages} if path[0] == "queues" and path[2:] else self._listed(*path)
+        is_queue = path[0] == "queues" and path[2:]
+        return {"messages": self.messages_in(path[2])} if is_queue else self._listed(*path)
 
     def get_list(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]
@@ -224,50 +229,23 @@ class ModelClient:
         }
         if kind in of_broker:
             return of_broker[kind]
-        flags = ("name", "durable", "auto_delete")
-        if kind == "exchanges":
-            return [
-                {
-                    **{name: getattr(exchange, name) for name in (*flags, "type", "internal")},
-                    "arguments": plain(exchange.arguments),
-                }
-                for exchange in model.exchanges.values()
-            ]
+        objects: dict[str, Iterable[Any]] = {
+            "exchanges": model.exchanges.values(),
+            "queues": model.queues.values(),
+            "policies": model.policies.values(),
+            "bindings": model.bindings,
+        }
+        listed = [EXPORTED[kind](each) for each in objects.get(kind, ())]
         if kind == "queues":
             return [
-                {
-                    **{name: getattr(queue, name) for name in (*flags, "exclusive")},
-                    "arguments": plain(queue.declared_arguments),
-                }
-                for queue in model.queues.values()
+                {"exclusive": False, **entry, "messages": self.messages_in(entry["name"])} for entry in listed
             ]
-        if kind == "policies":
-            return [
-                {
-                    "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to, "priority": policy.priority,
-                    "definition": plain(policy.definition),
-                }
-                for policy in model.policies.values()
-            ]  # fmt: skip
         if kind == "bindings":
-            return [
-                self._binding(binding) for binding in model.bindings if path[1:] in ((), self._path(binding))
-            ]
-        return []
+            listed = [{**entry, "properties_key": entry["routing_key"]} for entry in listed]
+            return [entry for entry in listed if path[1:] in ((), _path(entry))]
+        return listed
 
-    @staticmethod
-    def _path(binding: BindingDefinition) -> tuple[str, ...]:
-        to_exchange = isinstance(binding.destination, ExchangeRef)
-        return (
-            "e",
-            binding.source,
-            "e" if to_exchange else "q",
-            str(getattr(binding.destination, "name", binding.destination)),
-        )
 
-    def _binding(self, binding: BindingDefinition) -> dict[str, Any]:
-        *_, kind, destination = self._path(binding)
-        return {
-            "source": binding.source, "destination": destination, "destination_type": {"e": "exchange", "q": "queue"}[kind],
-            "routing_key": binding.routing_key, "arguments": plain(binding.arguments), "properties_key": binding.routing_key,
-        }  # fmt: skip
+def _path(binding: dict[str, Any]) -> tuple[str, ...]:
+    """Return the path of the bindings between two objects, as the management API has it."""
+    return "e", binding["source"], binding["destination_type"][0], binding["destination"]

@@ -12,7 +12,7 @@ from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import Plan, QueueDefinition, plan
 from rabbit_chx.topology.live.applying import Applied, Permission
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
+from rabbit_chx.topology.live.live_broker import Operation
 
 _WITH_RING_LIMIT = Permission(1.0)
 
@@ -103,9 +103,9 @@ class Mover(ModelClient):
         self.traffic = traffic
         self.operations = 0
 
-    def count(self, queue: str) -> QueueCounts:
+    def messages_in(self, queue: str) -> int:
         """Count the messages of a queue."""
-        return QueueCounts(len(self.traffic.queues.get(queue, ())), 0)
+        return len(self.traffic.queues.get(queue, ()))
 
     def perform(self, operation: Operation) -> None:
         """Perform an operation; what is in a queue goes with it."""

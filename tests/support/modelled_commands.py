@@ -79,9 +79,12 @@ class _Client(ModelClient):
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # all of them
         return self._commands.messages.pop(queue, 0)
 
+    def messages_in(self, queue: str) -> int:
+        return self._commands.messages.get(queue, 0)
+
     def count(self, queue: str) -> QueueCounts:
         self._refuse(queue)
-        return QueueCounts(self._commands.messages.get(queue, 0), 0)
+        return super().count(queue)
 
     def perform(self, operation: Operation) -> None:
         subject = operation.subject
@@ -95,14 +98,6 @@ class _Client(ModelClient):
         if queue in self._commands.refuses:
             text = f"ACCESS_REFUSED - access to queue '{queue}' refused"
             raise make_refusal(self.where, Operation("declare", QueueDefinition(queue)), 403, text)
-
-    def _listed(self, kind: str, *path: str) -> Any:
-        if kind == "queues" and len(path) > 1:
-            return {"messages": self._commands.messages.get(path[-1], 0)}
-        listed = super()._listed(kind, *path)
-        if kind == "queues":
-            return [{**entry, "messages": self._commands.messages.get(entry["name"], 0)} for entry in listed]
-        return listed
 
 
 class Stream(io.StringIO):

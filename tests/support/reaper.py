@@ -1,7 +1,7 @@
 """Removing what this process started if it dies, whatever kills it.
 
 A small process in a session of its own holds the reading end of a pipe from us. It ends when the pipe says
-that all is done. When the pipe breaks, or its parent changes, it removes the containers, the Docker network or
+that all is done. When the pipe breaks, or its parent changes, it removes the containers and Docker networks, or
 the local server. It runs this file by its path, so this file imports the standard library only. POSIX only.
 
 testcontainers has Ryuk for that, whose image is not everywhere.
@@ -27,14 +27,14 @@ _ROUND_S = 0.5
 
 
 class Reaper:
-    """Watches over the containers of a process, one Docker network or one local server until it is dismissed."""
+    """Watches over the containers and networks of a process, or one local server, until it is dismissed."""
 
     def __init__(self, kind: str, what: str) -> None:
         """Start watching; `what` need not exist yet.
 
         Args:
-            kind: ``"containers"``, ``"network"`` or ``"server"``.
-            what: the label of the containers, the name of the network, or the folder of the server.
+            kind: ``"containers"`` or ``"server"``.
+            what: the label of the containers and networks, or the folder of the server.
         """
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, kind, what, str(os.getpid())],
@@ -59,14 +59,20 @@ class Reaper:
                 self._process.communicate(message, timeout=10)
 
 
+def session_label() -> str:
+    """Return the label of all containers that testcontainers starts in this process."""
+    from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
+
+    return f"{LABEL_SESSION_ID}={SESSION_ID}"
+
+
 @cache
 def watch_containers() -> Reaper:
     """Let the containers that testcontainers starts in this process be removed when it ends, in place of Ryuk."""
     from testcontainers.core.config import testcontainers_config
-    from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
 
     testcontainers_config.ryuk_disabled = True
-    reaper = Reaper("containers", f"{LABEL_SESSION_ID}={SESSION_ID}")
+    reaper = Reaper("containers", session_label())
     atexit.register(
         reaper.finish
     )  # a process that is not awaited is a ResourceWarning behind the last line of pytest
@@ -82,18 +88,12 @@ def kill_group(folder: str) -> None:
 
 
 def _remove_containers(label: str) -> None:
-    _remove_filtered(f"label={label}")
-
-
-def _remove_network(name: str) -> None:
-    """Remove a network and the containers on it, which would keep it from being removed."""
-    _remove_filtered(f"network={name}")
-    _docker("network", "rm", name)
-
-
-def _remove_filtered(which: str) -> None:
-    for container in _docker("ps", "--all", "--quiet", "--filter", which).split():
+    """Remove the containers with a label, and then the networks."""
+    which = ("--quiet", "--filter", f"label={label}")
+    for container in _docker("ps", "--all", *which).split():
         _docker("rm", "--force", "--volumes", container)
+    for network in _docker("network", "ls", *which).split():
+        _docker("network", "rm", network)
 
 
 def _docker(*command: str) -> str:
@@ -115,7 +115,7 @@ def _remove_server(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-_REMOVE = {"containers": _remove_containers, "network": _remove_network, "server": _remove_server}
+_REMOVE = {"containers": _remove_containers, "server": _remove_server}
 
 
 def _await_message(owner: int) -> bytes:

@@ -191,16 +191,10 @@ class Threads:
             return runner.run(story())
 
 
-class _Event:
+class _Event(threading.Event):
     def __init__(self, threads: Threads) -> None:
+        super().__init__()
         self._threads = threads
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._threads.wait(self.is_set, timeout)

@@ -5,14 +5,14 @@ It is scripted, because no real plugin does this on demand. What is not told to 
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
+
+from loopback import HOST, LoopbackServer
 
 #: What it sends for a request, piece by piece; then it closes the connection.
 Script: TypeAlias = "Callable[[], Iterable[bytes]]"
@@ -37,8 +37,8 @@ def page(
     return lambda: ["\r\n".join((*lines, "", "")).encode(), body]
 
 
-class ScriptedApi:
-    """Listens on the loopback, and answers one request of each connection.
+class ScriptedApi(LoopbackServer):
+    """Answers one request of each connection.
 
     Args:
         real: the URL of the API that gets what is not scripted; None: that is answered 404.
@@ -52,42 +52,23 @@ class ScriptedApi:
         self.scripts: dict[str, Script] = {}
         self.requests: list[tuple[str, str | None]] = []
         self._real = None if real is None else urlsplit(real)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._over = threading.Event()
-        port = self._listener.getsockname()[1]
+        super().__init__()
         #: How to reach it, without a login.
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"{HOST}:{self.port}"
         login = "guest:guest" if self._real is None else f"{self._real.username}:{self._real.password}"
         self.url = f"http://{login}@{self.address}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
     def drip(self, content: bytes, every_s: float) -> Iterator[bytes]:
         """Yield a byte at a time, and then silence, until the test is over."""
         for byte in content:
             yield bytes([byte])
-            if self._over.wait(every_s):
+            if self.over.wait(every_s):
                 return
-        self._over.wait()
+        self.over.wait()
 
-    # -- in threads
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), client.makefile("rb") as reading:
+    def serve(self, client: socket.socket) -> None:
+        """Answer a request."""
+        with client.makefile("rb") as reading:
             first = reading.readline().decode().strip()
             lines = (line.decode().strip().partition(": ") for line in iter(reading.readline, b"\r\n"))
             headers = {name.lower(): value for name, _, value in lines}

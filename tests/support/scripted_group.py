@@ -25,9 +25,9 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
-def message(queue: str, tag: int, key: str = "k") -> DeliveredMessage:
+def message(queue: str, tag: int) -> DeliveredMessage:
     """Return a message as it is delivered; its body is its tag."""
-    return DeliveredMessage(tag, key, GroupMessage(queue, key, str(tag).encode()))
+    return DeliveredMessage(tag, "k", GroupMessage(queue, "k", str(tag).encode()))
 
 
 class ScriptedJournal:

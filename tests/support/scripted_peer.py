@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, Self
 
 from amqp_broker import Answer, BrokerConnection, Message, ack
+from bounded import until
 from broker_frames import said
+from loopback import HOST, LoopbackServer
 from pamqp import commands
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.connection.session import OpenConnection, Session
+from rabbit_chx.connection.session import OpenConnection
 
 _SOON_S = 60.0  # longer than anything takes on a busy machine
 
 
-class Peer:
-    """Listens, and serves one connection after the other.
+class Peer(LoopbackServer):
+    """A broker that serves one connection after the other.
 
     Args:
         answer: returns the bytes to send for a message.
@@ -35,6 +34,8 @@ class Peer:
         settings: how to connect to it.
     """
 
+    is_serial = True
+
     def __init__(self, answer: Answer = ack, *, heartbeat_s: int = 0) -> None:
         self.answer = answer
         self.messages: list[Message] = []
@@ -42,26 +43,9 @@ class Peer:
         self.heartbeats = 0
         self.changed = threading.Condition()
         self._heartbeat_s = heartbeat_s
-        self._listener = socket.create_server(("127.0.0.1", 0))
         self._client: socket.socket | None = None
-        self._over = False
-        self._thread = threading.Thread(target=self._serve)
-        host, port = self._listener.getsockname()
-        self.settings = ConnectionSettings(host=host, port=port)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over = True
-        with contextlib.suppress(OSError):  # wakes the thread where it waits for bytes
-            if self._client is not None:
-                self._client.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):  # wakes it where it waits for a connection
-            socket.create_connection(self._listener.getsockname()).close()
-        self._thread.join()
-        self._listener.close()
+        super().__init__()
+        self.settings = ConnectionSettings(host=HOST, port=self.port)
 
     @property
     def bodies(self) -> list[str]:
@@ -85,31 +69,17 @@ class Peer:
     def reach(self, connection: OpenConnection, word: str) -> None:
         """Send connection.blocked with this reason, and wait until the connection has processed it; fail after 10 s."""
         self.say(said(commands.Connection.Blocked(word), 0))
-        deadline = time.monotonic() + _SOON_S
-        while connection.session.blocked != word:
-            assert time.monotonic() < deadline, f"{word!r} is not processed: {connection.session.failure}"
-            time.sleep(0.001)
+        until(lambda: connection.session.blocked == word, f"{word!r} is processed", _SOON_S, 0.001)
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # a test leaves no descriptor to the peer, either
-                time.sleep(0.01)
-                continue
-            with client:
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._over:
-                    return
-                self._client = client
-                self.connections += 1
-                connection = _PeerConnection(
-                    client.sendall, heartbeat_s=self._heartbeat_s, number=self.connections
-                )
-                connection.peer = self
-                with contextlib.suppress(ConnectionError):
-                    while data := client.recv(1 << 16):
-                        connection.receive(data)
+    def serve(self, client: socket.socket) -> None:
+        """Answer what the client says."""
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client = client
+        self.connections += 1
+        connection = _PeerConnection(client.sendall, heartbeat_s=self._heartbeat_s, number=self.connections)
+        connection.peer = self
+        while data := client.recv(1 << 16):
+            connection.receive(data)
 
 
 class _PeerConnection(BrokerConnection):
@@ -126,25 +96,3 @@ class _PeerConnection(BrokerConnection):
         with self.peer.changed:
             self.peer.heartbeats += 1
             self.peer.changed.notify_all()
-
-
-class HastySession(Session):
-    """A session whose negotiated seconds of heartbeats are hundredths, so that no test waits for a whole second."""
-
-    heartbeat_s: Any
-
-    def _on_tune(self, method: commands.Connection.Tune) -> None:
-        super()._on_tune(method)
-        self.heartbeat_s /= 100
-        self.longest_silence_s /= 100
-
-
-class Clock:
-    """Replaces the module `time`; `now` advances only when a test changes it."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def monotonic(self) -> float:
-        """Return the seconds."""
-        return self.now

@@ -8,11 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,14 +19,12 @@ from local_server import find_tools
 from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
 from rabbit_chx.testing.broker_search import broker_is_named
 from rabbit_chx.testing.containers import official_image, require_docker, require_image
-from rabbit_chx.testing.running_broker import last_lines, run_bounded
+from rabbit_chx.testing.running_broker import run_bounded
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101
-_INTERRUPT_TIMEOUT_S = 60
-_LINE_EVERY_S = 10.0
-_LAST_BYTES = 400
+_STDERR = 2
 
 # A shell of its own owns the policy file, so that the file is removed even if Python is killed.
 _WITH_POLICY = """
@@ -105,37 +100,11 @@ def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
     else:
         command = ("sh", "-c", _WITH_POLICY, "sh", str(policy), *command)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    # A file, not a pipe: a pipe would be waited for as long as anything that was started holds it.
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            _wait_with_lines(process, output.fileno())
-        except BaseException:
-            _interrupt(process)
-            raise
-        output.seek(0)
-        if process.returncode:
-            raise NoBrokerError(f"the installation failed: {last_lines(output.read(), 5)}")
-
-
-def _wait_with_lines(process: subprocess.Popen[bytes], output: int) -> None:
-    """Wait for a process, and show the time and the last line of its output every ten seconds."""
-    started = time.monotonic()
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_LINE_EVERY_S)
-            return
-        # The process writes at the common position of the file, which pread does not move.
-        written = os.pread(output, _LAST_BYTES, max(0, os.fstat(output).st_size - _LAST_BYTES))
-        minutes, seconds = divmod(int(time.monotonic() - started), 60)
-        sys.stderr.write(f"  {minutes}:{seconds:02}  {last_lines(written.decode(errors='replace'), 1)}\n")
+    # In our process group: Ctrl-C of a terminal ends the command too, in good order.
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, env=environment) as process:
+        code = process.wait()
+    if code:
+        raise NoBrokerError(f"the installation failed: {command[0]} exits with {code}, and says why above")
 
 
 def _require_permission() -> None:
@@ -172,14 +141,6 @@ def _require_denial(policy: Path) -> None:
         raise NoBrokerError(f"{policy} cannot be asked whether services may start: {error}") from error
     if answer != _DENIED:
         raise NoBrokerError(f"{policy} lets services start (it exits with {answer}, not {_DENIED})")
-
-
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """End the command in good order, so that the policy is removed and dpkg is not interrupted midway."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_INTERRUPT_TIMEOUT_S)
 
 
 if __name__ == "__main__":

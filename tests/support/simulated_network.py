@@ -9,12 +9,13 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from simulated_scenarios import Fault, Scenario
 from simulated_world import World
 
@@ -461,38 +462,19 @@ class SimulatedWaker:
         """Close as the real one."""
 
 
-class _ElsewhereEvent:
+class _ElsewhereEvent(threading.Event):
     """Replaces the `threading.Event` of the heartbeat thread: it is set when the program is back."""
 
     def __init__(self, network: Network) -> None:
+        super().__init__()
         self._network = network
-        self._is_set = False
 
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
         world, until = self._network.world, self._network.elsewhere_until
-        if self._is_set or world.now + timeout > until:
+        if self.is_set() or world.now + timeout > until:
             return True
         world.sleep(timeout)
-        return False
-
-
-class _Thread:
-    """Replaces the heartbeat thread, which runs while the program is elsewhere."""
-
-    def __init__(self, network: Network, target: Callable[[], None]) -> None:
-        self._network = network
-        self._target = target
-
-    def start(self) -> None:
-        self._network.keeper = self._target
-
-    def is_alive(self) -> bool:
         return False
 
 
@@ -500,10 +482,14 @@ class _Thread:
 def simulated(network: Network) -> Iterator[None]:
     """Run the product on a network by its clock, without logs."""
     world = network.world
+
+    def keep_alive(target: Callable[..., None], args: Sequence[Any] = (), **_: object) -> SimpleNamespace:
+        """Return the heartbeat thread, which runs while the program is elsewhere."""
+        start = partial(setattr, network, "keeper", partial(target, *args))
+        return SimpleNamespace(start=start, is_alive=lambda: False)
+
     threads = SimpleNamespace(
-        RLock=threading.RLock,
-        Event=lambda: _ElsewhereEvent(network),
-        Thread=lambda target, args=(), **_: _Thread(network, partial(target, *args)),
+        RLock=threading.RLock, Event=lambda: _ElsewhereEvent(network), Thread=keep_alive
     )
     substitutes: list[tuple[Any, str, object]] = [
         (blocking_connection, "time", world),
@@ -512,13 +498,11 @@ def simulated(network: Network) -> Iterator[None]:
         (publisher, "time", SimpleNamespace(sleep=network.sleep, monotonic=world.monotonic)),
         (publisher, "jitter", world.chance.random),
     ]
-    originals = [(module, name, getattr(module, name)) for module, name, _ in substitutes]
     logging.disable(logging.CRITICAL)
-    for module, name, substitute in substitutes:
-        setattr(module, name, substitute)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name, substitute in substitutes:
+                patch.setattr(module, name, substitute)
+            yield
     finally:
-        for module, name, original in originals:
-            setattr(module, name, original)
         logging.disable(logging.NOTSET)

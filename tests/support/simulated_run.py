@@ -6,7 +6,7 @@ import math
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from delivery_checker import Attempt, History, Verdict, check
 from publisher_options import grouped
@@ -27,28 +27,26 @@ _CONFIRM_TIMEOUT_S, _BLOCKED_TIMEOUT_S, _RECONNECT_TIMEOUT_S = 60.0, 300.0, 120.
 _CONNECT_S, _GOODBYE_S = 10.0, 10.0
 
 
+#: A kind and a message.
+Finding: TypeAlias = tuple[str, str]
+
+
 @dataclass
-class Outcome:
-    """The result of a run.
+class Findings:
+    """The findings of a run.
 
     Attributes:
-        faults: the findings, as kind and message; empty if every promise was kept.
-        report: the sum of all reports.
+        faults: the findings; empty if every promise was kept.
+        errors: errors that were caught.
         verdict: the result of the checker; None if the run did not end.
-        errors: the errors that the program caught.
-        seconds: simulated seconds.
         connections: attempts to connect.
-        carried: bytes of the first connection, to the broker and from it.
     """
 
     scenario: Scenario
-    faults: list[tuple[str, str]] = field(default_factory=list)
-    report: PublishReport = field(default_factory=PublishReport)
-    verdict: Verdict | None = None
+    faults: list[Finding] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    verdict: Verdict | None = None
     connections: int = 0
-    carried: tuple[int, int] = (0, 0)
 
     @property
     def kinds(self) -> set[str]:
@@ -57,9 +55,25 @@ class Outcome:
 
     def __str__(self) -> str:
         lines = [f"{kind}: {words}" for kind, words in self.faults] or ["nothing is wrong"]
-        return "\n".join(
-            [*lines, f"report: {self.report}", f"errors: {self.errors}", f"checker: {self.verdict}"]
-        )
+        return "\n".join([*lines, f"errors: {self.errors}", f"checker: {self.verdict}"])
+
+
+@dataclass
+class Outcome(Findings):
+    """The result of a run.
+
+    Attributes:
+        report: the sum of all reports.
+        seconds: simulated seconds.
+        carried: bytes of the first connection, to the broker and from it.
+    """
+
+    report: PublishReport = field(default_factory=PublishReport)
+    seconds: float = 0.0
+    carried: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\nreport: {self.report}"
 
 
 def bound_s(scenario: Scenario) -> float:
@@ -113,14 +127,14 @@ def simulate(scenario: Scenario) -> Outcome:
     world.finish()
     outcome.errors = [str(error) for error in log.errors]
     outcome.report = sum(log.reports, PublishReport())
-    answers = _Answers.heard_of(broker)
+    answers = Answers.heard_of(broker)
     outcome.verdict = _verdict(broker, log, outcome.report, answers)
     outcome.faults = list(_wrong(outcome, broker, network, log, answers))
     return outcome
 
 
 @dataclass(frozen=True)
-class _Answers:
+class Answers:
     """The rows of the answers that the publisher has read.
 
     Attributes:
@@ -135,7 +149,7 @@ class _Answers:
     acks: int
 
     @classmethod
-    def heard_of(cls, broker: Broker) -> _Answers:
+    def heard_of(cls, broker: Broker) -> Answers:
         """Return the answers of all connections of a broker."""
         by_kind: dict[str, list[int]] = {"stored": [], "returned": [], "refused": []}
         for conversation in broker.conversations:
@@ -145,7 +159,7 @@ class _Answers:
         return cls(set(stored), set(returned), set(refused), len(stored))
 
 
-def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers) -> Verdict:
+def _verdict(broker: Broker, log: Log, report: PublishReport, answers: Answers) -> Verdict:
     scenario = broker.scenario
     # A report has numbers, and the ledger knows rows: those that it holds for answered are the confirmed ones,
     # unless their only answer was another one.
@@ -165,8 +179,8 @@ def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers)
 
 
 def _wrong(
-    outcome: Outcome, broker: Broker, network: Network, log: Log, answers: _Answers
-) -> Iterator[tuple[str, str]]:
+    outcome: Outcome, broker: Broker, network: Network, log: Log, answers: Answers
+) -> Iterator[Finding]:
     scenario, report, verdict = outcome.scenario, outcome.report, outcome.verdict
     assert verdict is not None
     for kind in verdict.faults:
@@ -182,7 +196,7 @@ def _wrong(
         yield from _incomplete(outcome, broker, log)
 
 
-def _incomplete(outcome: Outcome, broker: Broker, log: Log) -> Iterator[tuple[str, str]]:
+def _incomplete(outcome: Outcome, broker: Broker, log: Log) -> Iterator[Finding]:
     """Yield what is missing in a run without a fault for which the publisher may give up."""
     scenario, report = outcome.scenario, outcome.report
     poison = broker.poison.keys() & log.entered
@@ -201,12 +215,17 @@ def _incomplete(outcome: Outcome, broker: Broker, log: Log) -> Iterator[tuple[st
         )
     elif not log.left_out and report.confirmed != scenario.program.rows - len(poison):
         yield "gave up", f"{report.confirmed} of {scenario.program.rows} rows are confirmed"
-    if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):
+    yield from missed_heartbeats(broker)
+
+
+def missed_heartbeats(broker: Broker) -> Iterator[Finding]:
+    """Yield what is wrong if the broker closed sound connections."""
+    if broker.hung_up and not any(fault.kind == "frozen" for fault in broker.scenario.faults):
         yield "heartbeat", f"the broker missed the heartbeats of {broker.hung_up} connections"
 
 
 def _miscounts(
-    report: PublishReport, broker: Broker, network: Network, log: Log, answers: _Answers
+    report: PublishReport, broker: Broker, network: Network, log: Log, answers: Answers
 ) -> Iterator[str]:
     """Yield the wrong counts of the reports."""
     counts = (report.confirmed, report.returned, report.nacked, report.unknown)

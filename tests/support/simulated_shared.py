@@ -5,10 +5,10 @@ The publisher's thread is the thread of the run. The threads that submit are eve
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from delivery_checker import Attempt, History, Verdict, check
+from delivery_checker import Attempt, History, check
 from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, SimulatedWaker, simulated
-from simulated_run import bound_s
+from simulated_run import Answers, Finding, Findings, bound_s, missed_heartbeats
 from simulated_scenarios import Scenario, scenario_of
 from simulated_world import EndlessRunError, World
 
@@ -63,33 +63,20 @@ class Submission:
 
 
 @dataclass
-class Course:
+class Course(Findings):
     """What happened in a run.
 
     Attributes:
         submissions: in order.
-        errors: errors of the library.
-        faults: the findings, as kind and message.
+        most: the most messages that were open.
     """
 
-    scenario: Scenario
     submissions: list[Submission] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    faults: list[tuple[str, str]] = field(default_factory=list)
     stats: SharedStats = field(default_factory=SharedStats)
-    verdict: Verdict | None = None
     most: int = 0
-    connections: int = 0
-
-    @property
-    def kinds(self) -> set[str]:
-        """The kinds of the findings."""
-        return {kind for kind, _ in self.faults}
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*(f"{kind}: {words}" for kind, words in self.faults), f"{self.stats}", f"{self.verdict}"]
-        )
+        return f"{super().__str__()}\n{self.stats}"
 
 
 def shared_scenario(seed: int, fewest: int = 20, most: int = 400) -> Scenario:
@@ -160,7 +147,7 @@ def _without_threads(network: Network, course: Course) -> Iterator[None]:
     )
     log = SimpleNamespace(
         warning=lambda *_: None,
-        exception=lambda *_: course.errors.append(logging.Formatter().formatException(_info())),
+        exception=lambda *_: course.errors.append(traceback.format_exc()),
     )
     with pytest.MonkeyPatch.context() as patch:
         for module in (shared_publisher, worker):
@@ -171,12 +158,6 @@ def _without_threads(network: Network, course: Course) -> Iterator[None]:
         patch.setattr(worker, "_log", log)
         patch.setattr(worker, "_WORKERS", set())
         yield
-
-
-def _info() -> Any:
-    import sys
-
-    return sys.exc_info()
 
 
 class _Threads:
@@ -237,7 +218,7 @@ class _Threads:
             self._publisher._worker.begin_to_close()
 
 
-def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[tuple[str, str]]:
+def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[Finding]:
     scenario, stats = course.scenario, course.stats
     yield from (("crash", words) for words in course.errors)
     yield from (("protocol", words) for words in broker.complaints)
@@ -283,33 +264,23 @@ def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[tuple
         wrong = [one for one in course.submissions if one.error is not None and not _may_fail(one, broker)]
         if wrong:
             yield "gave up", f"{wrong[0].id}: {wrong[0].error!r}"
-        if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):
-            yield "heartbeat", f"the broker missed the heartbeats of {broker.hung_up} connections"
+        yield from missed_heartbeats(broker)
 
 
 def _may_fail(one: Submission, broker: Broker) -> bool:
     return one.id in broker.poison or isinstance(one.error, NackedError)
 
 
-def _answered(broker: Broker, kind: str) -> set[int]:
-    return {
-        answer.id
-        for conversation in broker.conversations
-        for answer in conversation.heard()
-        if answer.kind == kind
-    }
-
-
-def _wrong_errors(course: Course, broker: Broker) -> Iterator[tuple[str, str]]:
+def _wrong_errors(course: Course, broker: Broker) -> Iterator[Finding]:
     """Yield errors that are not those of their message."""
     found = {id_ for ids in broker.found.values() for id_ in ids}
-    returned, refused = _answered(broker, "returned"), _answered(broker, "refused")
+    answers = Answers.heard_of(broker)
     lies = any(
         fault.kind in _CLOSES_BY_CHANCE and fault.code != 320 for fault in course.scenario.faults
     )  # not over a row
     checks: list[tuple[type, Callable[[int], bool]]] = [
-        (UnroutableError, returned.__contains__),
-        (NackedError, refused.__contains__),
+        (UnroutableError, answers.returned.__contains__),
+        (NackedError, answers.refused.__contains__),
         (BrokerRefusedError, lambda id_: lies or id_ in broker.poison),
         (UnknownOutcomeError, lambda _: True),
         (UnreachableError, lambda id_: id_ not in found),

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from canary import CANARY
+from broker_alarms import memory_alarm
+from canary import make_canary_user
 from fire_queues import EXCHANGE
 from fire_site import Site
 from row_reader import rows_waiting
@@ -84,64 +85,33 @@ def paused(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def memory_alarm(site: Site) -> Iterator[None]:
-    site.broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "absolute", "1")
-    try:
+def alarmed(site: Site) -> Iterator[None]:
+    with memory_alarm(site.broker):
         yield
         time.sleep(_ALARM_S)
-    finally:
-        site.broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
 
 
-@contextmanager
-def connections_closed(site: Site) -> Iterator[None]:
-    site.close_connections()
-    yield
+def at_once(do: Callable[[Site], object]) -> Callable[[Site], AbstractContextManager[None]]:
+    """Return a fault that is over as soon as it has begun."""
+
+    @contextmanager
+    def happen(site: Site) -> Iterator[None]:
+        do(site)
+        yield
+
+    return happen
 
 
-@contextmanager
-def queue_deleted(site: Site) -> Iterator[None]:
-    site.delete_queue(_LOSER)
-    yield
-
-
-@contextmanager
-def exchange_deleted(site: Site) -> Iterator[None]:
-    with site.channel() as channel:
-        channel.exchange_delete(EXCHANGE)
-    yield
-
-
-@contextmanager
-def user_deleted(site: Site) -> Iterator[None]:
-    site.management.request("DELETE", "users", site.user)
-    yield
-
-
-def user_made_again(site: Site) -> None:
-    site.management.request("PUT", "users", site.user, body={"password": CANARY, "tags": ""})
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    site.management.request("PUT", "permissions", site.vhost, site.user, body=everything)
-
-
-@contextmanager
-def queue_full(site: Site) -> Iterator[None]:
+def fill_queue(site: Site) -> None:
     # A limit below what the queue holds would make 3.10 drop rows, before it hears that it is to refuse them.
     length = rows_waiting(site.broker.url, [_LOSER]) + _ROOM
     full = {"max-length": length, "overflow": "reject-publish"}
     body = {"pattern": f"^{_LOSER}$", "apply-to": "queues", "definition": full}
     site.management.request("PUT", "policies", site.vhost, _FULL, body=body)
-    yield
 
 
 def limit_lifted(site: Site) -> None:
     site.management.request("DELETE", "policies", site.vhost, _FULL)
-
-
-@contextmanager
-def unbound(site: Site) -> Iterator[None]:
-    site.unbind()
-    yield
 
 
 @contextmanager
@@ -175,13 +145,11 @@ FAULTS = (
         leaves="reconnects",
         options={"heartbeat": "5s"},
     ),
-    SiteFault(
-        name="memory_alarm", words="memory alarm for 8 s", happen=memory_alarm, leaves="blocked_seconds"
-    ),
+    SiteFault(name="memory_alarm", words="memory alarm for 8 s", happen=alarmed, leaves="blocked_seconds"),
     SiteFault(
         name="connections_closed",
         words="every connection closed by the management API",
-        happen=connections_closed,
+        happen=at_once(Site.close_connections),
         leaves="reconnects",
     ),
     SiteFault(
@@ -200,34 +168,34 @@ FAULTS = (
     SiteFault(
         name="queue_deleted",
         words="one queue deleted, with what is in it",
-        happen=queue_deleted,
+        happen=at_once(lambda site: site.delete_queue(_LOSER)),
         loses=_LOSER,
     ),
     SiteFault(
         name="exchange_deleted",
         words="the exchange deleted",
-        happen=exchange_deleted,
+        happen=at_once(lambda site: site.management.request("DELETE", "exchanges", site.vhost, EXCHANGE)),
         fails_with="NOT_FOUND - no exchange 'fire'",
         mend=lambda site: site.declare(),
     ),
     SiteFault(
         name="user_deleted",
         words="the user deleted",
-        happen=user_deleted,
+        happen=at_once(lambda site: site.management.request("DELETE", "users", site.user)),
         fails_with="refused",
-        mend=user_made_again,
+        mend=lambda site: make_canary_user(site.management, site.vhost, site.user),
     ),
     SiteFault(
         name="queue_full",
         words="one queue full, which refuses (reject-publish)",
-        happen=queue_full,
+        happen=at_once(fill_queue),
         fails_with="a queue is full",
         mend=limit_lifted,
     ),
     SiteFault(
         name="unbound",
         words="all bindings removed",
-        happen=unbound,
+        happen=at_once(Site.unbind),
         rebinds=True,
         fails_with="no queue took",
         mend=lambda site: site.declare(),

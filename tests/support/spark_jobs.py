@@ -236,12 +236,9 @@ def write_once(
         options: those of the connector.
         step: what the rows pass before they are written.
     """
-    from rabbit_chx import HashRing
-    from spark_connector import place_for_streams
-
     keyed = _keyed(spark.range(0, rows, 1, 4)).select("key", "value")
-    placed = place_for_streams(keyed, HashRing.from_json(ring))
-    _stepped(placed, step).write.format("rabbitmq").options(**options).mode("append").save()
+    placed = _placed_for_streams(keyed, ring, step)
+    placed.write.format("rabbitmq").options(**options).mode("append").save()
 
 
 def stream_to_stream(
@@ -265,12 +262,8 @@ def stream_to_stream(
         step: what the rows pass before they are written.
         forever: whether the query waits for more rows; else it ends with the last one that is there.
     """
-    from rabbit_chx import HashRing
-    from spark_connector import place_for_streams
-
     rows = spark.readStream.format("rabbitmq").options(**source).load().select("key", "value")
-    placed = place_for_streams(rows, HashRing.from_json(ring))
-    writer = _stepped(placed, step).writeStream.format("rabbitmq").options(**options)
+    writer = _placed_for_streams(rows, ring, step).writeStream.format("rabbitmq").options(**options)
     _run(writer, checkpoint, forever=forever)
 
 
@@ -283,6 +276,13 @@ def _keyed(ids: DataFrame) -> DataFrame:
 def _placed(keyed: DataFrame, partitions: int, step: Step | None) -> DataFrame:
     messages = keyed.repartition(partitions, "key").sortWithinPartitions("id").select("key", "value")
     return _stepped(messages, step)
+
+
+def _placed_for_streams(rows: DataFrame, ring: str, step: Step | None) -> DataFrame:
+    from rabbit_chx import HashRing
+    from spark_connector import place_for_streams
+
+    return _stepped(place_for_streams(rows, HashRing.from_json(ring)), step)
 
 
 def _stepped(frame: DataFrame, step: Step | None) -> DataFrame:

@@ -76,11 +76,3 @@ def read(
     return build_messages(
         batch, positions, parsed, partition=3, first_row=first_row, ids=ids, samples=samples
     )
-
-
-def as_lists(messages: Messages) -> dict[str, Any]:
-    """Properties as Python values."""
-    return {
-        name: column.to_pylist() if hasattr(column, "to_pylist") else column
-        for name, column in messages.properties.items()
-    }

@@ -13,12 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import spark_jobs
+from bounded import until
 from canary import traces_of_canary
 from delivery_checker import Attempt, History
 from fire_queues import EXCHANGE, ring_of
 from fire_site import Site
 from process_table import Process
-from row_reader import drained, rows_waiting
+from row_reader import drained
 from spark_driver import JobFailedError, SparkDriver
 
 BATCH_PATHS = {"format": "Spark batch", "publish": "Spark batch, publish()"}
@@ -135,11 +136,7 @@ class SparkRun:
         Args:
             among: finds those that are connected to a port: `SparkDriver.workers` or `executors`.
         """
-        deadline = time.monotonic() + _START_S
-        while not (processes := among(self.port)):
-            assert time.monotonic() < deadline, "no process publishes"
-            time.sleep(_POLL_S)
-        return processes
+        return until(lambda: among(self.port), "a process publishes", _START_S)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -154,9 +151,9 @@ class SparkRun:
             assert not traces, f"the password is in {traces}"
 
     def _until_more(self, over_at: float) -> float | None:
-        before = rows_waiting(self.site.broker.url, self.site.queues)
+        before = self.site.rows_there()
         while not self.driver.has_answered(self._job) and time.monotonic() < over_at + _MORE_S:
-            if rows_waiting(self.site.broker.url, self.site.queues) > before:
+            if self.site.rows_there() > before:
                 return time.monotonic() - over_at
             time.sleep(_POLL_S)
         return None

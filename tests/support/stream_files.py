@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_POLL_S = 0.05
+from bounded import until
+
 _EPOCH = 1_700_000_000
 
 
@@ -62,10 +62,7 @@ class StreamFiles:
 
     def wait_for_commit(self, batch: int, within_s: float) -> None:
         """Wait until the query has committed a batch."""
-        deadline = time.monotonic() + within_s
-        while not (self.checkpoint / "commits" / str(batch)).exists():
-            assert time.monotonic() < deadline, f"batch {batch} is not there after {within_s:g} s"
-            time.sleep(_POLL_S)
+        until((self.checkpoint / "commits" / str(batch)).exists, f"batch {batch} is there", within_s)
 
     def batches_with_copies(self, found: Mapping[str, Sequence[int]]) -> set[int]:
         """Return the batches of which a row was found more than once."""

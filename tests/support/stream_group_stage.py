@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from group_stage import QUICK, GroupStage, Handled
+from group_stage import QUICK, GroupStage, Handled, running
 from streamed import numbers_in
 
 from rabbit_chx import StreamGroup, StreamPublisher
@@ -60,13 +60,9 @@ class StreamGroupStage(GroupStage):
         how = {"timing": QUICK, "reconnect_backoff_s": 0.1, "name": self.group, "streams": self.queues, **how}
         used = how.pop("handle", handle)
         async with StreamGroup(how.pop("url", self.url), member=name, **how) as group:
-            running = asyncio.create_task(group.run(used))
-            try:
+            async with running(group, used):
                 yield group
-            finally:
-                group.stop()
-                await running
-                assert group.reconnects <= self.most_reconnects
+            assert group.reconnects <= self.most_reconnects
 
     def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""

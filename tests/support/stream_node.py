@@ -10,15 +10,15 @@ import contextlib
 import itertools
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
 from chunk_columns import columns_of
+from loopback import HOST, LoopbackServer
 from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
@@ -44,7 +44,6 @@ from rabbit_chx.streams.nodes import stream_settings
 
 OK = b"\0\1"
 EMPTY = b"\0\0\0\0"
-HOST = "127.0.0.1"
 _NO_STREAM, _NOT_AVAILABLE = b"\0\2", b"\0\6"
 _NO_LEADER = b"\xff\xff"
 _LAST, _NEXT, _OFFSET, _TIME = 2, 3, 4, 5
@@ -583,7 +582,7 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
 # -- on the loopback
 
 
-class ListeningNode(StreamNode):
+class ListeningNode(LoopbackServer, StreamNode):
     """A node on the loopback that has the stream `s`.
 
     Args:
@@ -594,19 +593,11 @@ class ListeningNode(StreamNode):
     """
 
     def __init__(self, chunks: Iterable[bytes] = ()) -> None:
-        self._listener = socket.create_server((HOST, 0))
-        super().__init__(HOST, self._listener.getsockname()[1])
+        self._lines: list[tuple[socket.socket, Session]] = []
+        LoopbackServer.__init__(self)
+        StreamNode.__init__(self, HOST, self.port)
         self.settings = stream_settings(f"rabbitmq-stream://{HOST}:{self.port}?heartbeat=0")
         self.log = self.streams["s"] = ChunkLog(chunks)
-        self._clients: list[tuple[socket.socket, Session]] = []
-        self._threads = [threading.Thread(target=self._listen)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def chunks(self) -> list[bytes]:
@@ -617,44 +608,23 @@ class ListeningNode(StreamNode):
     def chunks(self, chunks: Iterable[bytes]) -> None:
         self.log.chunks = list(chunks)
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                session = self.accept()
-                self._clients.append((client, session))
-                thread = threading.Thread(target=self._serve, args=(client, session))
-                self._threads.append(thread)
-                thread.start()
-
-    def _serve(self, client: socket.socket, session: Session) -> None:
-        with contextlib.suppress(OSError), client:
+    def serve(self, client: socket.socket) -> None:
+        """Answer requests."""
+        session = self.accept()
+        self._lines.append((client, session))
+        try:
             while data := client.recv(65_536):
                 session.receive(data)
                 answer = bytes(session.out)
                 session.out.clear()
                 client.sendall(answer)
-        session.end(ConnectionLostError("it is closed"))
+        finally:
+            session.end(ConnectionLostError("it is closed"))
 
     def release(self) -> None:
         """Deliver the chunks that were withheld."""
         self.withheld = 0
-        for client, session in self._clients:
+        for client, session in self._lines:
             session.withheld = 0
             with contextlib.suppress(OSError):
                 client.sendall(b"".join(map(session.deliver, session.subscriptions)))
-
-    def cut(self) -> None:
-        """Cut all connections."""
-        for client, _ in self._clients:
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """End all connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.cut()
-        for thread in self._threads:
-            thread.join()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import spark_jobs
@@ -19,8 +19,6 @@ from fire_streams import COORDINATOR_S, addresses_of
 from rabbit_chx import HashRing, StreamReader
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
-
-_POLL_S = 0.2
 
 
 class StreamSite(Site):
@@ -75,14 +73,6 @@ class StreamSite(Site):
         with StreamReader(self.stream_urls, stream, addresses=self.addresses) as reader:
             bodies = (text for batch in reader for text in batch["value"].to_pylist())
             return [int(body.split()[0]) for body in bodies if body]
-
-    def wait_for_rows(self, least: int, within_s: float, running: Callable[[], bool] = lambda: True) -> None:
-        """Wait until the streams have so many rows."""
-        deadline = time.monotonic() + within_s
-        while (there := self.rows_there()) < least:
-            assert time.monotonic() < deadline, f"{there:,} rows after {within_s:g} s"
-            assert running(), f"it ended with {there:,} rows"
-            time.sleep(_POLL_S)
 
     def rows_there(self) -> int:
         """Return how many rows the streams have, about."""

@@ -151,42 +151,43 @@ def by_rstream(_: str, stream_url: str, stream: str) -> list[Sent]:
 
 def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
     """Rows of a producer of a super stream, whose only partition is the stream: the key is where the program put it."""
-
-    async def key(message: Any) -> Any:
-        return message.application_properties["key"]
-
-    async def publish() -> None:
-        async with rstream.SuperStreamProducer(
-            **_rstream_settings(stream_url), routing_extractor=key, routing=rstream.RouteType.Hash, super_stream=f"super-{stream}"
-        ) as producer:  # fmt: skip
-            for number in range(2):
-                message = rstream.AMQPMessage(
-                    body=b"%d" % number, application_properties={"key": f"k-{number}"}
-                )
-                await producer.send(message)
-
+    messages = [
+        rstream.AMQPMessage(body=b"%d" % number, application_properties={"key": f"k-{number}"})
+        for number in range(2)
+    ]
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
         create_super_stream(connection, f"super-{stream}", [stream], ["0"])
-    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
+    _publish_to_super_stream(
+        stream_url, f"super-{stream}", messages, lambda message: message.application_properties["key"]
+    )
     return [Sent(None, b"%d" % n, None, {"key": f"k-{n}"}) for n in range(2)]
 
 
 def publish_by_rstream(stream_url: str, super_stream: str, keys: Sequence[str]) -> None:
     """Publish a row for each key to a super stream. The key is the message id, as in the examples of the clients, and the body."""
+    messages = [
+        rstream.AMQPMessage(body=key.encode(), properties=rstream.Properties(message_id=key)) for key in keys
+    ]
+    _publish_to_super_stream(
+        stream_url, super_stream, messages, lambda message: message.properties.message_id
+    )
 
-    async def message_id(message: Any) -> Any:
-        return message.properties.message_id
+
+def _publish_to_super_stream(
+    stream_url: str, super_stream: str, messages: Sequence[Any], key_of: Callable[[Any], Any]
+) -> None:
+    async def key(message: Any) -> Any:
+        return key_of(message)
 
     async def publish() -> None:
         async with rstream.SuperStreamProducer(
             **_rstream_settings(stream_url),
-            routing_extractor=message_id,
+            routing_extractor=key,
             routing=rstream.RouteType.Hash,
             super_stream=super_stream,
         ) as producer:
-            for key in keys:
-                properties = rstream.Properties(message_id=key)
-                await producer.send(rstream.AMQPMessage(body=key.encode(), properties=properties))
+            for message in messages:
+                await producer.send(message)
 
     asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
 

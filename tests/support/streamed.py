@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pika
+from bounded import until
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
@@ -84,10 +85,11 @@ class Streamed:
             for number in (1, 2, 3):
                 connection.send(frames.frame(_STORE_OFFSET, texts + number.to_bytes(8)))
                 time.sleep(0.05)  # those that come together are in one chunk
-            until = time.monotonic() + 60
-            while (found := finder.chunk_at(self.name, behind, chunk_selector="all")) is None:
-                assert time.monotonic() < until, "the broker stores no offset"
-                time.sleep(0.05)
+            found = until(
+                lambda: finder.chunk_at(self.name, behind, chunk_selector="all"),
+                "the broker stores an offset",
+            )
+            assert found is not None
             assert found.kind == "delta"
 
     @contextmanager

@@ -19,7 +19,7 @@ QUORUM: Mapping[str, Mapping[str, Any]] = {
     queue: {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"} for queue in QUEUES
 }
 _DOWN_S = 5.0
-_LONG_DOWN_S = 90.0
+_LONG_DOWN_S = 90.0  # in which a group must go on without the node
 _CUT_OFF_S = 20.0
 
 
@@ -47,17 +47,13 @@ class ThreeNodes:
         nodes, first = self.cluster.nodes, first % len(self.cluster.nodes)
         return [*nodes[first:], *nodes[:first]]
 
-    def lose_leader(self) -> None:
-        """Kill the node that leads the queue, and start it again."""
-        self._lose(1)
-
-    def lose_leader_for_good(self) -> None:
-        """Kill the node that leads the queue, and start it again when a group must have gone on without it."""
-        self._lose(1, _LONG_DOWN_S)
-
-    def lose_majority(self) -> None:
-        """Kill the node that leads the queue and the next one, and start both again."""
-        self._lose(2)
+    def lose_leader(self, count: int = 1, down_s: float = _DOWN_S) -> None:
+        """Kill the node that leads the queue, and with a `count` of 2 the next one too; start them again."""
+        lost = self.beginning_with(self.leader())[:count]
+        _at_once(lambda node: node.kill(), lost)
+        time.sleep(down_s)
+        _at_once(lambda node: node.start(), lost)
+        self.cluster.wait_until_together()
 
     def restart_in_turn(self) -> None:
         """Restart each node in good order, the next one when all are together again."""
@@ -69,13 +65,6 @@ class ThreeNodes:
         """Cut the node that leads the queue off the other nodes and its clients, and put it back."""
         with self.cluster.nodes[self.leader()].disconnected():
             time.sleep(_CUT_OFF_S)
-        self.cluster.wait_until_together()
-
-    def _lose(self, count: int, down_s: float = _DOWN_S) -> None:
-        lost = self.beginning_with(self.leader())[:count]
-        _at_once(lambda node: node.kill(), lost)
-        time.sleep(down_s)
-        _at_once(lambda node: node.start(), lost)
         self.cluster.wait_until_together()
 
 
@@ -112,12 +101,12 @@ LEADER_KILLED = NodeFault(
 LEADER_STAYS_DOWN = NodeFault(
     name="leader_stays_down",
     words="the node that leads a queue killed (SIGKILL) and started again after 90 s",
-    happen=ThreeNodes.lose_leader_for_good,
+    happen=lambda nodes: nodes.lose_leader(down_s=_LONG_DOWN_S),
 )
 TWO_OF_THREE_LOST = NodeFault(
     name="two_of_three_lost",
     words="two of three nodes killed (SIGKILL) and started again after 5 s",
-    happen=ThreeNodes.lose_majority,
+    happen=lambda nodes: nodes.lose_leader(2),
     refuses=True,
 )
 ROLLING_RESTART = NodeFault(

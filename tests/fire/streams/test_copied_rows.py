@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 import pika
 import pytest
+from bounded import until
 from copied_rows import EXCHANGE, TOPIC, copy_rows
 from delivery_checker import Verdict
-from fire_streams import StreamRun, bodies_of, stored, waiting
+from fire_streams import StreamRun, bodies_of, stored
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import StreamPublisher
@@ -45,9 +46,7 @@ def shovel(home: RunningBroker, broker: RunningBroker) -> None:
     }  # fmt: skip
     before = len(stored(home.stream_url))
     broker.run("rabbitmqctl", "set_parameter", "-p", vhost, "shovel", "copies", json.dumps(shovelled))
-    for _ in waiting(60):
-        if len(stored(home.stream_url)) >= before + COPIES:
-            break
+    until(lambda: len(stored(home.stream_url)) >= before + COPIES, "the copies are stored")
 
 
 @pytest.mark.parametrize(

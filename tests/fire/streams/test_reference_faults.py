@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pika
 import pytest
+from bounded import until
 from delivery_checker import Verdict
-from fire_streams import StreamRun, bodies_of, make_stream, waiting
+from fire_streams import StreamRun, bodies_of, make_stream
 from publishing_support import through
 from tcp_proxy import Proxy
 
@@ -50,9 +51,7 @@ def names_write(vhost: RunningBroker) -> None:
             connection.declare_publisher(0, "s", f"name {name}")
             for each in row.frames(0, np.array([1], np.uint64), 0, 1, 1 << 20):
                 connection.send(each)
-            for _ in waiting(30):
-                if any(isinstance(event, Confirms) for event in connection.events(1)):
-                    break
+            until(lambda: any(isinstance(event, Confirms) for event in connection.events(1)), "a confirm")
             connection.delete_publisher(0)
 
 

@@ -136,7 +136,7 @@ def _built(message: Message, body: bytes) -> Any:
             # The client takes seconds, and cuts the milliseconds off towards zero.
             built.creation_time = (value + (0.5 if value > 0 else -0.5)) / 1000
         else:
-            setattr(built, {"message_id": "id"}.get(name, name), _id(value))
+            setattr(built, {"message_id": "id"}.get(name, name), value)
     return built
 
 
@@ -163,10 +163,3 @@ def _python(value: Any) -> Any:
     if value.type in plain:
         return value.value
     return (made.get(value.type) or getattr(proton, value.type))(value.value)
-
-
-def _id(value: Any) -> Any:
-    if not isinstance(value, Amqp10Value):
-        return value
-    made: dict[str, Callable[[Any], Any]] = {"uuid": lambda data: UUID(bytes=data), "string": bytes.decode}
-    return made[value.type](value.value) if value.type in made else value.value

@@ -104,26 +104,19 @@ OVER_AMQP_10 = (
         tuple(over(key=f"{key}{n}"[-255:]) for n in range(50) for key in KEYS if len(key) < 40),
         since=SINCE,
     ),
-    Scenario(
-        "amqp10-message-id",
-        SEVEN,
-        with_property("message_id", IDS),
-        arguments={"hash-property": "message_id"},
-        since=SINCE,
-    ),
-    Scenario(
-        "amqp10-correlation-id",
-        SEVEN,
-        with_property("correlation_id", IDS),
-        arguments={"hash-property": "correlation_id"},
-        since=SINCE,
-    ),
-    Scenario(
-        "amqp10-creation-time",
-        SEVEN,
-        with_property("creation_time", TIMES),
-        arguments={"hash-property": "timestamp"},
-        since=SINCE,
+    *(
+        Scenario(
+            f"amqp10-{name.replace('_', '-')}",
+            SEVEN,
+            with_property(name, values),
+            arguments={"hash-property": hashed},
+            since=SINCE,
+        )
+        for name, values, hashed in (
+            ("message_id", IDS, "message_id"),
+            ("correlation_id", IDS, "correlation_id"),
+            ("creation_time", TIMES, "timestamp"),
+        )
     ),
     Scenario("amqp10-application-property", SEVEN, with_header("tenant"), arguments=BY_HEADER, since=SINCE),
     Scenario(

@@ -177,9 +177,9 @@ class Stage:
         if destination is None:
             self._leave(step.key)
         elif isinstance(destination, ExchangeRef):
-            _on_exchange(self._channel, exchange, destination.name, step)
+            _carry_out(self._channel, "exchange", destination.name, exchange, step)
         else:
-            _on_queue(self._owner(destination), exchange, destination, step)
+            _carry_out(self._owner(destination), "queue", destination, exchange, step)
 
     def _leave(self, name: str) -> None:
         """Close a connection, and wait until the broker has removed what went with it."""
@@ -305,22 +305,10 @@ class Stage:
         return [d for d, stands in standing.items() if stands and d not in self.scenario.temporary]
 
 
-def _on_exchange(channel: BlockingChannel, source: str, name: str, step: Step) -> None:
-    if step.verb == "bind":
-        channel.exchange_bind(name, source, step.key)
-    elif step.verb == "unbind":
-        channel.exchange_unbind(name, source, step.key)
-    else:
-        channel.exchange_delete(name)
-
-
-def _on_queue(channel: BlockingChannel, source: str, queue: str, step: Step) -> None:
-    if step.verb == "bind":
-        channel.queue_bind(queue, source, step.key)
-    elif step.verb == "unbind":
-        channel.queue_unbind(queue, source, step.key)
-    else:
-        channel.queue_delete(queue)
+def _carry_out(channel: BlockingChannel, kind: str, name: str, source: str, step: Step) -> None:
+    """Bind, unbind or delete a queue or an exchange."""
+    binding = () if step.verb == "delete" else (source, step.key)
+    getattr(channel, f"{kind}_{step.verb}")(name, *binding)
 
 
 def _queue_of(destination: Destination) -> str:

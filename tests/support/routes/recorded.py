@@ -28,12 +28,13 @@ import json
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rabbit_chx.amqp import Amqp10Value, AmqpField
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from routes.scenario import Keys, Message, Scenario, Step, Temporary
 
+_V = TypeVar("_V", AmqpField, Amqp10Value)
 FORMAT = "rabbit-chx/routes"
 MAX_BYTES = 2_000_000
 NOWHERE = "-"
@@ -145,13 +146,11 @@ def _message_of(written: list[Any]) -> Message:
     key, headers, properties, *cc = written
     if cc:
         read = {
-            name: _named_values(value) if name == ANNOTATIONS else _value_of(*value)
+            name: _named(Amqp10Value, value) if name == ANNOTATIONS else _value_of(Amqp10Value, *value)
             for name, value in properties.items()
         }
-        return Message(key, _named_values(headers), read, "amqp-1.0", tuple(*cc))
-    if headers is not None:
-        headers = [(bytes.fromhex(name), _field_of(*field)) for name, *field in headers]
-    return Message(key, headers, properties)
+        return Message(key, _named(Amqp10Value, headers), read, "amqp-1.0", tuple(*cc))
+    return Message(key, None if headers is None else _named(AmqpField, headers), properties)
 
 
 def _field(field: AmqpField | Amqp10Value) -> list[Any]:
@@ -167,25 +166,17 @@ def _field(field: AmqpField | Amqp10Value) -> list[Any]:
     return [field.type, value]
 
 
-def _named_values(written: list[Any]) -> list[tuple[bytes, Amqp10Value]]:
-    return [(bytes.fromhex(name), _value_of(*value)) for name, *value in written]
+def _named(type_: type[_V], written: list[Any]) -> list[tuple[bytes, _V]]:
+    return [(bytes.fromhex(name), _value_of(type_, *value)) for name, *value in written]
 
 
-def _value_of(kind: Any, value: Any) -> Amqp10Value:
-    if kind in {"binary", "string", "symbol", "uuid"}:
+def _value_of(type_: type[_V], kind: Any, value: Any) -> _V:
+    if kind in {"longstr", "binary", "string", "symbol", "uuid"}:
         value = bytes.fromhex(value)
     elif kind in {"float", "double"}:
         value = float.fromhex(value)
-    return Amqp10Value(kind, value)
-
-
-def _field_of(kind: Any, value: Any) -> AmqpField:
-    if kind in {"longstr", "binary"}:
-        value = bytes.fromhex(value)
-    elif kind in {"float", "double"}:
-        value = float.fromhex(value)
-    elif kind == "array":
-        value = [_field_of(*item) for item in value]
+    elif kind == "array" and type_ is AmqpField:
+        value = [_value_of(type_, *item) for item in value]
     elif kind == "table":
-        value = [(bytes.fromhex(name), _field_of(*item)) for name, *item in value]
-    return AmqpField(kind, value)
+        value = _named(type_, value)
+    return type_(kind, value)

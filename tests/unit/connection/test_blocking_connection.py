@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
+from typing import Any
 
 import pytest
 from amqp_broker import nothing
-from scripted_peer import Clock, HastySession, Peer
+from pamqp import commands
+from scripted_peer import Peer
 
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.connection.blocking_connection import Connection, Transport
+from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
 from rabbit_chx.publishing import Limits, Publisher, Retries
 
@@ -41,6 +45,28 @@ def test_heartbeats_are_not_progress() -> None:
             living.join()
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)
     assert peer.heartbeats >= 4, "a client that waits for four seconds sends heartbeats"
+
+
+class HastySession(Session):
+    """A session whose negotiated seconds of heartbeats are hundredths, so that no test waits for a whole second."""
+
+    heartbeat_s: Any
+
+    def _on_tune(self, method: commands.Connection.Tune) -> None:
+        super()._on_tune(method)
+        self.heartbeat_s /= 100
+        self.longest_silence_s /= 100
+
+
+class Clock:
+    """Replaces the module `time`; `now` advances only when a test changes it."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        """Return the seconds."""
+        return self.now
 
 
 @pytest.fixture

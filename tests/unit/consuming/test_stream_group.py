@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from group_stage import eventually
+from loopback import HOST
 from scripted_group import ScriptedStage
 from stream_bytes import chunk_bytes, entry, sub_entry
 from stream_logs import chunks_of
-from stream_node import HOST, ListeningNode
+from stream_node import ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup, errors
 from rabbit_chx.amqp import ConnectionSettings

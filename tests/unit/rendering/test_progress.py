@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from bounded import until
 
 from rabbit_chx.rendering import CountProgress, progress, reading, sign_of_life
 
@@ -33,10 +34,7 @@ class Terminal:
 
     def until(self, words: str) -> None:
         """Wait until it shows this."""
-        deadline = time.monotonic() + 60
-        while words not in self.text:
-            assert time.monotonic() < deadline, self.text
-            time.sleep(0.01)
+        until(lambda: words in self.text, words, every_s=0.01)
 
 
 @contextmanager

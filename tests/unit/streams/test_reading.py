@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from frame_secrets import locals_with
+from loopback import HOST
 from stream_bytes import chunk_bytes, entry
 from stream_logs import ChunkLog, chunks_of
-from stream_node import HOST, ListeningNode, Session, StreamNode, in_memory
+from stream_node import ListeningNode, Session, StreamNode, in_memory
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,

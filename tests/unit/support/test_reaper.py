@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import reaper as reaper_file
+from bounded import until
 from reaper import kill_group
 
 SUPPORT = str(Path(reaper_file.__file__).parent)
@@ -42,20 +42,6 @@ def runs(pid: int) -> bool:
     return False
 
 
-def wait_until_written(file: Path) -> None:
-    deadline = time.monotonic() + 15
-    while not file.exists() or not file.read_text():
-        assert time.monotonic() < deadline, f"{file} was not written"
-        time.sleep(0.05)
-
-
-def wait_until_gone(pid: int, folder: Path) -> None:
-    deadline = time.monotonic() + 15
-    while runs(pid) or folder.exists():
-        assert time.monotonic() < deadline, f"process {pid} runs: {runs(pid)}, folder: {folder.exists()}"
-        time.sleep(0.05)
-
-
 @pytest.mark.extended
 @pytest.mark.parametrize("before", [":", "sleep 1"], ids=["running", "not yet begun"])
 def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path, before: str) -> None:
@@ -66,6 +52,7 @@ def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: P
         server = int(owner.stdout.readline())
         assert runs(server)
         if before == ":":
-            wait_until_written(folder / "server.pid")
+            file = folder / "server.pid"
+            until(lambda: file.exists() and file.read_text(), f"{file} is written", 15)
         owner.kill()
-    wait_until_gone(server, folder)
+    until(lambda: not runs(server) and not folder.exists(), "the server and its folder are gone", 15)

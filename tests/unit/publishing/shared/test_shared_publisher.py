@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from amqp_broker import ACK as ACK_METHOD
 from amqp_broker import Answer, Message, ack, confirm, hang_up, nack, nothing, unroutable
+from bounded import until
 from broker_frames import said
 from pamqp import commands
 from scripted_peer import Peer
@@ -126,7 +127,7 @@ def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
     def make_room_first(publisher: SharedPublisher, message: OpenMessage) -> bool:
         peer.answer = ack
         peer.say(confirm(ACK_METHOD, 1))
-        await_true(lambda: not publisher._outbox._waiting)
+        until(lambda: not publisher._outbox._waiting, "the message was sent", every_s=0.001)
         return withdraw(publisher, message)
 
     peer.answer = nothing
@@ -274,7 +275,7 @@ def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_con
 ) -> None:
     """The close is not over that message, so a caller may send it again."""
     with shared(linger_s=_SOON_S) as publisher:
-        await_true(publisher.healthy)
+        until(publisher.healthy, "it is healthy", every_s=0.001)
         future = publisher.submit("k", "0")
         peer.say(said(commands.Connection.Close(530, "NOT_ALLOWED", 0, 0), 0))
         error = error_of(future)
@@ -309,7 +310,7 @@ def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer, sha
         assert error_of(publisher.submit("k", "0")) is None
         assert publisher.healthy()
         peer.say(said(commands.Connection.Blocked("memory"), 0))
-        await_true(lambda: not publisher.healthy())
+        until(lambda: not publisher.healthy(), "it is blocked", every_s=0.001)
         peer.say(said(commands.Connection.Unblocked(), 0))
         assert error_of(publisher.submit("k", "1")) is None
     assert not publisher.healthy()
@@ -645,10 +646,3 @@ def test_a_finalizer_may_submit_while_messages_expire() -> None:
     outbox.expire(lambda _: errors.UnknownOutcomeError("late"))
     assert [type(message.future.exception()) for message in messages] == [errors.UnknownOutcomeError] * 3
     assert outbox.open == 3
-
-
-def await_true(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SOON_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)

@@ -7,12 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from spark_messages import HEADERS, as_lists, options_of, read, schema_of
+from spark_messages import HEADERS, options_of, read, schema_of
 
 from rabbit_chx.errors import RowError
 from spark_connector.columns import MessageColumns
 from spark_connector.reports import hash_key
 from spark_connector.writing.messages import MessageIds, Messages, build_messages, list_checks
+
+
+def as_lists(messages: Messages) -> dict[str, Any]:
+    """Properties as Python values."""
+    return {
+        name: column.to_pylist() if hasattr(column, "to_pylist") else column
+        for name, column in messages.properties.items()
+    }
 
 
 def test_text_goes_as_its_bytes() -> None:

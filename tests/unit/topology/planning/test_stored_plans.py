@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
-from plan_scenarios import SCENARIOS, stored_texts
+from plan_scenarios import SCENARIOS
 from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
 
+from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.printed import WordedReport
+from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import plan
 
@@ -21,6 +27,40 @@ pytestmark = pytest.mark.all_seeds
 _FOLDER = Path(__file__).parent / "plans"
 _STEPS = Path(__file__).with_name("steps.txt")
 SMALL = read_scenarios(_STEPS.with_suffix(".toml"))
+_WIDTH = 100
+#: The scenarios whose Markdown is stored too. It has the same blocks as the text for a terminal.
+_PAGES = {
+    "04-a-queue-is-added-in-the-middle",
+    "21-what-is-owned-is-deleted",
+    "37-names-that-a-page-or-a-terminal-takes-for-something-else",
+    "39-half-of-many-queues-goes",
+    "46-slots-for-another-queue",
+}
+
+
+def stored_texts(name: str) -> dict[str, str]:
+    """Return the stored plan of a scenario by file ending: JSON, text for a terminal, and of some scenarios Markdown."""
+    made = plan(*SCENARIOS[name])
+    report = WordedReport(PlanReport(made, [("file", "topology.toml")]))
+    console, page = io.StringIO(), io.StringIO()
+    ConsoleOutput(console, _WIDTH).show(report)
+    texts = {".json": _lines(report.as_json()), ".txt": console.getvalue()}
+    if name in _PAGES:
+        MarkdownOutput(page).show(report)
+        texts[".md"] = page.getvalue()
+    return texts
+
+
+def _lines(document: dict[str, Any]) -> str:
+    """Return the JSON, with each change, ring and refusal on a line of its own."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list) and value:
+            entries = ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in value)
+            lines.append(f" {json.dumps(key)}: [\n{entries}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def steps_text(scenario: Scenario) -> str:
