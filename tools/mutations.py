@@ -315,7 +315,7 @@ def _run_tests(tests: list[str], writer: int, prepare: Callable[[], Any]) -> Non
             "-p",
             "no:xdist",
             "-m",
-            "not (broker or spark or docker or restarts or slow)",
+            "not extended",
             "-o",
             "addopts=--import-mode=importlib",
         ]
