@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -22,14 +23,16 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,10 +47,11 @@ PACKAGES = (
     "spark_connector",
 )
 FOLDERS = ("tests/unit", "tests/models", "tests/simulation")
-#: Test time of one mutant: beyond that, the tests that execute the fewest lines are taken, which are the most specific ones.
-SECONDS_OF_TESTS = 15.0
+#: Time of the tests of one mutant, as they were covered, which takes about three times as long: the tests that execute the fewest lines are
+#: taken first, since they are the most specific ones.
+SECONDS_OF_TESTS = 8.0
 #: A mutant may loop for ever. Then its tests are ended, and it counts as noticed by the one that ran.
-FACTOR_OF_TIME, SECONDS_MORE = 5.0, 30.0
+FACTOR_OF_TIME, SECONDS_MORE = 2.0, 15.0
 MEMORY = 4 << 30
 
 _COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -223,64 +227,115 @@ def _replaced(node: Any) -> Callable[[], _Undo]:
 # --- runs: each in a forked process --------------------------------------------------------------------------------------------
 
 
-def _mutate_imports(mutant: Mutant) -> None:
-    """Let the import of the mutant's file compile the changed tree."""
+_Functions = Mapping[tuple[str, str, int], list[FunctionType]]
+
+
+def _functions_of_the_product() -> _Functions:
+    """Return all functions that exist of our packages, by file, name and line."""
+    found: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(str(ROOT)):
+            code = function.__code__
+            found[code.co_filename, code.co_name, code.co_firstlineno].append(function)
+    return found
+
+
+def _mutate(mutant: Mutant, functions: _Functions) -> None:
+    """Give each function of the mutant's code that exists its changed code, and change what is imported later.
+
+    What ran when the tests were collected, such as tables of a module, is not changed.
+    """
     file, load = str(ROOT / mutant.path), SourceFileLoader.get_code
+    tree = mutated(Path(file).read_text(encoding="utf-8"), mutant.place)
+    changed: CodeType = compile(tree, file, "exec", dont_inherit=True)
 
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
-        if loader.get_filename(name) != file:
-            return load(loader, name)
-        tree = mutated(Path(file).read_text(encoding="utf-8"), mutant.place)
-        code: CodeType = compile(tree, file, "exec", dont_inherit=True)
-        return code
+        return changed if loader.get_filename(name) == file else load(loader, name)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
+    for code in _codes(changed, mutant.function.split(".")):
+        for function in functions.get((file, code.co_name, code.co_firstlineno), ()):
+            function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)
+
+
+def _codes(code: CodeType, names: list[str]) -> Iterator[CodeType]:
+    """Yield the code of each function with these names, from the outside to the inside."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and inner.co_name == names[0]:
+            if names[1:]:
+                yield from _codes(inner, names[1:])
+            else:
+                yield inner
 
 
 class _Outcomes:
     """A pytest plugin: tells the outcome and the duration of each test as it ends, and covers lines by test if it is asked to."""
 
-    def __init__(self, tell: Callable[[str], None], coverage: Any) -> None:
-        self._tell, self._coverage = tell, coverage
+    def __init__(self) -> None:
+        self.tell: Callable[[str], object] = str
+        self.coverage: Any = None
         self._failed = False
         self._seconds = 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._failed, self._seconds = False, 0.0
-        self._tell(json.dumps({"began": nodeid}))
-        if self._coverage is not None:
-            self._coverage.switch_context(nodeid)
+        self.tell(json.dumps({"began": nodeid}))
+        if self.coverage is not None:
+            self.coverage.switch_context(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._failed |= report.failed
         self._seconds += report.duration
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._tell(json.dumps({"test": nodeid, "failed": self._failed, "seconds": round(self._seconds, 3)}))
+        self.tell(json.dumps({"test": nodeid, "failed": self._failed, "seconds": round(self._seconds, 3)}))
 
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:  # the module cannot be imported: no test of it can pass
-            self._tell(json.dumps({"test": report.nodeid, "failed": True, "seconds": 0.0}))
+
+class _Collected(_Outcomes):
+    """A pytest plugin: instead of running the tests that were collected, calls a function with them."""
+
+    def __init__(self, use: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
+        self._use = use
+
+    def pytest_collection(self) -> None:
+        """Let Hypothesis end at the first failure: to look for a smaller example may take minutes."""
+        from hypothesis import Phase, settings
+
+        settings.register_profile(
+            "mutants",
+            settings.get_profile("no deadline"),
+            database=None,
+            phases=[Phase.explicit, Phase.generate],
+            report_multiple_bugs=False,
+        )
+        settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self._use({item.nodeid: item for item in session.items})
+        return True
 
 
 def _run_forked(
-    tests: Iterable[str], seconds: float, prepare: Callable[[], Any]
+    work: Callable[[Callable[[str], object]], None], seconds: float
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Run tests in a child; return the outcome of each one that ended, and the one that was running when the time was over."""
+    """Do work in a child; return the outcome of each test that ended, and the one that was running when the time was over."""
     reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        _run_tests(list(tests), writer, prepare)
-    os.close(writer)
-    text, end = b"", time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
-        if not (piece := os.read(reader, 1 << 16)):
-            break
-        text += piece
-    os.close(reader)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        child = os.fork()
+        if not child:
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+            _do(work, writer)
+        os.close(writer)
+        text, end = b"", time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and select.select([reader], [], [], left)[0]:
+            if not (piece := os.read(reader, 1 << 16)):
+                break
+            text += piece
+        os.close(reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     lines = [json.loads(line) for line in text.decode().splitlines() if line.endswith("}")]
     ended = [line for line in lines if "test" in line]
     begun = [line["began"] for line in lines if "began" in line]
@@ -288,44 +343,39 @@ def _run_forked(
     return ended, unfinished
 
 
-def _run_tests(tests: list[str], writer: int, prepare: Callable[[], Any]) -> None:
+def _do(work: Callable[[Callable[[str], object]], None], writer: int) -> None:
     os.setsid()
-    code = 1
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         silence = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(silence, standard)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-        coverage = prepare()
-
-        def tell(line: str) -> None:
-            os.write(writer, (line + "\n").encode())
-
-        import pytest
-
-        options = [
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",  # of the libraries that the parent imported
-            "-q",
-            "--tb=no",
-            "--assert=plain",  # which would import our modules by its own loader
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "-m",
-            "not extended",
-            "-o",
-            "addopts=--import-mode=importlib",
-        ]
-        pytest.main([*options, *tests], plugins=[_Outcomes(tell, coverage)])
-        if coverage is not None:
-            coverage.stop()
-            coverage.save()
-        code = 0
+        work(lambda line: os.write(writer, (line + "\n").encode()))
     finally:
-        os._exit(code)
+        os._exit(0)
+
+
+def _pytest(tests: Iterable[str], plugin: _Outcomes) -> None:
+    import pytest
+
+    options = [
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",  # of the libraries that the parent imported
+        "-q",
+        "--tb=no",
+        "--capture=no",
+        "--assert=plain",  # which would import our modules by its own loader
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-m",
+        "not extended",
+        "-o",
+        "addopts=--import-mode=importlib",
+    ]
+    pytest.main([*options, *tests], plugins=[plugin])
 
 
 def _import_libraries() -> None:
@@ -385,18 +435,22 @@ def cover() -> None:
     def run(numbered: tuple[int, Path]) -> None:
         number, path = numbered
 
-        def start() -> Any:
+        def work(tell: Callable[[str], object]) -> None:
             from coverage import Coverage
 
-            coverage = Coverage(
+            plugin = _Outcomes()
+            plugin.tell = tell
+            plugin.coverage = Coverage(
                 data_file=str(folder / f"lines.{number}"),
                 source=[str(ROOT / name) for name in PACKAGES],
                 messages=False,
             )
-            coverage.start()
-            return coverage
+            plugin.coverage.start()
+            _pytest([str(path.relative_to(ROOT))], plugin)
+            plugin.coverage.stop()
+            plugin.coverage.save()
 
-        ended, unfinished = _run_forked([str(path.relative_to(ROOT))], 900, start)
+        ended, unfinished = _run_forked(work, 900)
         (folder / f"{number}.json").write_text(
             json.dumps({"file": str(path), "tests": ended, "unfinished": unfinished})
         )
@@ -433,55 +487,75 @@ def _store_tests(folder: Path) -> None:
     )
 
 
-def run(most: int) -> None:
-    """Run mutants until the results have this many of the present code."""
-    known = json.loads(TESTS.read_text())
-    seconds: dict[str, float] = known["tests"]
-    names = list(seconds)
-    breadth = [0] * len(names)
-    for found in known["lines"].values():
-        for tests in found.values():
-            for test in tests:
-                breadth[test] += 1
-    done = {(result["mutant"], result["change"]) for result in results()}
+class _Covered:
+    """Which tests execute which lines, as `cover` stored it."""
 
-    def choose(mutant: Mutant) -> list[str]:
-        chosen: list[str] = []
+    def __init__(self) -> None:
+        known = json.loads(TESTS.read_text())
+        self.seconds: dict[str, float] = known["tests"]
+        self._names = list(self.seconds)
+        self._lines: dict[str, dict[str, list[int]]] = known["lines"]
+        self._breadth = Counter(
+            test for lines in self._lines.values() for tests in lines.values() for test in tests
+        )
+
+    def tests_of(self, mutant: Mutant) -> set[str]:
+        """Return the tests that execute the line of a mutant, the most specific ones, for a limited time."""
+        chosen: set[str] = set()
         total = 0.0
-        for test in sorted(
-            known["lines"].get(mutant.path, {}).get(str(mutant.line), ()), key=breadth.__getitem__
-        ):
-            total += seconds[names[test]]
+        tests = self._lines.get(mutant.path, {}).get(str(mutant.line), [])
+        for name in (self._names[test] for test in sorted(tests, key=self._breadth.__getitem__)):
+            total += self.seconds[name]
             if chosen and total > SECONDS_OF_TESTS:
                 break
-            chosen.append(names[test])
+            chosen.add(name)
         return chosen
 
-    def attempt(mutant: Mutant) -> None:
-        tests = choose(mutant)
-        ended: list[dict[str, Any]] = []
-        unfinished = None
-        if tests:
-            limit = sum(map(seconds.__getitem__, tests)) * FACTOR_OF_TIME + SECONDS_MORE
-            ended, unfinished = _run_forked(tests, limit, lambda: _mutate_imports(mutant))
-        killers = sorted(
-            {test["test"] for test in ended if test["failed"]} | ({unfinished} if unfinished else set())
-        )
-        result = {
-            "mutant": mutant.name,
-            "line": mutant.line,
-            "change": mutant.change,
-            "tests": len(tests),
-            "ended": len(ended),
-            "killers": killers,
-        }
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
 
+def run(most: int) -> None:
+    """Run mutants until the results have this many of the present code."""
+    covered = _Covered()
+    done = {(result["mutant"], result["change"]) for result in results()}
+    mutants = [mutant for mutant in sample(most) if (mutant.name, mutant.change) not in done]
+
+    def use(items: dict[str, Any]) -> None:
+        functions = _functions_of_the_product()
+        gc.collect()
+        gc.freeze()  # else each child copies the memory of all objects when it collects garbage
+        _in_parallel(partial(_attempt, plugin, covered, items, functions), mutants)
+
+    plugin = _Collected(use)
     RESULTS.parent.mkdir(exist_ok=True)
-    chosen = [mutant for mutant in sample(most) if (mutant.name, mutant.change) not in done]
-    _import_libraries()
-    _in_parallel(attempt, chosen)
+    _pytest(FOLDERS, plugin)
+
+
+def _attempt(
+    plugin: _Outcomes, covered: _Covered, items: dict[str, Any], functions: _Functions, mutant: Mutant
+) -> None:
+    """Run the tests of a mutant, and add its result to the file."""
+    chosen = covered.tests_of(mutant)
+    tests = [name for name in items if name in chosen]
+
+    def work(tell: Callable[[str], object]) -> None:
+        plugin.tell = tell
+        _mutate(mutant, functions)
+        for name, after in zip(tests, [*tests[1:], None], strict=True):
+            nextitem = None if after is None else items[after]
+            items[name].config.hook.pytest_runtest_protocol(item=items[name], nextitem=nextitem)
+
+    limit = sum(map(covered.seconds.__getitem__, tests)) * FACTOR_OF_TIME + SECONDS_MORE
+    ended, unfinished = _run_forked(work, limit) if tests else ([], None)
+    killers = {test["test"] for test in ended if test["failed"]} | ({unfinished} if unfinished else set())
+    result = {
+        "mutant": mutant.name,
+        "line": mutant.line,
+        "change": mutant.change,
+        "tests": len(tests),
+        "ended": len(ended),
+        "killers": sorted({name.partition("[")[0] for name in killers}),  # not of each parameter
+    }
+    with RESULTS.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
 
 
 def sample(most: int) -> list[Mutant]:
