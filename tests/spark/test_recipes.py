@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,47 +191,6 @@ def test_bad_rows_that_are_filtered_or_left_out(rows: DataFrame, options, consum
     publish(failing.where("key IS NOT NULL"), options)
     assert publish(failing, {**options, "badRows": "skip"}).skipped == 1
     assert sorted(message.body for message in consumed()) == [b"body 0"] * 2 + [b"body 2"] * 2
-
-
-def test_the_printed_option_repairs_a_refused_one(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
-    """Options that are refused, and the same ones as the error says."""
-    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
-    url = options["url"].replace("guest:guest@", "guest@")
-    (tmp_path / "password").write_text("guest\n")
-    for wrong, says, right in (
-        ({"maxInFlght": 5}, "did you mean 'maxInFlight'", {"maxInFlight": 5}),
-        (
-            {"confirmTimeout": "1 hour"},
-            "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
-            {"confirmTimeout": "1h"},
-        ),
-        ({"heartbeat": "1.5s"}, "whole seconds only", {"heartbeat": "2s"}),
-        ({"maxMessageBytes": 5}, "raise maxMessageBytes, which is 5, as far as", {"maxMessageBytes": 6}),
-        ({"headersConst": '{"n": 1.5}'}, "pass a text, a whole number", {"headersConst": '{"n": "1.5"}'}),
-        ({"ring": "nowhere.json"}, "pass ring.to_json(), or the path", {"ring": ring.to_json()}),
-        (
-            {"url": url, "passwordEnv": "NOT_SET"},
-            "or pass passwordFile",
-            {"url": url, "passwordFile": tmp_path / "password"},
-        ),
-        ({"password": "guest"}, "take it out of the URL", {"url": url, "password": "guest"}),
-        ({"tlsVerify": False}, "is without TLS; write amqps://", None),
-        ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
-        (
-            {"reportPath": f"dbfs:{tmp_path}/a"},
-            "not written to a remote file system: pass a path on the driver",
-            {"reportPath": f"file:{tmp_path}/a"},
-        ),
-    ):
-        with pytest.raises(InputError, match=re.escape(says)):
-            publish(rows, {**options, **{name: _text(value) for name, value in wrong.items()}})
-        if right is not None:
-            publish(rows, {**options, **{name: _text(value) for name, value in right.items()}})
-            assert len(consumed()) == 3
-
-
-def _text(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
 
 
 def test_an_exchange_of_another_type_is_refused_and_without_ordering_published(

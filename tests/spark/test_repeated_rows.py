@@ -60,8 +60,9 @@ def meet_the_fate(batches):
             raise RuntimeError("half way")
 
 
-# Each row twice: equal rows are two rows. They are long, so that Spark does not keep them in a buffer.
-rows = spark.range(0, int(rows), 1, 2).selectExpr("concat('key ', id % 97) AS key", "concat('row ', id div 2, repeat('.', 2000)) AS value")
+# Each row twice: equal rows are two rows. They are long, so that Spark does not keep them in a buffer. A shuffle gives each attempt another order.
+rows = spark.range(0, int(rows), 1, 4).selectExpr("concat('key ', (id div 2) % 97) AS key", "concat('row ', id div 2, repeat('.', 2000)) AS value")
+rows = rows.repartition(2, "key")
 options = {"url": url, "exchange": "x", "messageId": "auto", "writeName": "orders of monday", "maxInFlight": "50"}
 rows.mapInArrow(meet_the_fate, rows.schema).write.format("rabbitmq").options(**options).mode("append").save()
 spark.stop()
