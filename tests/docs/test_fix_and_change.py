@@ -7,7 +7,7 @@ import shlex
 
 import pika
 import pytest
-from blocks import check_output, page, run_doctest
+from blocks import check_output, page
 from sides import as_live
 from slot_files import live_of
 
@@ -31,10 +31,6 @@ def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
         ("bind", "orders.in -> exchange orders.next"),
         ("unbind", "orders.in -> exchange orders"),
     ]
-
-
-def test_a_ring_becomes_slots() -> None:
-    run_doctest("docs/slots.md")
 
 
 def test_the_file_of_slots_is_read() -> None:

@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from exchange_types import FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 from row_reader import rows_waiting
 
-from rabbit_chx import Broker, Publisher, StreamReader, Topology
+from rabbit_chx import Broker, Publisher, StreamReader
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
 
 
-FILE = """
-[[exchanges]]
-name = "orders.in"
-type = "fanout"
-
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "orders.{1..4}", weight = 1 }]
-
-[[exchanges]]
-name = "orders.log"
-type = "x-consistent-hash"
-ring = [{ queue = "orders.log.{1..4}", weight = 1 }]
-
-[[queues]]
-name = "orders.{1..4}"
-type = "quorum"
-
-[[queues]]
-name = "orders.log.{1..4}"
-type = "stream"
-
-[[bindings]]
-source = "orders.in"
-exchange = "orders"
-
-[[bindings]]
-source = "orders.in"
-exchange = "orders.log"
-"""
-
-
 @pytest.mark.chx_broker(">=3.9", "streams")
-def test_a_fanout_gives_each_key_a_queue_and_the_stream_of_the_same_number(vhost: RunningBroker) -> None:
+def test_a_fanout_gives_each_key_a_queue_and_the_stream_of_the_same_number(
+    vhost: RunningBroker, channel: BlockingChannel
+) -> None:
     keys = [f"customer-{number}" for number in range(1_000)]
+    channel.exchange_declare("orders.in", FANOUT, durable=True)
     with Broker(vhost.url, vhost.management_url, ring_source=vhost.ring_via) as broker:
-        broker.apply(plan(Topology.from_toml(FILE), broker.topology()))
+        for name, kind in (("orders", "quorum"), ("orders.log", "stream")):
+            queues = [(f"{name}.{number}", 1) for number in range(1, 5)]
+            broker.declare(name, queues, queue_arguments={"x-queue-type": kind})
+            channel.exchange_bind(name, "orders.in")
         rings = [broker.ring(name) for name in ("orders", "orders.log")]
     assert rings[0].indices(keys).tolist() == rings[1].indices(keys).tolist()
     with Publisher(vhost.url, exchange="orders.in") as publisher:

@@ -1,17 +1,13 @@
-"""docs/upgrades.md: the comparison is one, and the answers are those of the library."""
+"""docs/upgrades.md: the comparison is one."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from blocks import console_examples, page, run_command, run_doctest
+from blocks import console_examples, page, run_command
 
 PAGE = "docs/upgrades.md"
-
-
-def test_the_answers_are_those_of_the_library() -> None:
-    run_doctest(PAGE)
 
 
 def test_the_comparison_prints_the_output_of_the_page(tmp_path: Path) -> None:

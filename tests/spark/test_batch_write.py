@@ -6,20 +6,17 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_connector
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 

@@ -1,8 +1,11 @@
-"""The examples and the job of the demo, on part of their real data."""
+"""The examples, the job of the demo and the notebook, on part of their real data."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -131,3 +134,35 @@ def test_connect_writes_and_publishes_all_rows(vhost_url: str) -> None:
     assert "dry run  True" in done.stdout
     assert "published 5,000 of 5,000 rows by 6 tasks" in done.stdout
     assert "guest:guest" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+def test_the_notebook_runs_and_shows_plots(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom, by a kernel of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Jupyter's own
+        import nbformat
+        from nbclient import NotebookClient
+
+        monkeypatch.setenv("RABBIT_CHX_TEST_URL", broker.url)
+        monkeypatch.setenv("RABBIT_CHX_TEST_MANAGEMENT_URL", broker.management_url or "")
+        monkeypatch.setenv("RABBIT_CHX_TEST_RING_VIA", shlex.join(broker.ring_via or ()))
+        root = str(EXAMPLES.parent)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))))
+        notebook = nbformat.read(EXAMPLES / "notebook.ipynb", 4)
+        NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    shown = {
+        cell.source.strip().splitlines()[-1]: cell.outputs
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    }
+    plots = ("plot.shares(ring)", "plot.rows(dry)", "plot.rows(report)", "plot.movement(change)")
+    for plot in plots:
+        assert any("image/png" in output.get("data", {}) for output in shown[f"{plot}.figure"]), plot
+    printed = {plot: "".join(output.get("text", "") for output in shown[f"{plot}.figure"]) for plot in plots}
+    assert "nothing was sent: 20,000 rows" in printed["plot.rows(dry)"]
+    assert "20,000" in printed["plot.rows(report)"]
+    assert "1 queue created" in printed["plot.movement(change)"]
+    (predicted,) = (output["data"]["text/html"] for output in shown["predicted"])
+    assert predicted.count("True") == 5

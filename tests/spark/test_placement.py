@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,9 +31,6 @@ from spark_connector import (
     queue_for,
 )
 from spark_connector.placing.placement import Placement, _partition_column, salts
-
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark]
 

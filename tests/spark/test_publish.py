@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,9 +22,6 @@ from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import to_texts
 from spark_connector.publishing import FinishedTasks, publish_task
 from spark_connector.writing.preflight import plan_write
-
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -85,6 +85,30 @@ def test_all_rows_of_a_stream_are_read_in_order(vhost: RunningBroker, read: Read
     assert read(stream="s").count() == ROWS + 1
 
 
+@pytest.mark.core
+@pytest.mark.chx_broker(">=3.9", "streams")
+def test_a_view_is_read_and_a_table_names_it(spark: SparkSession, vhost: RunningBroker) -> None:
+    """To a table Spark passes no options at all."""
+    spark_connector.register(spark)
+    stream = Streamed(vhost, "s", {})
+    stream.publish(["a", "b", "c"])
+    options = f"OPTIONS (url '{vhost.stream_url}', stream 's')"
+    spark.sql(f"CREATE TEMPORARY VIEW orders_view USING rabbitmq {options}")
+    try:
+        values = spark.sql("SELECT CAST(value AS string) AS value FROM orders_view").collect()
+        assert [row.value for row in values] == ["a", "b", "c"]
+        spark.sql(f"CREATE TABLE orders_table USING rabbitmq {options}")
+        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW name USING rabbitmq"):
+            spark.sql("SELECT * FROM orders_table").collect()
+        spark.catalog.createTable("orders_made", source="rabbitmq", url=vhost.stream_url, stream="s")
+        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW name USING rabbitmq"):
+            spark.table("orders_made").collect()
+    finally:
+        spark.catalog.dropTempView("orders_view")
+        for table in ("orders_table", "orders_made"):
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
 def test_several_streams_are_split_into_tasks_between_their_offsets(vhost: RunningBroker, read: Read) -> None:
     filled(vhost, "a")
     filled(vhost, "b", 10)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,9 +23,6 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 from spark_connector import batch_publisher
-
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
 
 pytestmark = [
     pytest.mark.spark,
@@ -189,3 +188,47 @@ def test_the_broker_is_checked_once_for_all_batches(
     assert said.count(refused) == 1, said
     granted = re.findall(f"'{user}' authenticated and granted access to vhost '{user}'", said)
     assert len(granted) == 5  # the look, and a task for each batch
+
+
+FLOW = """
+from pyspark import pipelines
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+pipelines.create_sink("rabbit", "rabbitmq", {{"url": {url!r}, "exchange": "x"}})
+
+
+@pipelines.append_flow(target="rabbit", name="orders")
+def orders():
+    return spark.readStream.schema("key string, value string").json({folder!r})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.pyspark("4.1", "create_sink")
+def test_a_sink_of_a_pipeline_writes(
+    vhost_url: str, consumed: Callable[[], list[Any]], tmp_path: Path
+) -> None:
+    for folder in ("in", "transformations"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "in" / "rows.json").write_text('{"key": "k", "value": "v"}\n')
+    (tmp_path / "transformations" / "flow.py").write_text(
+        FLOW.format(url=vhost_url, folder=str(tmp_path / "in"))
+    )
+    spec = tmp_path / "spark-pipeline.yml"
+    spec.write_text(
+        f"name: demo\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
+    )
+    program = str(Path(sys.executable).with_name("spark-pipelines"))
+    done = subprocess.run(
+        [program, "run", "--spec", str(spec)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Flow orders has COMPLETED" in done.stdout + done.stderr
+    assert [message.body for message in consumed()] == [b"v"]

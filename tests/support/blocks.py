@@ -9,10 +9,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,28 +56,6 @@ def python_blocks(path: str) -> list[str]:
         else:
             found.append(block if re.match(r"# \w+\.py\n", block) else setup + block)
     return found
-
-
-def run_blocks(
-    path: str,
-    words: Mapping[str, str],
-    names: dict[str, Any] | None = None,
-    *,
-    after: Callable[[str], object] | None = None,
-) -> None:
-    """Run all Python blocks of a page, one after the other, in one namespace.
-
-    Args:
-        path: the page, from the root of the repository.
-        words: what takes the place of what the page says, such as an address.
-        names: the namespace.
-        after: called with each block, as the page has it, once it has run.
-    """
-    names = {} if names is None else names
-    for block in python_blocks(path):
-        exec(compile(replaced(block, words), path, "exec"), names)  # noqa: S102  # that is what is tested
-        if after is not None:
-            after(block)
 
 
 def run_doctest(path: str) -> None:
