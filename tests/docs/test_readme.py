@@ -34,18 +34,21 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", page(README), re.DOTALL | re.MULTI
 PLAN = "venv/bin/rabbit-chx topology plan topology.toml"
 
 
-def python_that_has_nothing(folder: Path) -> dict[str, str]:
-    """Make a `python3` that is not that of these tests, and return the environment of a user who has it."""
-    tools = folder / "bin"
-    tools.mkdir()
+def new_user(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Make a clone, and a `python3` that is not that of these tests; return the clone and the environment of its user."""
+    clone, tools = folder / "clone", folder / "bin"
+    for each in (clone, tools):
+        each.mkdir()
+    for name in CLONE:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, clone / name)
     python = tools / "python3"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(os.path.realpath(sys.executable))} "$@"\n')
     python.chmod(0o755)
     ours = Path(sys.executable).parent
     path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != ours]
-    # Of a flag that is turned on, pip has 0 for "no".
+    # PIP_NO_BUILD_ISOLATION=0 is as if the flag were given.
     without_index = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
-    return {"PATH": os.pathsep.join([str(tools), *path]), **without_index}
+    return clone, {"PATH": os.pathsep.join([str(tools), *path]), **without_index}
 
 
 def patch(file: Path, block: str) -> None:
@@ -72,12 +75,9 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
         "http://localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(vhost.ring_via),
     }
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    for name in CLONE:
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, clone / name)
+    clone, environment = new_user(tmp_path)
     file, printed = clone / "topology.toml", []
-    with Terminal(clone, python_that_has_nothing(tmp_path)) as terminal:
+    with Terminal(clone, environment) as terminal:
 
         def types(command: str, code: int = 0) -> str:
             said, ended_with = terminal.types(replaced(command, words))

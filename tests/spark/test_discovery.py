@@ -43,24 +43,11 @@ options = {"url": "amqp://127.0.0.1:1", "exchange": "x", "preflight": "false"}
 ring = HashRing.from_bindings([("q1", 1)])
 
 
-def written():
-    rows.write.format("rabbitmq").options(**options).mode("append").save()
-
-
-def registered():
-    spark_connector.register(spark)
-
-
-def published():
-    spark_connector.publish(rows, options)
-
-
-def tried():
-    spark_connector.dry_run(rows, options)
-
-
-def predicted():
-    rows.select(spark_connector.queue_for("key", ring)).collect()
+written = rows.write.format("rabbitmq").options(**options).mode("append").save
+registered = lambda: spark_connector.register(spark)
+published = lambda: spark_connector.publish(rows, options)
+tried = lambda: spark_connector.dry_run(rows, options)
+predicted = lambda: rows.select(spark_connector.queue_for("key", ring)).collect()
 
 
 def unchecked():  # as where the driver cannot know the Python of the workers

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,6 @@ from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.streams import StreamPublisher
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 from spark_connector import batch_publisher, place_for_streams, publish
@@ -185,19 +181,6 @@ def test_at_least_once_takes_rows_in_any_order(spark: SparkSession, url: str) ->
     assert (report.confirmed, report.streams.rows) == (ROWS, Counter(stream for stream, *_ in expected(ROWS)))
 
 
-@pytest.fixture
-def hashed(vhost: RunningBroker) -> RunningBroker:
-    """The vhost with the exchange `x`, behind which are streams."""
-    if not vhost.ring_via:
-        pytest.skip("nothing reads the ring of this broker")
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        for stream in STREAMS:
-            connection.create_stream(stream)
-    with Broker(vhost.url) as broker:
-        broker.declare("x", [(stream, 1) for stream in STREAMS], queue_arguments={"x-queue-type": "stream"})
-    return vhost
-
-
 @pytest.mark.slow
 def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vhost: RunningBroker) -> None:
     with Broker(vhost.url, vhost.management_url) as broker:  # without a ring source
@@ -235,16 +218,19 @@ def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vh
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_rows_are_written_once_behind_a_hash_exchange(
-    spark: SparkSession, hashed: RunningBroker, delivery: str
+    spark: SparkSession, vhost: RunningBroker, delivery: str
 ) -> None:
-    with Broker(hashed.url, ring_source=DiagnosticsRing(list(hashed.ring_via or ()))) as broker:
+    if not vhost.ring_via:
+        pytest.skip("nothing reads the ring of this broker")
+    with Broker(vhost.url, ring_source=DiagnosticsRing(list(vhost.ring_via))) as broker:
+        broker.declare("x", dict.fromkeys(STREAMS, 1), queue_arguments={"x-queue-type": "stream"})
         ring = broker.ring("x")
-    options: Mapping[str, Any] = {
-        "url": hashed.stream_url, "exchange": "x", "ringVia": " ".join(hashed.ring_via or ()), "delivery": delivery,
+    options: dict[str, Any] = {
+        "url": vhost.stream_url, "exchange": "x", "ringVia": " ".join(vhost.ring_via), "delivery": delivery,
     }  # fmt: skip
     once = {"appId": "load", "version": 1, "verify": "full"} if delivery == "exactly-once" else {}
     report = publish(place_for_streams(frame(spark, ROWS), ring), {**options, **once})
-    rows = found(hashed.stream_url)
+    rows = found(vhost.stream_url)
     assert sorted(row[1:] for row in rows) == sorted(row[1:] for row in expected(ROWS))
     assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
     assert report.streams is not None
