@@ -47,13 +47,16 @@ def test_links_lead_somewhere(document: str) -> None:
             assert anchor in anchors(path.resolve().relative_to(ROOT).as_posix()), f"{target}{anchor}"
 
 
+#: Pages whose answers are about files: test_topology.py.
+WITH_FILES = {"docs/topology.md", "docs/upgrades.md"}
+
+
 @pytest.mark.parametrize(
-    "document", [path for path in EVERYWHERE if ">>> " in page(path) and path != "docs/topology.md"]
+    "document", [path for path in EVERYWHERE if ">>> " in page(path) and path not in WITH_FILES]
 )
 def test_the_answers_are_those_of_the_library(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of docs/topology.md need its files: test_topology.py."""
     monkeypatch.chdir(tmp_path)
     run_doctest(document)
     for plot in re.findall(r'savefig\("(.*)"\)', page(document)):
