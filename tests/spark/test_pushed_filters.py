@@ -17,7 +17,12 @@ import spark_connector
 from rabbit_chx import HashRing, StreamPublisher, SuperStream
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.1", "filter pushdown")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.chx_broker(">=3.13", "super streams by protocol"),
+    pytest.mark.pyspark("4.1", "filter pushdown"),
+]
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
 STREAMS = ["orders-0", "orders-1", "orders-2"]

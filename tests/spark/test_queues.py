@@ -171,6 +171,8 @@ def test_a_write_that_fails_gives_back(known: SparkSession, queue: str, queues: 
     queues.until_ready(queue, 400)
     queues.fill(queue, 10, first=1_000)
     rows = collected(known, queues, queue=queue)
+    if queue == "quorum":  # before 4.3 it gives back in any order
+        rows.sort(key=lambda row: int(row.value))
     assert [int(row.value) for row in rows] == list(range(600, 1_010))
     assert Counter(row.redelivered for row in rows) == {True: 300, False: 110}
     assert rows[0].asDict() == {

@@ -155,6 +155,7 @@ def test_times_bound_a_read_and_further_columns_are_read(vhost: RunningBroker, r
     assert (row.headers["tenant"], row.headers["n"]) == ("t1", "5")
 
 
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_the_streams_of_a_super_stream_and_of_an_exchange_are_read(vhost: RunningBroker, read: Read) -> None:
     with Streamed(vhost, "s", {}).connection(None) as connection:
         create_super_stream(connection, "orders", ["orders-0", "orders-1"], ["0", "1"])
@@ -220,6 +221,7 @@ def test_what_cannot_be_read_is_refused_by_the_driver(
         reader.options(url=vhost.stream_url, stream="s").load().count()
 
 
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 @pytest.mark.parametrize("behind", ["superStream", "exchange"])
 def test_a_key_is_replayed_from_the_one_stream_that_has_it(
     spark: SparkSession, vhost: RunningBroker, behind: str

@@ -141,6 +141,7 @@ def test_a_driver_that_is_killed_in_the_first_batch(
 
 
 @pytest.mark.slow
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_a_query_that_goes_on(
     spark: SparkSession, stream: Streamed, vhost: RunningBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
