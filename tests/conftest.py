@@ -41,7 +41,7 @@ TESTS = Path(__file__).resolve().parent
 DEBIAN_12 = "3.10.8"
 # The files that take longest, the longest first. `make test` runs only their tests with the marker `core`.
 SLOW_FILES = (
-    "docs/test_change_an_exchange.py",
+    "docs/test_typed_pages.py",
     "broker/test_ring_records.py",
     "broker/test_read_process_write.py",
     "broker/test_group_faults.py",
@@ -59,7 +59,6 @@ SLOW_FILES = (
     "fire/spark/test_task_faults.py",
     "spark/test_stream_batches.py",
     "spark/test_secrets.py",
-    "spark/test_attempts.py",
     "spark/test_queues.py",
     "broker/test_stream_group.py",
     "broker/test_stream_following.py",
@@ -76,10 +75,8 @@ SLOW_FILES = (
     "spark/test_discovery.py",
     "broker/test_repair_command.py",
     "broker/test_permissions.py",
-    "spark/test_demo.py",
     "spark/test_batch_write.py",
     "spark/test_placement.py",
-    "spark/test_notebook.py",
     "spark/test_connect.py",
     "spark/test_pushed_filters.py",
     "docs/test_lone_blocks.py",

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import COMMAND_PAGES, console_examples, page, run_command, run_doctest
+from blocks import COMMAND_PAGES, console_examples, page, run_command
 from output_schemas import FORMATS
 from tables import commands, page_of
 
@@ -26,12 +26,6 @@ def test_the_example_prints_the_output_of_the_page(command: str, printed: str, t
     done = run_command(command, 60, tmp_path)
     assert done.stdout.decode() == printed
     assert done.stderr == b""
-
-
-def test_the_plots_of_the_index_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_doctest("docs/commands/README.md")
-    assert (tmp_path / "shares.svg").stat().st_size
 
 
 def test_each_command_has_a_page_that_the_index_names() -> None:

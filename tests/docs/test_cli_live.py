@@ -104,6 +104,7 @@ def test_the_example_prints_the_output_of_the_page(
     has_management = "ring show" not in command and "stream show" not in command
     release = read_release(management) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
+    command, printed = (re.sub(r"(vhost\W+)shop", rf"\1{name}", text) for text in (command, printed))
     if "images" in command:  # whose columns are as wide as the name of the node
         printed = of_node(printed, next(node["name"] for node in management.request("GET", "nodes")))
     here = {
@@ -112,21 +113,13 @@ def test_the_example_prints_the_output_of_the_page(
         '"version": "4.3.6"': f'"version": "{release.version}"',
         '"store": "khepri"': f'"store": "{release.store}"',
         '"store_known": true': f'"store_known": {json.dumps(release.store_known)}',
-        "vhost   shop": f"vhost   {name}",
         "RabbitMQ 4.3.6\n": f"RabbitMQ {vhost.version}\n",
-        "vhost     shop": f"vhost     {name}",
-        "vhost       shop": f"vhost       {name}",
-        '"vhost": "shop"': f'"vhost": "{name}"',
-        "vhost shop": f"vhost {name}",
-        'vhost = "shop"': f'vhost = "{name}"',
-        'vhost="shop"': f'vhost="{name}"',
         "localhost:5672": "{0.host}:{0.port}".format(ConnectionSettings.from_uri(vhost.url)),
         "rabbit@prod": management.request("GET", "cluster-name")["name"],
     }
     addresses = {
         "http://guest:guest@localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
-        "--vhost shop": f"--vhost {name}",
     }
     environment = {"AMQP_URL": vhost.stream_url if "trips" in command else vhost.url}
     (tmp_path / "topology.toml").write_text(TOPOLOGY)

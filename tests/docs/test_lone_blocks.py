@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 from blocks import PAGES as ALL_PAGES
 from blocks import check_output, console_examples, page, python_blocks, run_command
@@ -65,18 +64,15 @@ CONSOLES = [
 ]
 
 
-def blocks(*, on_spark: bool) -> list[Any]:
+def blocks() -> Iterator[Any]:
     """The blocks of the pages, with the PySpark that they need."""
-    found = []
     for name in PAGES:
         for number, block in enumerate(python_blocks(name), 1):
-            if on_spark is ("pyspark" in block):
-                needs = next(
-                    ((newest, text) for text, newest in NEEDS_PYSPARK.items() if text in block), None
-                )
-                marks = [pytest.mark.pyspark(*needs)] if needs else []
-                found.append(pytest.param(block, id=f"{Path(name).stem}-{number}", marks=marks))
-    return found
+            marks = [pytest.mark.spark] if "pyspark" in block else []
+            needs = next(((newest, text) for text, newest in NEEDS_PYSPARK.items() if text in block), None)
+            if marks and needs:
+                marks.append(pytest.mark.pyspark(*needs))
+            yield pytest.param(block, id=f"{Path(name).stem}-{number}", marks=marks)
 
 
 def addressed(block: str, vhost: RunningBroker) -> str:
@@ -91,9 +87,15 @@ def addressed(block: str, vhost: RunningBroker) -> str:
 
 @pytest.fixture
 def run(
-    vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    vhost: RunningBroker,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., None]:
     """Runs a block, and compares what it prints with the comments of its calls of print."""
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
 
     def run_block(block: str, *, compare: bool = True) -> None:
@@ -118,21 +120,13 @@ def test_each_page_with_python_is_run() -> None:
     assert sorted([*PAGES, *OTHERS]) == [name for name in ALL_PAGES if python_blocks(name)]
 
 
-@pytest.mark.parametrize("block", blocks(on_spark=False))
+@pytest.mark.parametrize("block", blocks())
 def test_the_block_runs_alone(run: Callable[..., None], block: str) -> None:
     run(block)
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("block", blocks(on_spark=True))
-def test_the_block_runs_alone_on_spark(run: Callable[..., None], block: str) -> None:
-    run(block)
-
-
-@pytest.mark.spark
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
-@pytest.mark.usefixtures("spark")
 def test_the_queues_have_the_rows_of_the_first_write_of_spark(
     run: Callable[..., None], vhost: RunningBroker, tmp_path: Path
 ) -> None:
@@ -142,24 +136,6 @@ def test_the_queues_have_the_rows_of_the_first_write_of_spark(
         "list_queues", f"list_queues -p {ConnectionSettings.from_uri(vhost.url).vhost}"
     )
     assert run_command(here, 60, tmp_path).stdout.decode() == shown
-
-
-@pytest.mark.spark
-@pytest.mark.pyspark("4.0", "format('rabbitmq')")
-@pytest.mark.usefixtures("spark")
-def test_the_rows_of_a_key_are_in_order(run: Callable[..., None], vhost: RunningBroker) -> None:
-    (block,) = (block for block in python_blocks("docs/spark.md") if "sortWithinPartitions" in block)
-    run(block.replace("range(10_000)", "range(9_999, -1, -1)"))  # the page's rows are sorted already
-    numbers: dict[str, list[int]] = {}
-    with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
-        channel = connection.channel()
-        for queue in ("orders.1", "orders.2"):
-            got: Any = channel.basic_get(queue, auto_ack=True)
-            while got[0] is not None:
-                numbers.setdefault(got[0].routing_key, []).append(int(got[2]))
-                got = channel.basic_get(queue, auto_ack=True)
-    assert sum(map(len, numbers.values())) == 10_000
-    assert all(found == sorted(found) for found in numbers.values())
 
 
 @pytest.mark.extended
@@ -174,12 +150,12 @@ def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str)
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
-@pytest.mark.usefixtures("spark")
 def test_the_blocks_of_spark_run_one_after_the_other(run: Callable[..., None]) -> None:
     for block in python_blocks("docs/spark-streams.md"):
         run(block)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("block", CONSOLES)
 def test_the_console_runs_alone(vhost: RunningBroker, tmp_path: Path, block: str) -> None:
     typed = ""

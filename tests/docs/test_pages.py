@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import click
 import pytest
-from blocks import COMMAND_PAGES, PAGES, ROOT, page
+from blocks import COMMAND_PAGES, PAGES, ROOT, page, run_doctest
 from usual_words import UNUSUAL
 
 from rabbit_chx.cli.app import app
@@ -44,6 +45,22 @@ def test_links_lead_somewhere(document: str) -> None:
         assert path.exists(), target or image
         if anchor:
             assert anchor in anchors(path.resolve().relative_to(ROOT).as_posix()), f"{target}{anchor}"
+
+
+#: Pages whose answers are about files: test_topology.py.
+WITH_FILES = {"docs/topology.md", "docs/upgrades.md"}
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in EVERYWHERE if ">>> " in page(path) and path not in WITH_FILES]
+)
+def test_the_answers_are_those_of_the_library(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_doctest(document)
+    for plot in re.findall(r'savefig\("(.*)"\)', page(document)):
+        assert (tmp_path / plot).stat().st_size
 
 
 @pytest.mark.parametrize("document", EVERYWHERE)

@@ -1,11 +1,10 @@
-"""docs/performance.md quotes figures that were measured; docs/choose.md those that are computed."""
+"""docs/performance.md quotes figures that were measured."""
 
 from __future__ import annotations
 
 import re
 
-import pytest
-from blocks import console_examples, page, run_command
+from blocks import page
 
 #: Where figures are measured, with their conditions.
 MEASURED = "".join(
@@ -17,7 +16,6 @@ MEASURED = "".join(
         "docs/commands/consumers-and-streams.md",
     )
 )
-COMPUTED = console_examples(page("docs/choose.md"))
 
 
 def test_each_figure_was_measured() -> None:
@@ -29,8 +27,3 @@ def test_each_figure_was_measured() -> None:
         for figure in figures
         if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d,]|\.\d)", MEASURED)
     } == set()
-
-
-@pytest.mark.parametrize(("command", "printed"), COMPUTED, ids=[command[:70] for command, _ in COMPUTED])
-def test_what_one_more_queue_moves(command: str, printed: str) -> None:
-    assert run_command(command, 60).stdout.decode() == printed

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pika
 import pytest
 from blocks import ROOT, check_output, console_examples, page, replaced
+from terminal import Terminal
 
 from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
@@ -31,63 +31,33 @@ CLONE = (
     "pyspark_rabbitmq",
 )
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", page(README), re.DOTALL | re.MULTILINE)
-PLAN = "venv/bin/rabbit-chx topology plan"
+PLAN = "venv/bin/rabbit-chx topology plan topology.toml"
 
 
-class NewUser:
-    """A user with a clone, a shell, and an interpreter that has only what the README installs.
+def new_user(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Make a clone, and a `python3` that is not that of these tests; return the clone and the environment of its user."""
+    clone, tools = folder / "clone", folder / "bin"
+    for each in (clone, tools):
+        each.mkdir()
+    for name in CLONE:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, clone / name)
+    python = tools / "python3"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(os.path.realpath(sys.executable))} "$@"\n')
+    python.chmod(0o755)
+    ours = Path(sys.executable).parent
+    path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != ours]
+    # PIP_NO_BUILD_ISOLATION=0 is as if the flag were given.
+    without_index = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    return clone, {"PATH": os.pathsep.join([str(tools), *path]), **without_index}
 
-    The dependencies are those of the environment of these tests: they are not downloaded again.
-    """
 
-    def __init__(self, folder: Path, words: dict[str, str]) -> None:
-        self.clone = folder / "clone"
-        self.clone.mkdir()
-        for name in CLONE:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, self.clone / name)
-        self._words = words
-        self._exports: list[str] = []
-        tools = folder / "bin"
-        tools.mkdir()
-        (tools / "python3").write_text(
-            f'#!/bin/sh\nexec {shlex.quote(os.path.realpath(sys.executable))} "$@"\n'
-        )
-        (tools / "python3").chmod(0o755)
-        ours = Path(sys.executable).parent
-        path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != ours]
-        unset = ("VIRTUAL_ENV", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        self._environment = {name: value for name, value in os.environ.items() if name not in unset}
-        self._environment |= {"PATH": os.pathsep.join([str(tools), *path]), "PIP_NO_INDEX": "1"}
-        self._environment |= {
-            "PIP_NO_BUILD_ISOLATION": "0",
-            "PYTHONIOENCODING": "utf-8",
-        }  # 0: as if the flag were given
-
-    def types(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Type a command. What it exports is there for the next ones."""
-        if command.startswith("export "):
-            self._exports.append(replaced(command, self._words))
-        done = subprocess.run(
-            ["bash", "-c", "\n".join([*self._exports, replaced(command, self._words)])],
-            cwd=self.clone,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        if command.startswith("python3 -m venv "):
-            (packages,) = (self.clone / "venv").glob("lib/*/site-packages")
-            (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-        return done
-
-    def runs(self, program: str) -> str:
-        """Run a program, and return what it prints."""
-        (self.clone / "job.py").write_text(replaced(program, self._words))
-        done = self.types("venv/bin/python job.py")
-        assert done.returncode == 0, f"{program}\n{done.stdout}{done.stderr}"
-        return done.stdout
+def patch(file: Path, block: str) -> None:
+    """Change a file as a block of a diff says."""
+    before, after = (
+        "".join(f"{line[1:]}\n" for line in block.splitlines() if line[0] in kept) for kept in (" -", " +")
+    )
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
 
 
 @pytest.mark.extended
@@ -97,6 +67,7 @@ class NewUser:
 @pytest.mark.timeout(400)
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
+    """The dependencies are those of the environment of these tests: they are not downloaded again."""
     assert vhost.management_url is not None
     assert vhost.ring_via is not None
     words = {
@@ -104,40 +75,43 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
         "http://localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(vhost.ring_via),
     }
-    user = NewUser(tmp_path, words)
-    printed = []
-    for language, block in BLOCKS:
-        if language == "toml":
-            (user.clone / "topology.toml").write_text(block)
-        elif language == "diff":
-            file = user.clone / "topology.toml"
-            before, after = (
-                "".join(f"{line[1:]}\n" for line in block.splitlines() if line[0] in kept)
-                for kept in (" -", " +")
-            )
-            assert before in file.read_text()
-            file.write_text(file.read_text().replace(before, after))
-            assert user.types(f"{PLAN} topology.toml").returncode == 4
-        elif language == "python":
-            printed.append(user.runs(block))
-        elif language == "console":
-            for command, shown in console_examples(f"```console\n{block}```\n"):
-                for part in command.partition("  #")[0].split(" && "):
-                    done = user.types(part)
-                    assert done.returncode == 0, f"{part}\n{done.stdout}{done.stderr}"
-                check_output(done.stdout, shown)
-        else:
-            assert language in {"pycon", "sh"}  # of which other tests are
+    clone, environment = new_user(tmp_path)
+    file, printed = clone / "topology.toml", []
+    with Terminal(clone, environment) as terminal:
 
-    published, written = printed
-    assert [published.strip(), written.strip()] == re.findall(r"print\(.*\)  # (.*)", page(README))
+        def types(command: str, code: int = 0) -> str:
+            said, ended_with = terminal.types(replaced(command, words))
+            assert ended_with == code, f"{command}\n{said}{terminal.stderr}"
+            return said
+
+        types("unset VIRTUAL_ENV PYTHONPATH PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON")
+        for language, block in BLOCKS:
+            if language == "toml":
+                file.write_text(block)
+            elif language == "diff":
+                patch(file, block)
+                types(PLAN, 4)
+            elif language == "python":
+                (clone / "job.py").write_text(replaced(block, words))
+                printed.append(types("venv/bin/python job.py").strip())
+            elif language == "console":
+                for command, shown in console_examples(f"```console\n{block}```\n"):
+                    for part in command.partition("  #")[0].split(" && "):
+                        said = types(part)
+                        for packages in clone.glob("venv/lib/*/site-packages"):
+                            (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+                    check_output(said, shown)
+            else:
+                assert language in {"pycon", "sh"}  # of which other tests are
+        types(PLAN)  # the file is applied
+
+    assert printed == re.findall(r"print\(.*\)  # (.*)", page(README))
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
         channel = connection.channel()
         waiting: list[Any] = [
             channel.queue_declare(f"orders.{n}", passive=True).method.message_count for n in range(1, 6)
         ]
     assert sum(waiting) == 101_000
-    assert user.types(f"{PLAN} topology.toml").returncode == 0, "the file is applied"
 
 
 def test_its_figures_are_exact() -> None:

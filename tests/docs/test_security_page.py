@@ -1,19 +1,15 @@
-"""docs/security.md: its examples, and its tables against the code."""
+"""docs/security.md: its tables against the code."""
 
 from __future__ import annotations
 
 import re
 
-from blocks import page, run_doctest
+from blocks import page
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import TLS_PARAMETERS, ManagementUrl
 
 PAGE = "docs/security.md"
-
-
-def test_the_doctests_pass() -> None:
-    run_doctest(PAGE)
 
 
 def test_the_urls_and_the_table_name_each_parameter() -> None:

@@ -1,4 +1,4 @@
-"""docs/topology.md: the files on it are read, and the answers are those of the library."""
+"""docs/topology.md and docs/upgrades.md: the files on them are read, and the answers are those of the library."""
 
 from __future__ import annotations
 
@@ -19,21 +19,27 @@ PAGE = "docs/topology.md"
 DEFINITIONS = ROOT / "tests/unit/topology/file/definitions/whole-4.3.6.json"
 
 
-def files() -> list[str]:
-    """Return the TOML blocks of the page."""
-    return re.findall(r"^```toml\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE)
+def files(path: str = PAGE) -> list[str]:
+    """Return the TOML blocks of a page."""
+    return re.findall(r"^```toml\n(.*?)^```$", page(path), re.DOTALL | re.MULTILINE)
 
 
-def test_the_answers_are_those_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, mistakes, orders, values, *_ = files()
-    (tmp_path / "topology.toml").write_text(whole)
-    (tmp_path / "mistakes.toml").write_text(mistakes)
-    (tmp_path / "orders.toml").write_text(orders)
-    (tmp_path / "prod.toml").write_text(values)
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        (PAGE, ("topology.toml", "mistakes.toml", "orders.toml", "prod.toml")),
+        ("docs/upgrades.md", ("topology.toml",)),
+    ],
+)
+def test_the_answers_are_those_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, names: tuple[str, ...]
+) -> None:
+    for name, text in zip(names, files(path), strict=False):
+        (tmp_path / name).write_text(text)
     shutil.copy(DEFINITIONS, tmp_path / "definitions.json")
     monkeypatch.chdir(tmp_path)
-    run_doctest(PAGE)
-    ((command, printed),) = console_examples(page(PAGE))
+    run_doctest(path)
+    ((command, printed),) = console_examples(page(path))
     ran = run_command(command, 60, tmp_path)
     assert ran.stdout.decode() == printed, ran.stderr.decode()
 

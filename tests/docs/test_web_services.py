@@ -55,21 +55,19 @@ def answer(command: str, folder: Path) -> tuple[str, str]:
     return body, code
 
 
-def test_a_confirmed_message_is_in_a_queue(vhost: RunningBroker, tmp_path: Path) -> None:
+def test_a_confirmed_message_is_in_a_queue_and_one_that_no_queue_takes_gets_422(
+    vhost: RunningBroker, tmp_path: Path
+) -> None:
     with Broker(vhost.url, vhost.management_url) as broker:
         broker.declare("orders", {"orders.1": 1})
-    with service(vhost.url, tmp_path) as command:
-        assert answer(command, tmp_path) == (ANSWER.strip(), "202")
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
-        got: Any = connection.channel().basic_get("orders.1", auto_ack=True)
-    assert (got[0].routing_key, got[2]) == ("customer-42", b"{}")
-
-
-def test_a_message_that_no_queue_takes_gets_422(vhost: RunningBroker, tmp_path: Path) -> None:
-    with Broker(vhost.url, vhost.management_url) as broker:
-        broker.declare("orders", {})
-    with service(vhost.url, tmp_path) as command:
-        assert answer(command, tmp_path)[1] == "422"
+        channel = connection.channel()
+        with service(vhost.url, tmp_path) as command:
+            assert answer(command, tmp_path) == (ANSWER.strip(), "202")
+            got: Any = channel.basic_get("orders.1", auto_ack=True)
+            assert (got[0].routing_key, got[2]) == ("customer-42", b"{}")
+            channel.queue_delete("orders.1")
+            assert answer(command, tmp_path)[1] == "422"
 
 
 def test_an_unreachable_broker_gets_503(tmp_path: Path) -> None:

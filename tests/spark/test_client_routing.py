@@ -29,16 +29,11 @@ ROWS = 2_000
 
 
 @pytest.fixture
-def options(vhost: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> dict[str, str]:
-    """Of a write that the client routes, to the exchange `x`."""
-    assert channel.is_open
-    return {
-        "url": vhost.url,
-        "exchange": "x",
-        "routing": "client",
-        "ringVia": " ".join(quick_prefix(vhost)),
-        "reportPath": str(tmp_path / "reports"),
-    }
+def options(vhost: RunningBroker, channel: BlockingChannel) -> dict[str, str]:
+    """Of a write that the client routes, to the exchange `x`; the queue `late` is not bound yet."""
+    channel.queue_declare("late", durable=True)
+    ring_via = " ".join(quick_prefix(vhost))
+    return {"url": vhost.url, "exchange": "x", "routing": "client", "ringVia": ring_via}
 
 
 @pytest.fixture
@@ -75,18 +70,16 @@ def where(consumed: Consumed) -> dict[bytes, str]:
 def test_rows_are_where_the_exchange_would_have_put_them(
     rows: DataFrame, options: dict[str, str], vhost: RunningBroker, consumed: Consumed, tmp_path: Path
 ) -> None:
-    Path(options["reportPath"]).mkdir()
-    path = tmp_path / "reports" / "batch.json"
-    exchange_routes = {name: options[name] for name in ("url", "exchange")}
-    rows.write.format("rabbitmq").options(**exchange_routes).mode("append").save()
+    path = tmp_path / "report.json"
+    rows.write.format("rabbitmq").options(url=vhost.url, exchange="x").mode("append").save()
     expected = where(consumed)
-    rows.write.format("rabbitmq").options(**{**options, "reportPath": str(path)}).mode("append").save()
+    rows.write.format("rabbitmq").options(**options, reportPath=str(path)).mode("append").save()
     assert where(consumed) == expected
     report = json.loads(path.read_text())
     assert (report["confirmed"], report["ring_provenance"], report["changed_ring"]) == (ROWS, "read", None)
+    del options["ringVia"]
     with Broker(vhost.url, ring_source=quick_prefix(vhost)) as broker:
-        direct = {name: value for name, value in options.items() if name not in ("ringVia", "reportPath")}
-        publish(rows, direct, ring=lambda: broker.ring("x"))
+        publish(rows, options, ring=lambda: broker.ring("x"))
     assert where(consumed) == expected
 
 
@@ -125,13 +118,11 @@ def test_a_modulus_exchange_needs_no_ring_source(
 
 
 def test_a_binding_that_is_added_during_a_batch_fails_it(
-    rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
+    rows: DataFrame, options: dict[str, str], tmp_path: Path
 ) -> None:
-    channel.queue_declare("late", durable=True)
-    vhost_url = options["url"]
     path = tmp_path / "report.json"
-    changed = rows.mapInArrow(binding_when(str(tmp_path / "bound"), vhost_url), rows.schema)
-    writer = changed.write.format("rabbitmq").options(**{**options, "reportPath": str(path)})
+    changed = rows.mapInArrow(binding_when(str(tmp_path / "bound"), options["url"]), rows.schema)
+    writer = changed.write.format("rabbitmq").options(**options, reportPath=str(path))
     with pytest.raises(PySparkException, match="the ring has changed during the write"):
         writer.mode("append").save()
     report = json.loads(path.read_text())
@@ -141,29 +132,19 @@ def test_a_binding_that_is_added_during_a_batch_fails_it(
 
 
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
-def test_each_batch_of_a_stream_is_compared(
-    rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
-) -> None:
-    channel.queue_declare("late", durable=True)
-    spark, vhost_url = rows.sparkSession, options["url"]
-    source = str(tmp_path / "in")
+def test_each_batch_of_a_stream_is_compared(rows: DataFrame, options: dict[str, str], tmp_path: Path) -> None:
+    source, reports = str(tmp_path / "in"), tmp_path / "reports"
     rows.write.parquet(source)
-    marker = tmp_path / "bound"
-    stream = (
-        spark.readStream.schema(rows.schema)
-        .parquet(source)
-        .mapInArrow(binding_when(str(marker), vhost_url), rows.schema)
-        .writeStream.format("rabbitmq")
-        .options(**options)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-    )
+    stream = rows.sparkSession.readStream.schema(rows.schema).parquet(source)
+    changed = stream.mapInArrow(binding_when(str(tmp_path / "bound"), options["url"]), rows.schema)
+    writer = changed.writeStream.format("rabbitmq").options(**options, reportPath=str(reports))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     with pytest.raises(PySparkException, match="the ring has changed during the write"):
-        stream.start().awaitTermination(120)
-    first = json.loads((tmp_path / "reports" / "batch-0.json").read_text())
+        writer.start().awaitTermination(120)
+    first = json.loads((reports / "batch-0.json").read_text())
     assert (first["failed"], first["confirmed"]) == (True, ROWS)
-    assert stream.start().awaitTermination(120), "the repeated batch does not end"  # by the ring as it is now
-    again = json.loads((tmp_path / "reports" / "batch-0.json").read_text())
+    assert writer.start().awaitTermination(120), "the repeated batch does not end"  # by the ring as it is now
+    again = json.loads((reports / "batch-0.json").read_text())
     assert (again["failed"], again["confirmed"], again["changed_ring"]) == (False, ROWS, None)
 
 
@@ -173,8 +154,8 @@ def test_foreach_batch_reads_the_ring_before_and_after_each_batch(
     old, new = HashRing.from_buckets(["q1", "q2"]), HashRing.from_buckets(["q1", "q2", "q3"])
     read = iter([old, old, old, new, old])
     reports: list[Any] = []
-    direct = {name: value for name, value in options.items() if name not in ("ringVia", "reportPath")}
-    write = batch_publisher(direct, ring=lambda: next(read), on_report=reports.append)
+    del options["ringVia"]
+    write = batch_publisher(options, ring=lambda: next(read), on_report=reports.append)
     write(rows, 0)
     with pytest.raises(PublishError, match="belong to q2 now"):
         write(rows, 1)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
+from publishing_support import Consumed
 from scripts import run_python
-
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
 
 pytestmark = [
     pytest.mark.spark,

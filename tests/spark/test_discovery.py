@@ -1,15 +1,13 @@
-"""Spark finds the format by itself, from the wheel too; a Python without our packages says so in words."""
+"""A Python without our packages says so in words. That Spark finds the format by itself: test_session_conf.py."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from bare_python import bare_python
@@ -20,75 +18,16 @@ pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs P
 from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
 
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
-
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+pytestmark = [pytest.mark.spark, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
 CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
 ROOT = Path(__file__).resolve().parents[2]
-
-JOB = """
-import sys
-from pyspark.sql import SparkSession
-
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
-)
-df = spark.range(100).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
-df.write.format("rabbitmq").options(url=sys.argv[1], exchange="x").mode("append").save()
-print("written with", spark.sparkContext.pythonExec)
-spark.stop()
-"""
 
 
 @pytest.fixture(scope="module")
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python without our packages."""
     return bare_python(tmp_path_factory.mktemp("bare"))
-
-
-def said(
-    job: str, folder: Path, environment: dict[str, str], *arguments: str, python: object = sys.executable
-) -> str:
-    """What a job prints whose packages are installed for its Python, and not on a path."""
-    program = folder / "job.py"
-    program.write_text(job)
-    environment.pop("PYTHONPATH", None)
-    done = subprocess.run(
-        [str(python), program, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_spark_finds_the_format_of_an_installed_wheel(
-    vhost_url: str, consumed: Consumed, tmp_path: Path
-) -> None:
-    python = bare_python(tmp_path / "venv")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
-    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(packages)
-        assert {name.split("/")[0] for name in packed.namelist() if not name.startswith("rabbit_chx-")} == {
-            "pyspark_rabbitmq",
-            "rabbit_chx",
-            "spark_connector",
-        }
-        for package in ("rabbit_chx", "spark_connector", "pyspark_rabbitmq"):
-            assert f"{package}/py.typed" in packed.namelist()
-    environment = {**os.environ, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    assert f"written with {python}" in said(JOB, tmp_path, environment, vhost_url, python=python)
-    assert len(consumed()) == 100
 
 
 NOT_ACTIVATED = """
@@ -104,24 +43,11 @@ options = {"url": "amqp://127.0.0.1:1", "exchange": "x", "preflight": "false"}
 ring = HashRing.from_bindings([("q1", 1)])
 
 
-def written():
-    rows.write.format("rabbitmq").options(**options).mode("append").save()
-
-
-def registered():
-    spark_connector.register(spark)
-
-
-def published():
-    spark_connector.publish(rows, options)
-
-
-def tried():
-    spark_connector.dry_run(rows, options)
-
-
-def predicted():
-    rows.select(spark_connector.queue_for("key", ring)).collect()
+written = rows.write.format("rabbitmq").options(**options).mode("append").save
+registered = lambda: spark_connector.register(spark)
+published = lambda: spark_connector.publish(rows, options)
+tried = lambda: spark_connector.dry_run(rows, options)
+predicted = lambda: rows.select(spark_connector.queue_for("key", ring)).collect()
 
 
 def unchecked():  # as where the driver cannot know the Python of the workers
@@ -154,9 +80,19 @@ def test_workers_without_our_packages_are_an_error_with_its_remedy(
     python.chmod(0o755)
     environment = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
-    by_spark, *by_us, _, _, of_planner, of_task, of_column = said(
-        NOT_ACTIVATED, tmp_path, environment
-    ).splitlines()
+    environment.pop("PYTHONPATH", None)
+    (tmp_path / "job.py").write_text(NOT_ACTIVATED)
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    by_spark, *by_us, _, _, of_planner, of_task, of_column = done.stdout.splitlines()
     not_found = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: rabbitmq."
     assert not_found in by_spark
     assert not_found in (ROOT / "docs" / "spark.md").read_text()

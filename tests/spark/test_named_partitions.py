@@ -23,9 +23,11 @@ from spark_connector import place_for_streams, publish
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.13")]
 
 KEYS = ["apple", "pear", "plum"]
+NAMED = [f"fruit-{key}" for key in KEYS]
+OTHERS = ["s.0", "s.1", "s.2"]
 ROWS = 300
 ONCE = {"delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full"}
-Declare = Callable[..., dict[str, Any]]
+Declare = Callable[[list[str]], dict[str, Any]]
 
 
 @pytest.fixture
@@ -58,45 +60,24 @@ def keys_in(vhost: RunningBroker, stream: str) -> list[str]:
     return [key.decode() for key in keys]
 
 
-@pytest.mark.parametrize("names", [[f"fruit-{key}" for key in KEYS], ["s.0", "s.1", "s.2"]])
+@pytest.mark.parametrize("names", [NAMED, OTHERS], ids=["named_after_keys", "others"])
 def test_rows_are_in_the_partition_that_is_bound_with_their_key(
-    spark: SparkSession, vhost: RunningBroker, declare: Declare, names: list[str]
+    spark: SparkSession,
+    vhost: RunningBroker,
+    declare: Declare,
+    names: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = declare(names)
+    by_key = SuperStream(names, KEYS, routing="key")
     assert publish(fruits(spark), options).confirmed == ROWS
     assert [keys_in(vhost, name) for name in names] == [[key] * (ROWS // 3) for key in KEYS]
     with pytest.raises(Exception, match=r"no partition is bound with the key b'banana'"):
         publish(fruits(spark, ["banana"]), options)
-
-
-def test_each_row_is_stored_once_in_the_partition_of_its_key(
-    spark: SparkSession, vhost: RunningBroker, declare: Declare
-) -> None:
-    names = [f"fruit-{key}" for key in KEYS]
-    options = declare(names) | ONCE
-    by_key = SuperStream(names, KEYS, routing="key")
-    for known in (0, ROWS):
-        report = publish(place_for_streams(fruits(spark), by_key), options)
-        assert report.streams is not None
-        assert (report.streams.known, report.streams.verified) == (known, ROWS)
-    assert [keys_in(vhost, name) for name in names] == [[key] * (ROWS // 3) for key in KEYS]
-    with pytest.raises(InputError, match=r"belongs to 'fruit-\w+', and all rows of partition"):
-        publish(place_for_streams(fruits(spark), SuperStream(names)), options | {"version": 2})
-    with pytest.raises(InputError, match=r"belongs to no stream|partition 3 has rows"):
-        publish(place_for_streams(fruits(spark, ["banana"]), by_key), options | {"version": 3})
-
-
-def test_binding_keys_that_the_protocol_does_not_show(spark: SparkSession, declare: Declare) -> None:
-    names = ["s.0", "s.1", "s.2"]
-    by_key = SuperStream(names, KEYS, routing="key")
-    with pytest.raises(InputError, match=r"binding key of partition 's\.0' .* delivery at-least-once"):
-        publish(place_for_streams(fruits(spark), by_key), declare(names) | ONCE)
-
-
-def test_the_driver_warns_where_rows_are_hashed(
-    spark: SparkSession, declare: Declare, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = declare([f"fruit-{key}" for key in KEYS])
+    if names == OTHERS:  # the protocol does not show the binding keys
+        with pytest.raises(InputError, match=r"binding key of partition 's\.0' .* delivery at-least-once"):
+            publish(place_for_streams(fruits(spark), by_key), options | ONCE)
+        return
     with caplog.at_level(logging.WARNING):
         publish(fruits(spark), options | {"routing": "hash"})
         assert "are names" not in caplog.text
@@ -105,40 +86,44 @@ def test_the_driver_warns_where_rows_are_hashed(
     assert "the binding keys of super stream 'fruit' are names" in caplog.text
 
 
-@pytest.mark.pyspark("4.0", "format('rabbitmq')")
-def test_rows_of_a_key_are_found_by_its_binding_key(
+def test_each_row_is_stored_once_in_the_partition_of_its_key(
     spark: SparkSession, vhost: RunningBroker, declare: Declare
 ) -> None:
-    options = declare([f"fruit-{key}" for key in KEYS])
+    options = declare(NAMED) | ONCE
+    by_key = SuperStream(NAMED, KEYS, routing="key")
+    for known in (0, ROWS):
+        report = publish(place_for_streams(fruits(spark), by_key), options)
+        assert report.streams is not None
+        assert (report.streams.known, report.streams.verified) == (known, ROWS)
+    assert [keys_in(vhost, name) for name in NAMED] == [[key] * (ROWS // 3) for key in KEYS]
+    with pytest.raises(InputError, match=r"belongs to 'fruit-\w+', and all rows of partition"):
+        publish(place_for_streams(fruits(spark), SuperStream(NAMED)), options | {"version": 2})
+    with pytest.raises(InputError, match=r"belongs to no stream|partition 3 has rows"):
+        publish(place_for_streams(fruits(spark, ["banana"]), by_key), options | {"version": 3})
+
+
+@pytest.mark.pyspark("4.1", "filter pushdown")
+def test_rows_of_a_key_are_read_from_its_partition(
+    spark: SparkSession, vhost: RunningBroker, declare: Declare
+) -> None:
+    options = declare(NAMED)
     publish(fruits(spark), options)
     spark_connector.register(spark)
     since = datetime.now(UTC) - timedelta(hours=1)
     assert spark_connector.replay(spark, options, ["pear", "plum"], since).count() == 2 * ROWS // 3
-    unclear = {"url": vhost.stream_url, "superStream": "fruit"}
-    with pytest.raises(InputError, match=r"are names: .* pass routing='key' or routing='hash'"):
-        spark_connector.replay(spark, unclear, "pear", since)
 
-
-@pytest.mark.pyspark("4.1", "filter pushdown")
-def test_filters_by_key_read_its_partition(
-    spark: SparkSession, vhost: RunningBroker, declare: Declare
-) -> None:
-    options = declare([f"fruit-{key}" for key in KEYS])
-    publish(fruits(spark), options)
-    spark_connector.register(spark)
-
-    def read(**more: str) -> DataFrame:
+    def read(condition: str, **more: str) -> DataFrame:
         texts = {"url": vhost.stream_url, "superStream": "fruit", "pushFilters": "keys", **more}
-        return spark.read.format("rabbitmq").options(**texts).load()
+        return spark.read.format("rabbitmq").options(**texts).load().where(condition)
 
     setting = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(setting, "true")
     try:
-        frame = read(routing="key").where("key = 'pear'")
+        frame = read("key = 'pear'", routing="key")
         assert (frame.count(), frame.rdd.getNumPartitions()) == (ROWS // 3, 1)
-        assert read(routing="key").where("key = 'banana'").count() == 0
+        assert read("key = 'banana'", routing="key").count() == 0
         with pytest.raises(Exception, match="are names"):
-            read().where("key = 'pear'").count()
-        assert read().where("offset < 5").count() == 15
+            read("key = 'pear'").count()
+        assert read("offset < 5").count() == 15
     finally:
         spark.conf.unset(setting)

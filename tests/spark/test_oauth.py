@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pytest
 from canary import traces_of_canary
 from exchange_types import CHX
 from oauth_broker import oauth_broker
+from scripts import run_in_folder
 from token_issuer import Issuer
 
 from rabbit_chx import StreamPublisher
@@ -86,7 +83,7 @@ spark.stop()
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def site() -> Iterator[tuple[RunningBroker, Issuer]]:
     with oauth_broker() as (broker, issuer):
         issuer.lifetime_s = LIFETIME_S
@@ -96,7 +93,6 @@ def site() -> Iterator[tuple[RunningBroker, Issuer]]:
 @pytest.mark.slow
 def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
     broker, issuer = site
-    url = broker.url.replace("guest:guest@", "robin@")
     with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
         channel = connection.channel()
         channel.exchange_declare("x", CHX, durable=True)
@@ -108,28 +104,9 @@ def test_a_job_and_a_query_survive_ten_renewals(site: tuple[RunningBroker, Issue
             keys = [str(row) for row in range(first, first + 20)]
             publisher.publish_many(keys, keys)
     folder = tmp_path / "written"
-    (folder / "events").mkdir(parents=True)
-    (tmp_path / "job.py").write_text(JOB)
-    with (
-        issuer.written(tmp_path / "token") as command,
-        (folder / "stdout").open("w") as stdout,
-        (folder / "stderr").open("w") as stderr,
-    ):
-        done = subprocess.run(
-            [sys.executable, tmp_path / "job.py"],
-            input=json.dumps(
-                [url, broker.stream_url.replace("guest:guest@", "robin@"), command, 11 * LIFETIME_S]
-            ),
-            cwd=folder,
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            timeout=360,
-            check=False,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(folder / "local")},
-        )
-    errors = [line for line in (folder / "stderr").read_text().splitlines() if "rabbit_chx.errors" in line]
-    assert done.returncode == 0, errors
+    url, stream_url = (text.replace("guest:guest@", "robin@") for text in (broker.url, broker.stream_url))
+    with issuer.written(tmp_path / "token") as command:
+        run_in_folder(JOB, folder, [url, stream_url, command, 11 * LIFETIME_S])
     with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
         declared = connection.channel().queue_declare("q", passive=True)
         assert declared.method.message_count == 2 * ROWS

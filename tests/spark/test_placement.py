@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -32,9 +32,6 @@ from spark_connector import (
 )
 from spark_connector.placing.placement import Placement, _partition_column, salts
 
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
-
 pytestmark = [pytest.mark.spark]
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
@@ -50,30 +47,17 @@ PARTLY = SlotTable(
     {slot: queue for slot, queue in SLOTS.owners.items() if slot != _REFS[3]},
     frozenset([ExchangeRef("audit")]),
 )
+MODULUS = ModulusHashExchange("bills", [(f"q{n}", "") for n in (10, 2, 1)], None, "read")
 
 
 def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
     return spark.range(0, rows, 1, 2).selectExpr(f"concat('key ', id % {keys}) AS key", "string(id) AS value")
 
 
-def test_a_modulus_exchange_names_and_places_like_a_ring(spark: SparkSession) -> None:
-    exchange = ModulusHashExchange("bills", [(f"q{n}", "") for n in (10, 2, 1)], None, "read")
-    df = frame(spark)
-
-    named = {
-        row.key: row.queue for row in df.select("key", queue_for("key", exchange).alias("queue")).collect()
-    }
-    assert named == {key: exchange.route(key) for key in named}
-    placed = (
-        place(df, exchange, order_by="value").select("key", F.spark_partition_id().alias("part")).collect()
-    )
-    assert {(exchange.route(row.key), row.part) for row in placed} == {("q1", 0), ("q10", 1), ("q2", 2)}
-
-
 def test_the_queue_of_each_key_is_that_of_the_ring(spark: SparkSession) -> None:
     keys = [f"key {n}" for n in range(300)]
     df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
-    for ring in (RING, HOLED, SLOTS, PARTLY):
+    for ring in (RING, HOLED, SLOTS, PARTLY, MODULUS):
         names = {key: ring.destination_for(key) for key in keys}
         expected = {key: None if name is None else str(name) for key, name in names.items()} | {None: None}
         for column in (queue_for("key", ring), queue_for(F.col("key"), ring.to_json())):
@@ -101,15 +85,6 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
     assert any(of_hole)
 
 
-def test_an_invalid_key_or_ring_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|not an array of keys"):
-        frame(spark).select(queue_for(F.length("key"), RING)).collect()
-    with pytest.raises(InputError, match="the ring has no buckets"):
-        queue_for("key", HashRing.from_buckets([]))
-    with pytest.raises(InputError, match="is not a ring: pass a HashRing"):
-        queue_for("key", 5)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("salted", [False, True])
 @pytest.mark.parametrize(
     ("ring", "arguments"),
@@ -118,8 +93,9 @@ def test_an_invalid_key_or_ring_is_refused(spark: SparkSession) -> None:
         (RING, {"slices": {"q3": 3, "q1": 2}}),
         (RING, {"partitions": 11}),
         (SLOTS, {"partitions": 11}),
+        (MODULUS, {}),
     ],
-    ids=["a queue", "slices", "partitions", "slots"],
+    ids=["a queue", "slices", "partitions", "slots", "modulus"],
 )
 def test_each_partition_has_one_queue_and_each_key_one_partition(
     spark: SparkSession,
@@ -151,6 +127,8 @@ def test_spark_sends_each_salt_where_it_should_go(spark: SparkSession) -> None:
         df = spark.createDataFrame(rows, "partition int, salt int").repartition(partitions, "salt")
         placed = df.select("partition", F.spark_partition_id()).collect()
         assert [wanted for wanted, got in placed if wanted != got] == []
+    column = _partition_column(F.col("key"), RING, Placement.of(RING, partitions=9), salted=True)
+    assert frame(spark).select("key", column).distinct().count() == 50  # deterministic
 
 
 def test_rows_without_a_queue_are_together_and_last(spark: SparkSession) -> None:
@@ -162,16 +140,26 @@ def test_rows_without_a_queue_are_together_and_last(spark: SparkSession) -> None
     assert placed.rdd.getNumPartitions() == 5
 
 
-def test_columns_and_numbers_that_cannot_be(spark: SparkSession) -> None:
+def test_what_cannot_be_placed_is_refused(spark: SparkSession) -> None:
     df = frame(spark)
-    with pytest.raises(
-        InputError, match=r"column 'k' is missing: name .* with key= \(columns are: 'key', 'value'\)"
+    with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|not an array of keys"):
+        df.select(queue_for(F.length("key"), RING)).collect()
+    wrong: Any = 5
+    stream = spark.readStream.format("rate").load()
+    for place_wrongly, words in (
+        (lambda: queue_for("key", HashRing.from_buckets([])), "the ring has no buckets"),
+        (lambda: queue_for("key", wrong), "is not a ring: pass a HashRing"),
+        (lambda: place(df, RING, key="k"), r"'k' is missing: .* with key= \(columns are: 'key', 'value'\)"),
+        (
+            lambda: place(df.selectExpr("1 AS n"), RING, key="N"),
+            "'n' is int, not string or binary: use `cast",
+        ),
+        (lambda: place(df, RING, wrong), "by is 5: 'queue' is the only choice"),
+        (lambda: place(stream, RING, order_by="value"), "order_by: Spark does not sort streaming frames"),
+        (lambda: place_for_streams(df.drop("value"), RING), "column 'value' is missing"),
     ):
-        place(df, RING, key="k")
-    with pytest.raises(InputError, match="column 'n' is int, not string or binary: use `cast"):
-        place(df.selectExpr("1 AS n"), RING, key="N")
-    with pytest.raises(InputError, match="by is 'key': 'queue' is the only choice"):
-        place(df, RING, "key")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=words):
+            place_wrongly()
 
 
 @pytest.mark.broker
@@ -228,22 +216,12 @@ def test_streams_are_placed_and_reported_by_batch(
     reports: list[WriteReport] = []
     options = {"url": vhost_url, "exchange": "x", "messageId": "auto"}
     stream = spark.readStream.schema("key string, value string").parquet(source)
-    with pytest.raises(InputError, match="order_by: Spark does not sort streaming frames"):
-        place(stream, RING, order_by="value")
-
-    def run_what_is_there() -> None:
-        query = (
-            place(stream, RING)
-            .writeStream.foreachBatch(batch_publisher(options, RING, on_report=reports.append))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
+    publisher = batch_publisher(options, RING, on_report=reports.append)
+    writer = place(stream, RING).writeStream.foreachBatch(publisher)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     for _ in range(2):  # the second time after a restart
         frame(spark, rows=200).write.mode("append").parquet(source)
-        run_what_is_there()
+        writer.start().awaitTermination()
     assert [report.batch_id for report in reports] == [0, 1]
     assert ", batch 0 to exchange 'x'" in str(reports[0])
     assert [report.confirmed for report in reports] == [200, 200]
@@ -251,9 +229,3 @@ def test_streams_are_placed_and_reported_by_batch(
     for report in reports:
         assert [list(task.predicted) for task in report.tasks] == [["q1"], ["q2"], ["q3"], []]
     assert len(consumed()) == 400
-
-
-def test_the_column_of_partitions_is_deterministic(spark: SparkSession) -> None:
-    column = _partition_column(F.col("key"), RING, Placement.of(RING, partitions=9), salted=True)
-    df = frame(spark).select("key", column.alias("n")).distinct()
-    assert df.count() == 50

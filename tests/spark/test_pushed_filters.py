@@ -14,10 +14,15 @@ from streamed import Streamed
 from super_streams import create_super_stream
 
 import spark_connector
-from rabbit_chx import HashRing, ModulusHashExchange, StreamPublisher, SuperStream
+from rabbit_chx import HashRing, StreamPublisher, SuperStream
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.1", "filter pushdown")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.chx_broker(">=3.13", "super streams by protocol"),
+    pytest.mark.pyspark("4.1", "filter pushdown"),
+]
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
 STREAMS = ["orders-0", "orders-1", "orders-2"]
@@ -105,17 +110,8 @@ def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
         read(stream="orders-0,nope", pushFilters="exact").where("stream = 'orders-0'").count()
 
 
-@pytest.mark.parametrize(
-    "ring",
-    [
-        HashRing.from_buckets(["h-0", "h-1"]),
-        ModulusHashExchange("hashed", [("h-0", ""), ("h-1", "")], None, "read"),
-    ],
-    ids=["ring", "modulus"],
-)
-def test_a_key_is_read_from_its_stream_alone(
-    vhost: RunningBroker, read: Read, ring: HashRing | ModulusHashExchange
-) -> None:
+def test_a_key_is_read_from_its_stream_alone(vhost: RunningBroker, read: Read) -> None:
+    ring = HashRing.from_buckets(["h-0", "h-1"])
     with Streamed(vhost, "s2", {}).connection(None) as connection:
         create_super_stream(connection, "hashed", ["h-0", "h-1"], ["0", "1"])
     with StreamPublisher(vhost.stream_url, ring=ring, exchange="hashed") as publisher:

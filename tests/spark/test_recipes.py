@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx.errors import InputError, MismatchError, RowError
 from rabbit_chx.routing import HashRing
-from spark_connector import dry_run, place, publish
+from spark_connector import place, publish
 from spark_connector.columns import COLUMNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("channel")]
@@ -106,7 +105,9 @@ def test_the_printed_cast_repairs_a_column_of_another_type(spark: SparkSession, 
     assert written == expected
 
 
-def test_columns_that_are_too_many_or_missing(rows: DataFrame, options, channel, consumed) -> None:
+def test_a_column_that_is_too_much_is_put_into_the_value_or_allowed(
+    rows: DataFrame, options, channel, consumed
+) -> None:
     city = rows.withColumn("city", F.lit("Basel"))
     with pytest.raises(InputError, match=r"put it into the value with `(to_json\(struct\(\*\)\))`") as caught:
         publish(city, options)
@@ -115,25 +116,12 @@ def test_columns_that_are_too_many_or_missing(rows: DataFrame, options, channel,
     assert {message.key: json.loads(message.body)["city"] for message in consumed()} == {
         f"key {number}": "Basel" for number in range(3)
     }
-    publish(city, {**options, "ignoreUnknownColumns": True})  # the other way that it names
-    assert len(consumed()) == 3
 
     with pytest.raises(InputError, match="set allowExchangeColumn to true, or drop the column"):
         publish(rows.withColumn("exchange", F.lit("amq.fanout")), options)
     channel.queue_bind("q2", "amq.fanout")
     publish(rows.withColumn("exchange", F.lit("amq.fanout")), {**options, "allowExchangeColumn": True})
     assert [message.queue for message in consumed()] == ["q2"] * 3
-
-    with pytest.raises(InputError, match="there is no column 'message_id': add it"):
-        publish(rows, {**options, "messageId": "column"})
-    publish(rows.withColumn("message_id", F.col("key")), {**options, "messageId": "column"})
-    assert all(message.properties.message_id == message.key for message in consumed())
-
-    with pytest.raises(InputError, match=r"'writeName' is 'today', .* so set messageId to auto"):
-        publish(rows, {**options, "writeName": "today"})
-    for _ in range(2):
-        publish(rows, {**options, "writeName": "today", "messageId": "auto"})
-    assert len({message.properties.message_id for message in consumed()}) == 3
 
 
 #: A column, what it is in the row that AMQP cannot carry, the remedy, SQL that follows it (None: the SQL is printed), and
@@ -183,56 +171,6 @@ def test_a_row_that_amqp_cannot_carry(rows: DataFrame, options, consumed) -> Non
         for column in [BAD_ROWS[int(message.body)][0]]
     }
     assert written == dict(enumerate(expected))
-
-
-def test_bad_rows_that_are_filtered_or_left_out(rows: DataFrame, options, consumed) -> None:
-    failing = rows.withColumn("key", F.expr("if(value = 'body 1', null, key)"))
-    (problem,) = dry_run(failing, options).problems
-    assert problem == "1 rows are bad, and badRows is fail: filter them, or set it to skip"
-    publish(failing.where("key IS NOT NULL"), options)
-    assert publish(failing, {**options, "badRows": "skip"}).skipped == 1
-    assert sorted(message.body for message in consumed()) == [b"body 0"] * 2 + [b"body 2"] * 2
-
-
-def test_the_printed_option_repairs_a_refused_one(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
-    """Options that are refused, and the same ones as the error says."""
-    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
-    url = options["url"].replace("guest:guest@", "guest@")
-    (tmp_path / "password").write_text("guest\n")
-    for wrong, says, right in (
-        ({"maxInFlght": 5}, "did you mean 'maxInFlight'", {"maxInFlight": 5}),
-        (
-            {"confirmTimeout": "1 hour"},
-            "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
-            {"confirmTimeout": "1h"},
-        ),
-        ({"heartbeat": "1.5s"}, "whole seconds only", {"heartbeat": "2s"}),
-        ({"maxMessageBytes": 5}, "raise maxMessageBytes, which is 5, as far as", {"maxMessageBytes": 6}),
-        ({"headersConst": '{"n": 1.5}'}, "pass a text, a whole number", {"headersConst": '{"n": "1.5"}'}),
-        ({"ring": "nowhere.json"}, "pass ring.to_json(), or the path", {"ring": ring.to_json()}),
-        (
-            {"url": url, "passwordEnv": "NOT_SET"},
-            "or pass passwordFile",
-            {"url": url, "passwordFile": tmp_path / "password"},
-        ),
-        ({"password": "guest"}, "take it out of the URL", {"url": url, "password": "guest"}),
-        ({"tlsVerify": False}, "is without TLS; write amqps://", None),
-        ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
-        (
-            {"reportPath": f"dbfs:{tmp_path}/a"},
-            "not written to a remote file system: pass a path on the driver",
-            {"reportPath": f"file:{tmp_path}/a"},
-        ),
-    ):
-        with pytest.raises(InputError, match=re.escape(says)):
-            publish(rows, {**options, **{name: _text(value) for name, value in wrong.items()}})
-        if right is not None:
-            publish(rows, {**options, **{name: _text(value) for name, value in right.items()}})
-            assert len(consumed()) == 3
-
-
-def _text(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
 
 
 def test_an_exchange_of_another_type_is_refused_and_without_ordering_published(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pika
 import pytest
 from bare_python import bare_python
-from blocks import ROOT, page, python_blocks
+from blocks import ROOT, page, python_blocks, replaced
 from installed_wheels import installed_wheels
 from standalone_spark import SPARK_HOME, StandaloneSpark, standalone_spark
 
@@ -52,39 +52,29 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def orders(vhost: RunningBroker) -> str:
-    """The URL of an empty vhost, in which the job declares its exchange and queues."""
-    return vhost.url
-
-
-@pytest.fixture
-def job_folder(tmp_path: Path, vhost: RunningBroker, orders: str) -> Path:
-    """A folder with the page's job."""
+def job_folder(tmp_path: Path, vhost: RunningBroker) -> Path:
+    """A folder with the page's job, which declares its exchange and queues in an empty vhost."""
     (job,) = [block for block in python_blocks(PAGE) if block.startswith("# job.py\n")]
-    for address, here in (("amqp://localhost", orders), ("http://localhost:15672", vhost.management_url)):
+    for address, here in (("amqp://localhost", vhost.url), ("http://localhost:15672", vhost.management_url)):
         assert address in job
         job = job.replace(address, str(here))
     (tmp_path / "job.py").write_text(job)
     return tmp_path
 
 
-def commands(heading: str) -> str:
-    """The commands of a section of the page."""
-    section = page(PAGE).partition(f"### {heading}\n")[2].partition("\n##")[0]
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    assert "spark://master:7077" in block
-    return str(block)
-
-
 def run_as_written(
     heading: str, cluster: StandaloneSpark, folder: Path, wheels: Path, python: str = "python3"
-) -> None:
-    """Run the commands of a section; only the address of the master is another, and instead of the clone a wheel of it is installed."""
-    block = commands(heading)
-    assert "/path/to/clone" in block
+) -> Path:
+    """Run the commands of a section, and return the folder of the job's executors.
+
+    Only the address of the master is another, and instead of the clone a wheel of it is installed.
+    """
+    section = page(PAGE).partition(f"### {heading}\n")[2].partition("\n##")[0]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    here = {"spark://master:7077": cluster.master, "/path/to/clone": "rabbit-chx"}
+    assert all(said in block for said in here)
     done = cluster.submit(
-        "set -e\n"
-        + block.replace("spark://master:7077", cluster.master).replace("/path/to/clone", "rabbit-chx"),
+        f"set -e\n{replaced(block, here)}",
         cwd=folder,
         PIP_NO_INDEX="1",
         PIP_NO_COMPILE="1",
@@ -94,6 +84,9 @@ def run_as_written(
         PYSPARK_PYTHON=python,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:] + cluster.executor_logs()[-4000:]
+    executors = max(cluster.folder.glob("work/app-*"))
+    assert sorted(path.name for path in executors.iterdir()) == ["0", "1"]  # by the numbers of Spark
+    return executors
 
 
 def rows_in_queues(url: str) -> int:
@@ -102,15 +95,9 @@ def rows_in_queues(url: str) -> int:
         return sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
 
 
-def executors(cluster: StandaloneSpark) -> list[str]:
-    """The executors of the last job, by the numbers that Spark gave them."""
-    last = max(cluster.folder.glob("work/app-*"))
-    return sorted(path.name for path in last.iterdir())
-
-
 @pytest.mark.slow
 def test_the_commands_of_the_zip_run_on_a_cluster(
-    cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
+    cluster: StandaloneSpark, wheels: Path, job_folder: Path, vhost: RunningBroker
 ) -> None:
     python = bare_python(job_folder / "bare")
     lacking = subprocess.run(
@@ -118,19 +105,16 @@ def test_the_commands_of_the_zip_run_on_a_cluster(
     )
     assert lacking.stderr.endswith("No module named 'rabbit_chx'\n")
     run_as_written("As a zip", cluster, job_folder, wheels, str(python))
-    assert rows_in_queues(orders) == ROWS
-    assert executors(cluster) == ["0", "1"]
+    assert rows_in_queues(vhost.url) == ROWS
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_archive_run_on_a_cluster(
-    cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str
+    cluster: StandaloneSpark, wheels: Path, job_folder: Path, vhost: RunningBroker
 ) -> None:
-    run_as_written("As an archive", cluster, job_folder, wheels)
-    assert rows_in_queues(orders) == ROWS
-    assert executors(cluster) == ["0", "1"]
-    last = max(cluster.folder.glob("work/app-*"))
-    unpacked = [executor / "environment" / "bin" / "python" for executor in last.iterdir()]
-    assert all(python.exists() for python in unpacked)
-    installed = list(last.glob("*/environment/lib/python*/site-packages/rabbit_chx/__init__.py"))
-    assert len(installed) == len(unpacked)
+    executors = run_as_written("As an archive", cluster, job_folder, wheels)
+    assert rows_in_queues(vhost.url) == ROWS
+    for executor in executors.iterdir():
+        environment = executor / "environment"
+        assert (environment / "bin" / "python").exists()
+        assert list(environment.glob("lib/python*/site-packages/rabbit_chx/__init__.py"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,12 @@ from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, load_into
 import spark_connector
 from rabbit_chx import Publisher, Topology
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
-from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import ModulusHashExchange
-from rabbit_chx.streams import StreamPublisher, references
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.testing import RunningBroker, skip_unless_ci
+from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-from spark_connector import batch_publisher, dry_run, place_for_streams, publish
+from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.13")]
@@ -55,18 +51,66 @@ def name_of(frame: DataFrame, app_id: str = "load") -> str:
 
 @pytest.mark.core
 def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[str, object]) -> None:
-    report = publish(placed(spark), options)
+    of_streams = Counter(stream for stream, *_ in expected(ROWS))
+    for known in (0, ROWS):
+        report = publish(placed(spark), options)
+        assert found(url) == expected(ROWS)
+        streams = report.streams
+        assert streams is not None
+        assert (report.rows, report.confirmed, report.exchange, report.notes) == (ROWS, ROWS, "orders", ())
+        assert (streams.rows, streams.known) == (of_streams, known)
+        assert (streams.verified, streams.lost, streams.doubled) == (ROWS, 0, 0)
+    assert "known" in str(report)
+    assert publish(placed(spark), {**options, "version": 2}).confirmed == ROWS
+    with pytest.raises(InputError, match=r"has rows of version 2 already, .* version 1"):
+        publish(placed(spark), options)
+
+
+@pytest.mark.slow
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+def test_a_repeat_by_the_format_is_known_and_with_other_rows_an_error(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """One body differs, or each, or rows are missing, or all."""
+    spark_connector.register(spark)
+    path = tmp_path / "report.json"
+    rows, changed = placed(spark), F.concat("value", F.lit("!"))
+    for _ in range(2):
+        texts = {name: str(value) for name, value in options.items()}
+        rows.write.format("rabbitmq").options(**texts, reportPath=str(path)).mode("append").save()
+    streams = json.loads(path.read_text())["streams"]
+    assert (streams["known"], streams["verified"], streams["differences"]) == (ROWS, ROWS, [])
+    one = F.when(F.col("value").startswith("500."), changed).otherwise(F.col("value"))
+    one_body = r"1 have another key or body\. stream 'orders-\d': row \d.* has another body"
+    for others, verify, words in (
+        (rows.withColumn("value", changed), "full", "the rows differ from the earlier run"),
+        (rows.where("value > '1'"), "off", r"version 1 of .*, and this run gives \d,\d{3}:"),
+        (rows.where("value = ''"), "full", "this run gives 0:"),
+        (rows.withColumn("value", one), "full", one_body),
+    ):
+        with pytest.raises(RabbitChxError, match=words):
+            publish(others, {**options, "verify": verify, "reportPath": str(path)})
+    report = json.loads(path.read_text())
+    assert (report["failed"], report["streams"]["changed"]) == (True, 1)
+    assert report["streams"]["verified"] == ROWS - 1
     assert found(url) == expected(ROWS)
-    assert report.streams is not None
-    assert (report.rows, report.confirmed, report.streams.verified) == (ROWS, ROWS, ROWS)
-    assert report.streams.rows == Counter(stream for stream, *_ in expected(ROWS))
-    assert (report.streams.known, report.exchange, report.notes) == (0, "orders", ())
-    again = publish(placed(spark), options)
-    streams = again.streams
-    assert streams is not None
-    assert (streams.known, streams.verified, streams.lost, streams.doubled) == (ROWS, ROWS, 0, 0)
-    assert "known" in str(again)
-    assert found(url) == expected(ROWS)
+
+
+def test_rows_that_are_bad_or_not_placed_are_refused(
+    spark: SparkSession, url: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(InputError, match=r"'orders-\d', .* partition 0 .*place_for_streams"):
+        publish(frame(spark, ROWS).coalesce(1), options)
+    with pytest.raises(InputError, match=r"in the same order: .*place_for_streams"):
+        publish(placed(spark).sortWithinPartitions(F.rand(7)), options)
+    assert found(url) == []
+    with_null = frame(spark, 100).withColumn("key", F.expr("nullif(key, 'key 7')"))
+    rows = place_for_streams(with_null, PLACING)
+    assert rows.rdd.getNumPartitions() == 4
+    with pytest.raises(RowError, match="column 'key' is null"):
+        publish(rows, options)
+    report = publish(rows, {**options, "version": 2, "badRows": "skip"})
+    assert (report.rows, report.skipped, report.confirmed) == (100, 1, 99)
 
 
 @pytest.mark.parametrize("copies", [1, 500])
@@ -84,43 +128,6 @@ def test_rows_that_an_amqp_client_has_copied_are_not_stored_again(
     assert sorted(set(stored)) == expected(3_000)
 
 
-@pytest.mark.slow
-def test_the_format_writes_each_row_once_when_it_is_repeated(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
-) -> None:
-    spark_connector.register(spark)
-    path = tmp_path / "report.json"
-    texts = {name: str(value) for name, value in options.items()}
-    for _ in range(2):
-        placed(spark).write.format("rabbitmq").options(**texts, reportPath=str(path)).mode("append").save()
-    assert found(url) == expected(ROWS)
-    assert json.loads(path.read_text())["streams"] == {
-        "rows": Counter(stream for stream, *_ in expected(ROWS)),
-        "known": ROWS, "repaired": 0, "verified": ROWS, "lost": 0, "doubled": 0, "changed": 0, "unverified": 0, "differences": [],
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_lower_version_is_refused_or_skipped(
-    spark: SparkSession, url: str, options: dict[str, object]
-) -> None:
-    publish(placed(spark), {**options, "version": 2})
-    with pytest.raises(InputError, match=r"has rows of version 2 already, .* version 1"):
-        publish(placed(spark), options)
-    with pytest.raises(InputError, match=r"partition \d: .* version 2"):  # by the tasks
-        publish(placed(spark), {**options, "preflight": False})
-    report = publish(placed(spark), {**options, "onStaleVersion": "skip"})
-    assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
-    assert any(
-        "has rows of version 2 already: nothing of version 1 is written" in note for note in report.notes
-    )
-    assert found(url) == expected(ROWS)
-    later = publish(placed(spark), {**options, "version": 3}).streams
-    assert later is not None
-    assert (later.known, later.verified) == (0, ROWS)
-    assert Counter(found(url)) == Counter(expected(ROWS) * 2)
-
-
 def test_rows_are_ordered_by_a_column(spark: SparkSession, url: str, options: dict[str, object]) -> None:
     """The bodies are numbers: each stream has them in ascending order, and a repeat stores nothing again."""
     rows = frame(spark, 3_000).withColumn("at", F.regexp_extract("value", "[0-9]+", 0).cast("int"))
@@ -136,49 +143,6 @@ def test_rows_are_ordered_by_a_column(spark: SparkSession, url: str, options: di
         assert numbers == sorted(numbers)
     with pytest.raises(InputError, match=r"by at, key and value, .* with order_by='at'"):
         publish(place_for_streams(rows, PLACING), {**options, "version": 2})
-
-
-def test_rows_that_are_not_placed_are_refused(
-    spark: SparkSession, url: str, options: dict[str, object]
-) -> None:
-    with pytest.raises(InputError, match=r"'orders-\d', .* partition 0 .*place_for_streams"):
-        publish(frame(spark, ROWS).coalesce(1), options)
-    with pytest.raises(InputError, match=r"in the same order: .*place_for_streams"):
-        publish(placed(spark).sortWithinPartitions(F.rand(7)), options)
-    assert found(url) == []
-
-
-@pytest.mark.slow
-def test_a_repeat_with_other_rows_is_refused(
-    spark: SparkSession, url: str, options: dict[str, object]
-) -> None:
-    publish(placed(spark), options)
-    with pytest.raises(PublishError, match="the rows differ from the earlier run"):
-        publish(placed(spark).withColumn("value", F.concat("value", F.lit("!"))), options)
-    with pytest.raises(Exception, match=r"version 1 of .*, and this run gives \d,\d{3}:"):
-        publish(placed(spark).where("value > '1'"), {**options, "verify": "off"})
-    with pytest.raises(Exception, match="this run gives 0:"):
-        publish(placed(spark).where("value = ''"), options)
-    assert found(url) == expected(ROWS)
-
-
-def test_a_repeat_with_another_body_is_found(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
-) -> None:
-    publish(placed(spark), options)
-    body = F.when(F.col("value").startswith("500."), F.concat("value", F.lit("!"))).otherwise(F.col("value"))
-    path = tmp_path / "report.json"
-    with pytest.raises(
-        PublishError, match=r"1 have another key or body\. stream 'orders-\d': row \d.* has another body"
-    ):
-        publish(placed(spark).withColumn("value", body), {**options, "reportPath": str(path)})
-    report = json.loads(path.read_text())
-    assert (report["failed"], report["streams"]["changed"], report["streams"]["verified"]) == (
-        True,
-        1,
-        ROWS - 1,
-    )
-    assert found(url) == expected(ROWS)
 
 
 @pytest.mark.core
@@ -209,51 +173,12 @@ def test_rows_that_are_lost_or_doubled_are_found(
     publish(rows, {**options, "version": 3})
 
 
-def test_bad_rows_are_refused_or_skipped(spark: SparkSession, options: dict[str, object]) -> None:
-    with_null = frame(spark, 100).withColumn("key", F.expr("nullif(key, 'key 7')"))
-    rows = place_for_streams(with_null, PLACING)
-    assert rows.rdd.getNumPartitions() == 4
-    with pytest.raises(RowError, match="column 'key' is null"):
-        publish(rows, options)
-    report = publish(rows, {**options, "version": 2, "badRows": "skip"})
-    assert (report.rows, report.skipped, report.confirmed) == (100, 1, 99)
-    with pytest.raises(InputError, match="column 'message_id'"):
-        publish(frame(spark, 10).withColumn("message_id", F.lit("m")), options)
-
-
-def test_what_a_batch_must_have(spark: SparkSession, options: dict[str, object]) -> None:
-    for name in ("appId", "version"):
-        with pytest.raises(InputError, match=f"option '{name}' is missing.* appId"):
-            publish(placed(spark, 10), {**options, name: None})
-    with pytest.raises(NotFoundError, match="super stream 'nope'"):
-        publish(placed(spark, 10), {**options, "superStream": "nope"})
-    with pytest.raises(InputError, match="option 'version' is for batch writes"):
-        batch_publisher({**options})(placed(spark, 10), 0)
-    with pytest.raises(InputError, match="dry_run counts what an exchange would route"):
-        dry_run(placed(spark, 10), options)
-    with pytest.raises(InputError, match="column 'value' is missing"):
-        place_for_streams(frame(spark, 10).drop("value"), PLACING)
-
-
 def test_at_least_once_takes_rows_in_any_order(spark: SparkSession, url: str) -> None:
     nobody = "rabbitmq-stream://127.0.0.1:1"
     report = publish(frame(spark, ROWS), {"url": f"{nobody},{url}", "superStream": "orders"})
     assert sorted(found(url)) == expected(ROWS)
     assert report.streams is not None
     assert (report.confirmed, report.streams.rows) == (ROWS, Counter(stream for stream, *_ in expected(ROWS)))
-
-
-@pytest.fixture
-def hashed(vhost: RunningBroker) -> RunningBroker:
-    """The vhost with the exchange `x`, behind which are streams."""
-    if not vhost.ring_via:
-        pytest.skip("nothing reads the ring of this broker")
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        for stream in STREAMS:
-            connection.create_stream(stream)
-    with Broker(vhost.url) as broker:
-        broker.declare("x", [(stream, 1) for stream in STREAMS], queue_arguments={"x-queue-type": "stream"})
-    return vhost
 
 
 @pytest.mark.slow
@@ -289,23 +214,23 @@ def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vh
     replayed = spark_connector.replay(spark, options, key, "2020-01-01T00:00:00Z", ring=exchange)
     assert replayed.rdd.getNumPartitions() == 1
     assert replayed.count() == sum(stored == key for _, stored, _ in written) + 1
-    twice = ModulusHashExchange("bills", [("s", "1"), ("s", "2")], None, "read")
-    with pytest.raises(InputError, match="stream 's' is bound 2 times"):
-        publish(frame(spark, 10), {**options, **once}, ring=twice)
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_rows_are_written_once_behind_a_hash_exchange(
-    spark: SparkSession, hashed: RunningBroker, delivery: str
+    spark: SparkSession, vhost: RunningBroker, delivery: str
 ) -> None:
-    with Broker(hashed.url, ring_source=DiagnosticsRing(list(hashed.ring_via or ()))) as broker:
+    if not vhost.ring_via:
+        pytest.skip("nothing reads the ring of this broker")
+    with Broker(vhost.url, ring_source=DiagnosticsRing(list(vhost.ring_via))) as broker:
+        broker.declare("x", dict.fromkeys(STREAMS, 1), queue_arguments={"x-queue-type": "stream"})
         ring = broker.ring("x")
-    options: Mapping[str, Any] = {
-        "url": hashed.stream_url, "exchange": "x", "ringVia": " ".join(hashed.ring_via or ()), "delivery": delivery,
+    options: dict[str, Any] = {
+        "url": vhost.stream_url, "exchange": "x", "ringVia": " ".join(vhost.ring_via), "delivery": delivery,
     }  # fmt: skip
     once = {"appId": "load", "version": 1, "verify": "full"} if delivery == "exactly-once" else {}
     report = publish(place_for_streams(frame(spark, ROWS), ring), {**options, **once})
-    rows = found(hashed.stream_url)
+    rows = found(vhost.stream_url)
     assert sorted(row[1:] for row in rows) == sorted(row[1:] for row in expected(ROWS))
     assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
     assert report.streams is not None
@@ -315,13 +240,20 @@ def test_rows_are_written_once_behind_a_hash_exchange(
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
 
 
-@pytest.mark.slow
-@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(
+            "format", marks=[pytest.mark.slow, pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")]
+        ),
+        "foreachBatch",
+    ],
+)
 def test_a_repeated_micro_batch_is_known(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path, way: str
 ) -> None:
     """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
-    source = tmp_path / "in"
+    source, reports = tmp_path / "in", tmp_path / "reports"
     source.mkdir()
     for number in range(3):
         lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
@@ -332,57 +264,17 @@ def test_a_repeated_micro_batch_is_known(
         PLACING,
     )
     spark_connector.register(spark)
-    texts = {name: str(value) for name, value in options.items() if name not in ("appId", "version")}
-    reports = tmp_path / "reports"
-
-    def run() -> None:
+    if way == "foreachBatch":
+        of_batches = {**options, "version": None, "reportPath": str(reports)}
+        writer = rows.writeStream.foreachBatch(batch_publisher(of_batches))
+    else:
+        texts = {name: str(value) for name, value in options.items() if name not in ("appId", "version")}
         writer = rows.writeStream.format("rabbitmq").options(**texts, reportPath=str(reports))
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
-            availableNow=True
-        ).start().awaitTermination()
-
-    run()
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
     (tmp_path / "checkpoint" / "commits" / "2").unlink()
     (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink()
-    run()
+    writer.start().awaitTermination()
     assert Counter(found(url)) == Counter(expected(ROWS))
     last = json.loads((reports / "batch-2.json").read_text())
     assert (last["streams"]["known"], last["streams"]["verified"]) == (10_000, 10_000)
-
-
-def test_for_each_batch_writes_each_row_once(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
-) -> None:
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1_000).load()
-    rows = place_for_streams(
-        source.selectExpr("concat('key ', value % 977) AS key", "string(value) AS value"), PLACING
-    )
-    reports: list[Any] = []
-    publish_batch = batch_publisher({**options, "version": None}, on_report=reports.append)
-    query = (
-        rows.writeStream.foreachBatch(publish_batch).option("checkpointLocation", str(tmp_path / "c")).start()
-    )
-    while len(reports) < 2 and query.isActive:
-        query.awaitTermination(1)
-    query.stop()
-    values = [int(value) for _, _, value in found(url)]
-    assert len(set(values)) == len(values)
-    # Of the batch that ran when the query was stopped, a part may be there.
-    assert set(range(2_000)) <= set(values)
-    assert [report.streams.verified for report in reports[:2]] == [1_000, 1_000]
-
-
-def test_the_names_are_counted_before_the_write(
-    spark: SparkSession, vhost: RunningBroker, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The limit is lowered: a stream with 250 names takes long to make."""
-    if not vhost.owned:
-        skip_unless_ci("it enables a plugin, so it needs a broker that the tests started")
-    vhost.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
-    counted = {**options, "managementUrl": vhost.management_url}
-    publish(placed(spark, 100), counted)
-    publish(placed(spark, 100), {**counted, "appId": "another"})
-    monkeypatch.setattr(references, "_TOO_MANY", 2)
-    publish(placed(spark, 100), {**counted, "version": 2})
-    with pytest.raises(InputError, match=r"stream 'orders-\d' remembers 3 publishers with 'third/"):
-        publish(placed(spark, 100), {**counted, "appId": "third"})

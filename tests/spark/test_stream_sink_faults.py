@@ -1,11 +1,10 @@
-"""Exactly once into a super stream: two jobs at once, a driver that dies, and copies of tasks; tests/fire/spark has other faults.
+"""Exactly once into a super stream: two jobs at once, and copies of tasks; tests/fire/spark has other faults.
 
 `verify=full` counts the rows in each write, and the tests read them, too.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from stream_sink_jobs import (
     found,
     load_into,
     orders_in,
-    rows_in,
-    stream_files,
     wait_for_rows,
     write,
 )
@@ -74,31 +71,6 @@ def test_the_second_of_two_identical_jobs_ends_and_no_row_is_doubled(
     go_on.touch()
     assert driver.answer(first, 120)["streams"]["verified"] == ROWS
     assert found(url) == expected(ROWS)
-
-
-@pytest.mark.slow
-@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
-def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_path: Path) -> None:
-    """Of the first micro-batch two streams have their rows, and one has none, when driver and JVM are killed."""
-    source = tmp_path / "in"
-    source.mkdir()
-    for number in range(3):
-        lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
-        (source / f"{number}.txt").write_text("".join(lines))
-    once = {name: value for name, value in options.items() if name not in ("appId", "version")}
-    arguments: dict[str, Any] = {"source": source, "checkpoint": tmp_path / "checkpoint", "options": once}
-    killed = SparkDriver(tmp_path / "spark", "local[2]")
-    try:
-        job = killed.begin(stream_files, **arguments, step=Hold(frozenset({1}), tmp_path / "never"))
-        wait_for_rows(url, 3_000, lambda: not killed.has_answered(job))
-    finally:
-        killed.kill()
-    left = rows_in(url)
-    assert left < len(expected(10_000))
-    again = SparkDriver(tmp_path / "spark", "local[2]")
-    again.run(stream_files, **arguments)
-    again.stop()
-    assert Counter(found(url)) == Counter(expected(30_000))
 
 
 @pytest.mark.slow

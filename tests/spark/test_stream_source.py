@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import stream_queries
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from spark_driver import SparkDriver
 from stream_queries import Rows, batches, values, wait_until
 from streamed import Streamed
@@ -41,30 +41,26 @@ def run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> Run:
     """Runs a query on one checkpoint until it has all that is there, and returns the rows of all micro-batches so far."""
     spark_connector.register(spark)
 
-    def run(before: Callable[[int], None] | None = None, **options: object) -> list[Rows]:
+    def run(
+        before: Callable[[int], None] | None = None, behind: list[Any] | None = None, **options: object
+    ) -> list[Rows]:
         texts = {"url": vhost.stream_url, "stream": "s", "startingOffsets": "earliest"}
         texts |= {name: str(value) for name, value in options.items()}
-        ended(spark, tmp_path, texts, before)
+        for attempt in range(3):
+            query = stream_queries.start(spark, str(tmp_path), texts, available_now=True, before=before)
+            try:
+                assert query.awaitTermination(120), "AvailableNow does not end"
+                break
+            except StreamingQueryException as error:
+                if attempt == 2 or not stream_queries.python_came_late(error):
+                    raise
+            finally:
+                query.stop()
+        if behind is not None:
+            behind += map(spark_connector.offsets_behind_latest, query.recentProgress)
         return batches(tmp_path)
 
     return run
-
-
-def ended(
-    spark: SparkSession, folder: Path, texts: dict[str, str], before: Callable[[int], None] | None = None
-) -> StreamingQuery:
-    """Run a query until it has all that is there."""
-    for attempt in range(3):
-        query = stream_queries.start(spark, str(folder), texts, available_now=True, before=before)
-        try:
-            assert query.awaitTermination(120), "AvailableNow does not end"
-            break
-        except StreamingQueryException as error:
-            if attempt == 2 or not stream_queries.python_came_late(error):
-                raise
-        finally:
-            query.stop()
-    return query
 
 
 def numbered(*numbers: int) -> list[str]:
@@ -73,12 +69,14 @@ def numbered(*numbers: int) -> list[str]:
 
 @pytest.mark.core
 def test_a_query_goes_on_where_it_ended_and_an_idle_stream_makes_no_batches(
-    stream: Streamed, run: Run
+    stream: Streamed, run: Run, tmp_path: Path
 ) -> None:
     stream.publish(numbered(1_000))
     first = run()
     assert [len(rows) for rows in first] == [0, 1_000]  # the first one notes where the query begins
     assert values(first) == numbered(1_000)
+    *_, offsets = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()
+    assert json.loads(offsets)["streams"]["s"]["next"] == 1_000  # people can read it
     assert run() == first
     stream.store_offsets()  # they take offsets, and are no rows
     assert run() == first
@@ -87,29 +85,13 @@ def test_a_query_goes_on_where_it_ended_and_an_idle_stream_makes_no_batches(
 
 
 @pytest.mark.slow
-def test_the_progress_tells_how_far_a_query_is_behind(
-    stream: Streamed, spark: SparkSession, vhost: RunningBroker, tmp_path: Path
-) -> None:
-    spark_connector.register(spark)
-    stream.publish(numbered(1_000))
-    texts = {
-        "url": vhost.stream_url,
-        "stream": "s",
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "400",
-    }
-    progress = ended(spark, tmp_path, texts).recentProgress
-    behind = [spark_connector.offsets_behind_latest(each) for each in progress]
-    assert [each["maxOffsetsBehindLatest"] for each in behind if each][-3:] == [600, 200, 0]
-    assert behind[-1]["byStream"] == {"s": 0}
-
-
-@pytest.mark.slow
 def test_micro_batches_keep_to_their_bounds(stream: Streamed, run: Run, vhost: RunningBroker) -> None:
     stream.publish(numbered(2_000))
     Streamed(vhost, "t", {}).publish(numbered(2_000, 3_000))  # to both streams, as both are bound
-    found = run(stream="s,t", maxOffsetsPerTrigger=1_500, minPartitions=4)
+    behind: list[Any] = []
+    found = run(behind=behind, stream="s,t", maxOffsetsPerTrigger=1_500, minPartitions=4)
     assert [len(rows) for rows in found] == [0, 1_500, 1_500, 1_000]
+    assert [sum(each["byStream"].values()) for each in behind if each][-3:] == [2_500, 1_000, 0]
     for name, expected in (("s", numbered(3_000)), ("t", numbered(2_000, 3_000))):
         rows = [value for batch in found for stream_, _, value in batch if stream_ == name]
         assert sorted(rows) == sorted(expected)
@@ -159,6 +141,7 @@ def test_a_driver_that_is_killed_in_the_first_batch(
 
 
 @pytest.mark.slow
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_a_query_that_goes_on(
     spark: SparkSession, stream: Streamed, vhost: RunningBroker, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -214,23 +197,3 @@ def test_rows_that_are_lost_fail_the_query(stream: Streamed, run: Run) -> None:
     stream.make_again()
     with pytest.raises(StreamingQueryException, match="was read up to offset 1000, and it ends at offset 0"):
         run()
-
-
-def test_the_checkpoint_is_read_by_people(stream: Streamed, run: Run, tmp_path: Path) -> None:
-    stream.publish(numbered(10))
-    run()
-    lines = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()
-    assert json.loads(lines[-1])["streams"]["s"]["next"] == 10
-
-
-@pytest.mark.slow
-def test_what_a_query_cannot_be(stream: Streamed, run: Run, spark: SparkSession) -> None:
-    stream.publish(["row"])
-    for options, says in (
-        ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
-        ({"stream": "nope"}, "there is no stream 'nope'"),
-        ({"startingOffsets": '{"t": 1}'}, "names stream 't', which is not one of stream 's'"),
-    ):
-        with pytest.raises(Exception, match=says):
-            run(**options)
-    assert spark is not None

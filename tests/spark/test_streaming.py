@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,16 +24,12 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 from spark_connector import batch_publisher
 
-if TYPE_CHECKING:
-    Consumed = Callable[[], list[Any]]
-
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')"),
 ]
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 
 
@@ -52,11 +48,8 @@ class Stream:
         self.reports = folder / "reports"
         (folder / "in").mkdir()
         self._files = 0
-        self.frame: DataFrame = (
-            spark.readStream.schema("key string, value string")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(folder / "in"))
-        )
+        rows = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
+        self._rows = rows.json(str(folder / "in"))
 
     def add(self, keys: Sequence[str]) -> None:
         """One more batch; a body is its key and its number."""
@@ -67,25 +60,17 @@ class Stream:
         part.rename(self._folder / "in" / f"{self._files}.json")
 
     def run(
-        self,
-        options: Mapping[str, object],
-        frame: DataFrame | None = None,
-        mode: str = "append",
-        publisher: Callable[[DataFrame, int], None] | None = None,
+        self, options: Mapping[str, object], publisher: Callable[[DataFrame, int], None] | None = None
     ) -> None:
         """Write what is there, batch by batch, and return."""
-        texts = {"exchange": "x", **{name: str(value) for name, value in options.items()}}
-        writer = (self.frame if frame is None else frame).writeStream
+        writer = self._rows.writeStream.queryName("orders")  # Spark adds the name to the options
         if publisher is not None:
             writer = writer.foreachBatch(publisher)
         else:
+            texts = {"exchange": "x", **{name: str(value) for name, value in options.items()}}
             writer = writer.format("rabbitmq").options(**texts)
-        query = (
-            writer.option("checkpointLocation", str(self.checkpoint))
-            .outputMode(mode)
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        query = writer.start()
         try:
             query.awaitTermination(120)
         finally:
@@ -100,8 +85,7 @@ class Stream:
 def test_every_row_of_every_batch_once_and_a_report_of_each(
     stream: Stream, vhost_url: str, channel: BlockingChannel, consumed: Consumed
 ) -> None:
-    unusual: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
-    channel.exchange_declare("y", unusual, durable=True, arguments={"alternate-exchange": "amq.fanout"})
+    channel.exchange_declare("y", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})
     for weight in (1, 2, 3):
         channel.queue_bind(f"q{weight}", "y", str(weight))
     stream.add([f"k{i}" for i in range(500)])
@@ -182,73 +166,69 @@ def test_a_failed_batch_is_replayed_with_the_same_ids(
     assert json.loads((stream.reports / "batch-1.json.previous").read_text())["failed"]
 
 
-@pytest.fixture
-def log(broker: RunningBroker) -> Callable[[], str]:
-    """What the broker has written since the test began."""
-    if broker.ring_via is None or broker.ring_via[:2] != ("docker", "exec"):
-        pytest.skip(f"NO LOG TO READ: the broker is no container, but {broker.origin}")
-    since = datetime.now(UTC).isoformat()
-
-    def read() -> str:
-        command = ["docker", "logs", "--since", since, broker.ring_via[2]]  # type: ignore[index]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        return done.stdout + done.stderr
-
-    return read
-
-
-@pytest.fixture
-def url_of_a_writer(broker: RunningBroker, vhost_url: str, broker_user: str) -> str:
-    """The URL of a user of the test's vhost who may write, and nothing else."""
-    assert broker.management_url is not None
-    least = {"configure": "", "write": ".*", "read": ""}
-    Management(broker.management_url).request("PUT", "permissions", broker_user, broker_user, body=least)
-    return vhost_url.replace("guest:guest@", f"{broker_user}:c4nary-password@")
-
-
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
 def test_the_broker_is_checked_once_for_all_batches(
-    stream: Stream, url_of_a_writer: str, log: Callable[[], str], way: str
+    stream: Stream, broker: RunningBroker, vhost_url: str, broker_user: str, way: str
 ) -> None:
-    """The user may not declare, so that each look leaves an error line."""
-    user = url_of_a_writer.rpartition("/")[2]  # and the vhost
+    """The user may write and not declare, so that each look leaves an error line in the broker's log."""
+    if broker.ring_via is None or broker.ring_via[:2] != ("docker", "exec"):
+        pytest.skip(f"NO LOG TO READ: the broker is no container, but {broker.origin}")
+    least = {"configure": "", "write": ".*", "read": ""}
+    Management(str(broker.management_url)).request("PUT", "permissions", broker_user, broker_user, body=least)
+    url = vhost_url.replace("guest:guest@", f"{broker_user}:c4nary-password@")
     for batch in range(4):
         stream.add([f"k{batch}"])
-    options = {"url": url_of_a_writer, "reportPath": str(stream.reports), "connectionName": "task"}
-    stream.run(options, publisher=batch_publisher({"exchange": "x", **options}) if way != "format" else None)
+    options = {"url": url, "reportPath": str(stream.reports), "connectionName": "task"}
+    stream.run(options, batch_publisher({"exchange": "x", **options}) if way != "format" else None)
     assert [stream.report(batch)["confirmed"] for batch in range(4)] == [1] * 4
-    said = log()
+    command = ["docker", "logs", broker.ring_via[2]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    said, user = done.stdout + done.stderr, url.rpartition("/")[2]  # and the vhost
     refused = f"access to exchange 'x' in vhost '{user}' refused for user '{user}'"
     assert said.count(refused) == 1, said
     granted = re.findall(f"'{user}' authenticated and granted access to vhost '{user}'", said)
     assert len(granted) == 5  # the look, and a task for each batch
 
 
-@pytest.mark.usefixtures("channel")
-def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path) -> None:
-    stream.add(["k"])
-    file = tmp_path / "report.json"
-    file.touch()
-    with pytest.raises(
-        StreamingQueryException, match=r"outputMode\('complete'\): messages in queues cannot be"
-    ):
-        stream.run({"url": vhost_url}, stream.frame.groupBy("key", "value").count().drop("count"), "complete")
-    with pytest.raises(
-        StreamingQueryException, match="a stream has a report for each batch, so pass a folder"
-    ):
-        stream.run({"url": vhost_url, "reportPath": file})
-    with pytest.raises(StreamingQueryException, match="exchange 'nope' does not exist"):
-        stream.run({"url": vhost_url, "exchange": "nope"})
+FLOW = """
+from pyspark import pipelines
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+pipelines.create_sink("rabbit", "rabbitmq", {{"url": {url!r}, "exchange": "x"}})
 
 
-def test_the_example_confirms_all_rows(
-    spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+@pipelines.append_flow(target="rabbit", name="orders")
+def orders():
+    return spark.readStream.schema("key string, value string").json({folder!r})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.pyspark("4.1", "create_sink")
+def test_a_sink_of_a_pipeline_writes(
+    vhost_url: str, consumed: Callable[[], list[Any]], tmp_path: Path
 ) -> None:
-    spark_connector.register(spark)
-    if str(EXAMPLES) not in sys.path:
-        sys.path.insert(0, str(EXAMPLES))
-    csv = import_module("flights_data").flights_csv()
-    assert import_module("streaming").run(vhost, spark, csv, 5_000) == 5_000
-    said = capsys.readouterr().out
-    assert said.count(" rows confirmed\n") == 4
-    assert "5,000 messages in the queues" in said
+    for folder in ("in", "transformations"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "in" / "rows.json").write_text('{"key": "k", "value": "v"}\n')
+    (tmp_path / "transformations" / "flow.py").write_text(
+        FLOW.format(url=vhost_url, folder=str(tmp_path / "in"))
+    )
+    spec = tmp_path / "spark-pipeline.yml"
+    spec.write_text(
+        f"name: demo\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
+    )
+    program = str(Path(sys.executable).with_name("spark-pipelines"))
+    done = subprocess.run(
+        [program, "run", "--spec", str(spec)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Flow orders has COMPLETED" in done.stdout + done.stderr
+    assert [message.body for message in consumed()] == [b"v"]

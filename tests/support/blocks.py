@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,18 +56,6 @@ def python_blocks(path: str) -> list[str]:
         else:
             found.append(block if re.match(r"# \w+\.py\n", block) else setup + block)
     return found
-
-
-def run_blocks(path: str, words: Mapping[str, str]) -> None:
-    """Run all Python blocks of a page, one after the other, in one namespace.
-
-    Args:
-        path: the page, from the root of the repository.
-        words: what takes the place of what the page says, such as an address.
-    """
-    names: dict[str, Any] = {}
-    for block in python_blocks(path):
-        exec(compile(replaced(block, words), path, "exec"), names)  # noqa: S102  # that is what is tested
 
 
 def run_doctest(path: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -19,3 +21,38 @@ def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def run_in_folder(program: str, folder: Path, given: object, **environment: str) -> None:
+    """Run a program of Spark, so that a folder gets all that they write, their stdout and stderr among it; it must end well, within 360 s.
+
+    Args:
+        program: its text. It keeps the event log in the folder `events`.
+        folder: a new folder, in which it runs.
+        given: what it reads from its stdin, as JSON.
+        environment: variables besides our own.
+    """
+    for name in ("events", "local"):
+        (folder / name).mkdir(parents=True)
+    job = folder.with_name("job.py")
+    job.write_text(program)
+    with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+        done = subprocess.run(
+            [sys.executable, job],
+            input=json.dumps(given),
+            cwd=folder,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            timeout=360,
+            check=False,
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_DIRS": str(folder / "local"),
+                **environment,
+            },
+        )
+    said = (folder / "stderr").read_text()
+    errors = [line for line in said.splitlines() if "rabbit_chx.errors" in line]
+    assert done.returncode == 0, (errors, said[-3_000:])

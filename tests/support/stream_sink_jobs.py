@@ -164,24 +164,3 @@ def write(
     stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
     report: dict[str, Any] = json.loads(publish(stepped, options).to_json())
     return report
-
-
-def stream_files(
-    spark: SparkSession,
-    *,
-    source: Path,
-    checkpoint: Path,
-    options: Mapping[str, Any],
-    step: Step | None = None,
-) -> None:
-    """Write the rows whose numbers are in the lines of files, a micro-batch for each file."""
-    from spark_connector import place_for_streams
-
-    ids = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
-    rows = ids.selectExpr("concat('key ', value % 977) AS key", "concat(value, repeat('.', 60)) AS value")
-    placed = place_for_streams(rows, PLACING)
-    stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
-    writer = stepped.writeStream.format("rabbitmq").options(
-        **{name: str(text) for name, text in options.items()}
-    )
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()

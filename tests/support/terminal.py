@@ -29,7 +29,7 @@ def type_page(path: str, folder: Path, words: Mapping[str, str], **environment: 
         words: what takes the place of what the page says, such as an address.
         environment: variables besides our own.
     """
-    with _Terminal(folder, environment) as terminal:
+    with Terminal(folder, environment) as terminal:
         for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", page(path), re.DOTALL | re.MULTILINE):
             if language == "console":
                 for command, shown in console_examples(f"```console\n{block}```\n"):
@@ -41,7 +41,7 @@ def type_page(path: str, folder: Path, words: Mapping[str, str], **environment: 
                 (folder / name).write_text(text)
 
 
-class _Terminal:
+class Terminal:
     """A shell whose variables and jobs stay, and that finds `rabbit-chx` and `python`. What runs in it goes with it.
 
     Args:

@@ -19,8 +19,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
-from importlib.metadata import entry_points
-for name in ("rabbit_chx", "spark_connector", "pyspark_rabbitmq"):
+from importlib.metadata import entry_points, files
+names = {"rabbit_chx", "spark_connector", "pyspark_rabbitmq"}
+installed = {str(file) for file in files("rabbit-chx")}
+assert {path.split("/")[0] for path in installed if path.endswith(".py")} == names
+for name in names:
+    assert f"{name}/py.typed" in installed
     package = importlib.import_module(name)
     assert package.__file__.startswith(sys.prefix), package.__file__
     for module in pkgutil.walk_packages(package.__path__, f"{name}."):

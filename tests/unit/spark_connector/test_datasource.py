@@ -33,6 +33,14 @@ def test_its_writers_are_found_after_it_travelled() -> None:
     assert isinstance(travelled(batch), BatchWriter)
 
 
+def test_a_session_with_speculation_is_refused_on_the_driver() -> None:
+    source = data_source(speculation=True)({**OPTIONS, "onSpeculation": "fail"})
+    with pytest.raises(
+        InputError, match=r"spark\.speculation is on, whose copies of a task publish its rows"
+    ):
+        source.writer(SCHEMA, overwrite=False)
+
+
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_its_stream_writer_is_found_after_it_travelled() -> None:
     stream = travelled(data_source(speculation=False))(OPTIONS).streamWriter(SCHEMA, overwrite=False)

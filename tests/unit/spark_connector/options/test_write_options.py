@@ -138,6 +138,15 @@ REMOTE = "a report is not written to a remote file system"
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
         ({"writeName": "monday"}, "'writeName' is 'monday', but messageId is 'none': the name is"),
         ({"exchange": ""}, "option 'exchange' is missing: name the exchange to publish to"),
+        ({"queue": "q"}, "options 'exchange' and 'queue' are both given"),
+        (
+            {"exchange": "", "queue": "q", "routingKey": "k"},
+            "options 'queue' and 'routingKey' are both given",
+        ),
+        (
+            {"exchange": "", "queue": "q", "ring": RING.to_json()},
+            "an exchange that hashes, and all rows go to",
+        ),
     ],
 )
 def test_a_bad_option_is_refused_with_its_name_and_remedy(options: dict[str, str], message: str) -> None:

@@ -137,6 +137,11 @@ def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
     assert cache.notes is None
 
 
+def test_a_broker_whose_password_only_the_executors_have_is_not_looked_at() -> None:
+    (note,) = check_broker(options(passwordEnv="NOT_SET_HERE"))
+    assert note == "the broker was not checked before the write: only the executors have the password"
+
+
 def test_streams_are_looked_at_before_each_write_and_once_for_a_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

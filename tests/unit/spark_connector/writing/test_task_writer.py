@@ -15,7 +15,7 @@ from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.reports import RowSample, TaskReport, hash_key
-from spark_connector.writing import task_writer
+from spark_connector.writing import task_writer, tasks
 from spark_connector.writing.commit import collect_notes
 from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
@@ -234,3 +234,39 @@ def test_an_unfinished_earlier_task_is_noted(monkeypatch: pytest.MonkeyPatch, tm
     (note,) = write(ROW, task=replace(task, number=9)).notes
     assert note.startswith("Spark ran a stage of this write again")
     assert write(ROW, task=replace(task, attempt=1, number=10)).notes == ()  # that one is counted
+
+
+def test_made_ids_need_a_write() -> None:
+    with pytest.raises(InputError, match="does not report the streaming query: add a column message_id"):
+        write(ROW, task=Task(), messageId="auto")
+
+
+def test_bad_rows_alone_open_no_connection() -> None:
+    Scripted.given = {}
+    report = write(NULL, badRows="skip")
+    assert (report.rows, report.skipped, report.published) == (1, 1, 0)
+    assert not Scripted.given
+
+
+def test_a_long_task_logs_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
+    with caplog.at_level(logging.INFO, "spark_connector"):
+        write(NULL, ROW, ROW, badRows="skip")
+        Scripted.given["progress"](PublishReport(rows=2))
+    done, so_far = caplog.messages
+    assert done.startswith("exchange 'x', partition 0, attempt 0, done: 3 rows read, 1 skipped, 2 confirmed")
+    assert ", so far: " in so_far
+
+
+def test_a_long_task_says_on_stderr_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody has configured logging, as in Spark's workers."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    write(ROW)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
+    write(ROW)
+    assert ", done: 1 rows read, 0 skipped, 1 confirmed" in capsys.readouterr().err
