@@ -241,7 +241,9 @@ def test_only_bad_tokens_are_an_error(
 
 @pytest.mark.usefixtures("feed")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_token_command_that_hangs_is_ended_in_time(site: tuple[RunningBroker, Issuer], kind: str, tmp_path: Any) -> None:
+def test_a_token_command_that_hangs_is_ended_in_time(
+    site: tuple[RunningBroker, Issuer], kind: str, tmp_path: Any
+) -> None:
     """The first token is valid, and the command does not end for the next ones."""
     broker, issuer = site
     file, script = tmp_path / "token", tmp_path / "command"

@@ -40,7 +40,9 @@ def test_a_killed_broker_loses_and_reorders_nothing(group: GroupFire, kept: Call
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
-def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(
+    group: GroupFire, kept: Callable[..., None]
+) -> None:
     def kill_twice() -> None:
         for wait_s in (2, 0):
             group.site.broker.kill()

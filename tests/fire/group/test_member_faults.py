@@ -60,7 +60,9 @@ def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: 
     )
 
 
-def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(
+    group: GroupFire, kept: Callable[..., None]
+) -> None:
     def hang() -> None:
         group.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)

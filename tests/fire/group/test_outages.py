@@ -62,7 +62,9 @@ def member(stage: GroupStage, line: Proxy, **how: Any) -> Any:
 @pytest.mark.representative
 @pytest.mark.parametrize("fault", [refuse, freeze])
 @pytest.mark.parametrize("after_s", [0.0, 4.0])
-def test_a_group_stops_in_time_during_an_outage(stage: GroupStage, line: Proxy, fault: Any, after_s: float) -> None:
+def test_a_group_stops_in_time_during_an_outage(
+    stage: GroupStage, line: Proxy, fault: Any, after_s: float
+) -> None:
     """Kubernetes kills a process 30 s after SIGTERM."""
     handled: list[object] = []
 

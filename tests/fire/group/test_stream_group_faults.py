@@ -62,7 +62,9 @@ def test_a_killed_broker_loses_nothing(group: GroupFire, kept: Callable[..., Non
 
 
 @pytest.mark.parametrize(("alarm", "resource"), [(memory_alarm, "memory"), (disk_alarm, "disk")])
-def test_an_alarm_stops_no_member(group: GroupFire, kept: Callable[..., None], alarm: Any, resource: str) -> None:
+def test_an_alarm_stops_no_member(
+    group: GroupFire, kept: Callable[..., None], alarm: Any, resource: str
+) -> None:
     def raise_alarm() -> None:
         with alarm(group.site.broker):
             time.sleep(ALARM_S)
@@ -115,7 +117,9 @@ def test_others_take_over_from_a_frozen_or_killed_member(
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Callable[..., None], lines: int) -> None:
+def test_others_take_over_from_a_member_that_is_cut_off(
+    group: GroupFire, kept: Callable[..., None], lines: int
+) -> None:
     """The advertised address is reached through the same line."""
     with ExitStack() as stack:
         ways = [stack.enter_context(closing(Proxy(group.member_url))) for _ in range(lines)]
@@ -138,7 +142,9 @@ def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: 
     )
 
 
-def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(
+    group: GroupFire, kept: Callable[..., None]
+) -> None:
     def hang() -> None:
         group.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)

@@ -116,7 +116,9 @@ def test_a_disk_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..
     assert run.report.reconnects == 0
 
 
-def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(
+    stage: Stage, kept: Callable[..., Verdict]
+) -> None:
     def raise_alarm(run: Run) -> None:
         with memory_alarm(stage.broker):
             deadline = time.monotonic() + 30

@@ -24,7 +24,9 @@ def publish_by_client(stage: Stage) -> Callable[..., Run]:
     return partial(stage.publish, routing="client", ring=stage.ring_now)
 
 
-def test_a_killed_broker_loses_no_row(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
+def test_a_killed_broker_loses_no_row(
+    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
+) -> None:
     def kill(_: Run) -> None:
         stage.broker.kill()
         time.sleep(1)
@@ -60,7 +62,9 @@ def test_a_removed_binding_is_reported(
     )
 
 
-def test_the_rows_of_a_deleted_queue_are_counted(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
+def test_the_rows_of_a_deleted_queue_are_counted(
+    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
+) -> None:
     handed: list[int] = []
 
     def delete(run: Run) -> None:

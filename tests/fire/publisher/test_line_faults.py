@@ -34,9 +34,7 @@ HOLES = {
 
 
 @pytest.mark.representative
-def test_resets_lose_no_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
+def test_resets_lose_no_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
     line = way()
     load = Load(rows=15_000, fault_at=3_000)
     run = stage.publish(
@@ -87,7 +85,9 @@ def test_a_line_without_answers_loses_no_row(
 
 
 @pytest.mark.representative
-def test_a_line_that_stays_without_answers_is_an_error_in_time(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_stays_without_answers_is_an_error_in_time(
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
     line = way()
     bounds: dict[str, Any] = {
         "limits": Limits(confirm_timeout_s=2.0),
@@ -112,7 +112,9 @@ def test_a_line_that_stays_without_answers_is_an_error_in_time(stage: Stage, way
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-def test_refused_connections_are_tried_again(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_refused_connections_are_tried_again(
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
     line = way()
 
     def refuse(_: Run) -> None:
@@ -126,7 +128,9 @@ def test_refused_connections_are_tried_again(stage: Stage, way: Callable[[], Pro
     assert run.report.reconnects == 1
 
 
-def test_a_slow_line_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_slow_line_gets_each_row(
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
     line = way()
 
     def slow(_: Run) -> None:
@@ -139,7 +143,9 @@ def test_a_slow_line_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept:
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_trickles_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_trickles_gets_each_row(
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
     line = way()
 
     def trickle(_: Run) -> None:
@@ -152,7 +158,9 @@ def test_a_line_that_trickles_gets_each_row(stage: Stage, way: Callable[[], Prox
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_is_late_gets_each_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_is_late_gets_each_row(
+    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
     line = way()
 
     def delay(_: Run) -> None:

@@ -104,7 +104,9 @@ def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdic
 
 
 @pytest.mark.representative
-def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_full_queues_are_an_error_that_counts_the_refused_rows(
+    stage: Stage, kept: Callable[..., Verdict]
+) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
     assert "basic.nack" in str(run.error)
     verdict = kept(
@@ -118,7 +120,9 @@ def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kep
     assert run.report.retried > 0
 
 
-def test_the_first_refusal_is_an_error_where_order_is_kept(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_the_first_refusal_is_an_error_where_order_is_kept(
+    stage: Stage, kept: Callable[..., Verdict]
+) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
     assert "basic.nack" in str(run.error)
     verdict = kept(

@@ -111,7 +111,9 @@ def expect_each_once(
 
 
 @pytest.mark.representative
-def test_killed_workers_store_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_killed_workers_store_each_row_once(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+) -> None:
     begin(run, site)
     run.meet(workers_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -122,7 +124,9 @@ def test_killed_workers_store_each_row_once(run: SparkRun, site: StreamSite, rec
 
 
 @pytest.mark.representative
-def test_a_killed_broker_stores_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_a_killed_broker_stores_each_row_once(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+) -> None:
     begin(run, site)
     run.meet(broker_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -131,7 +135,9 @@ def test_a_killed_broker_stores_each_row_once(run: SparkRun, site: StreamSite, r
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
 
 
-def test_a_disk_alarm_stores_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_a_disk_alarm_stores_each_row_once(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+) -> None:
     stored: list[int] = []
     begin(run, site)
     run.meet(disk_alarmed(run, site, stored), FAULT_AT)
@@ -143,7 +149,9 @@ def test_a_disk_alarm_stores_each_row_once(run: SparkRun, site: StreamSite, reco
     expect_each_once(run, site, record, fault=words, promise=WAITS)
 
 
-def test_tasks_that_fail_half_way_store_each_row_once(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+def test_tasks_that_fail_half_way_store_each_row_once(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+) -> None:
     begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
     run.meet(nullcontext(), SEEN_AT)
     assert run.end_unharmed().error is None

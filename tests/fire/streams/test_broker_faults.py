@@ -54,14 +54,18 @@ def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Cal
     assert run.reconnects >= 3
 
 
-def test_a_broker_that_is_killed_again_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_broker_that_is_killed_again_loses_no_row(
+    home: RunningBroker, kept: Callable[..., Verdict]
+) -> None:
     run = StreamRun()
     run.publish(home.stream_url, kill_again_and_again(home, KILLS))
     kept(run, fault=f"broker killed (SIGKILL) and started again, {KILLS} times", promise=ONCE)
     assert run.reconnects == KILLS
 
 
-def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(vhost: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(
+    vhost: RunningBroker, kept: Callable[..., Verdict]
+) -> None:
     make_stream(vhost, stream_max_segment_size_bytes="600")
     run = StreamRun()
     # In a large window more rows are in the batch that the broker loses.
@@ -93,7 +97,9 @@ def test_a_restart_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict
     ],
     ids=["disk", "memory"],
 )
-def test_an_alarm_delays_rows_and_loses_none(alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_an_alarm_delays_rows_and_loses_none(
+    alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]
+) -> None:
     lasted: list[tuple[float, float]] = []
 
     def raise_alarm(_: StreamRun) -> None:

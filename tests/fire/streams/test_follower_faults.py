@@ -70,7 +70,9 @@ def test_an_alarm_stops_no_reader(
 
 
 @pytest.mark.chx_broker(">=3.11", restartable=True)  # 3.10.8 does not close connections of the stream port
-def test_closed_connections_lose_and_repeat_no_row(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_closed_connections_lose_and_repeat_no_row(
+    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
+) -> None:
     def close_again_and_again(_: StreamRun) -> None:
         user = ConnectionSettings.from_uri(home.url).username
         for _time in range(CLOSINGS):
@@ -82,7 +84,9 @@ def test_closed_connections_lose_and_repeat_no_row(home: RunningBroker, follower
     assert follower.interruptions >= CLOSINGS
 
 
-def test_resets_lose_and_repeat_no_row(home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_resets_lose_and_repeat_no_row(
+    home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]
+) -> None:
     def cut_again_and_again(_: StreamRun) -> None:
         for _time in range(CLOSINGS):
             time.sleep(1)
@@ -111,7 +115,9 @@ def test_a_line_without_answers_loses_and_repeats_no_row(
     assert follower.interruptions
 
 
-def test_a_frozen_reader_goes_on(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_a_frozen_reader_goes_on(
+    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
+) -> None:
     def freeze(_: StreamRun) -> None:
         follower.process.send_signal(signal.SIGSTOP)
         time.sleep(SILENT_S)
@@ -123,7 +129,9 @@ def test_a_frozen_reader_goes_on(home: RunningBroker, follower: Follower, record
     assert follower.interruptions
 
 
-def test_a_killed_reader_loses_no_row(home: RunningBroker, follower: Follower, record: Callable[..., Verdict]) -> None:
+def test_a_killed_reader_loses_no_row(
+    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
+) -> None:
     def kill(_: StreamRun) -> None:
         for _time in range(KILLS):
             time.sleep(LIVES_S)

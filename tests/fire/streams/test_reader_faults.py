@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 ROWS = 600_000
 
 
-def test_rows_that_retention_removed_are_reported(vhost: RunningBroker, record: Callable[..., Verdict]) -> None:
+def test_rows_that_retention_removed_are_reported(
+    vhost: RunningBroker, record: Callable[..., Verdict]
+) -> None:
     make_stream(vhost, max_length_bytes="90000000", stream_max_segment_size_bytes="2000000")
     run, later = StreamRun(), StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:
