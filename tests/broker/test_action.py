@@ -9,7 +9,8 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import itemgetter
 from pathlib import Path
@@ -216,19 +217,29 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         assert TOKEN not in text
 
 
+@pytest.fixture
+def installed(shop: Shop, github: ThreadingHTTPServer, tmp_path: Path) -> Callable[..., Runner]:
+    """Makes a runner that has the program, of a plan for the shop."""
+    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
+    live = {
+        "url": shop.broker.url,
+        "management-url": str(shop.broker.management_url),
+        "ring-via": shop.via[1],
+    }
+    return partial(Runner, tmp_path, github.server_port, token=TOKEN, **live)
+
+
 @pytest.mark.slow
 def test_each_pair_of_file_and_name_has_its_comment(
-    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+    installed: Callable[..., Runner], github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
     for file in ("topology.toml", "prod"):
         (tmp_path / file).write_text(FILE.format(limit=1))
-    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
     pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
     comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
     others = [dict(one) for one in comments]
     for file, name in [*pairs, *pairs, ("prod", "prod")]:
-        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **url)
+        runner = installed(file=file, name=name)
         assert runner.run() == 0, runner.printed
     assert comments[:3] == others
     first_lines = [comment["body"].splitlines()[0] for comment in comments[3:]]
@@ -239,27 +250,21 @@ def test_each_pair_of_file_and_name_has_its_comment(
 
 @pytest.mark.slow
 def test_a_plan_is_applied_by_the_checksum_that_was_reviewed(
-    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+    installed: Callable[..., Runner], tmp_path: Path
 ) -> None:
-    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
     (tmp_path / "topology.toml").write_text(FILE.format(limit=0.01))
-    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
 
-    def runner(**inputs: str) -> Runner:
-        return Runner(tmp_path, github.server_port, file="topology.toml", token=TOKEN, **url, **inputs)
+    def run(expected: int, **inputs: str) -> Runner:
+        runner = installed(file="topology.toml", **inputs)
+        assert runner.run() == expected, runner.printed
+        return runner
 
-    reviewed = runner()
-    assert reviewed.run() == 1, "refused"
-    other = runner(checksum="0" * 64, options="--allow-moved 1")
-    assert other.run() == 4, other.printed
-    without = runner(checksum=reviewed.outputs["checksum"])
-    assert without.run() == 4, without.printed
-    applying = runner(checksum=reviewed.outputs["checksum"], options="--allow-moved 1")
-    assert applying.run() == 0, applying.printed
-    assert "applied" in applying.printed
-    after = runner()
-    assert after.run() == 0, after.printed
-    assert (after.outputs["exit-code"], after.outputs["changes"]) == ("0", "0")
+    checksum = run(1).outputs["checksum"]  # refused
+    run(4, checksum="0" * 64, options="--allow-moved 1")
+    run(4, checksum=checksum)
+    assert "applied" in run(0, checksum=checksum, options="--allow-moved 1").printed
+    after = run(0).outputs
+    assert (after["exit-code"], after["changes"]) == ("0", "0")
 
 
 def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(

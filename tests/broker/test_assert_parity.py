@@ -1,9 +1,8 @@
-"""`assert_parity` on a real broker, as a user's test calls it."""
+"""`assert_parity` on a real broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -11,9 +10,6 @@ from rabbit_chx import Topology
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker, assert_parity, parity
-
-if TYPE_CHECKING:
-    RunPytest = Callable[..., str]
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
@@ -72,26 +68,6 @@ pattern = ".*"
 definition = { max-length = 1 }
 """
 KEYS = [f"customer-{number}" for number in range(500)]
-#: A mirror that is wrong: it swaps two queues.
-WRONG = """
-from rabbit_chx import Topology
-from rabbit_chx.testing import assert_parity
-
-TOPOLOGY = Topology.from_toml('''
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "q1", weight = 1 }, { queue = "q2", weight = 1 }]
-[[queues]]
-name = "q{1..2}"
-''')
-
-def test_parity(chx_vhost, monkeypatch):
-    right = Topology.key_map
-    swapped = lambda ring: type(ring).from_buckets(ring.buckets[::-1], release=ring.release)
-    monkeypatch.setattr(Topology, "key_map", lambda *arguments: swapped(right(*arguments)))
-    assert_parity(TOPOLOGY, [f"customer-{number}" for number in range(100)])
-"""
 
 
 def test_all_that_hashes_is_compared_and_nothing_remains(broker: RunningBroker) -> None:
@@ -100,41 +76,44 @@ def test_all_that_hashes_is_compared_and_nothing_remains(broker: RunningBroker) 
     assert _vhosts(broker) == before
 
 
-def test_a_failure_names_the_key_and_both_queues(run_pytest: RunPytest, broker: RunningBroker) -> None:
-    before = _vhosts(broker)
-    assert broker.management_url is not None
-    named = {"RABBIT_CHX_TEST_URL": broker.url, "RABBIT_CHX_TEST_MANAGEMENT_URL": broker.management_url}
-    said = run_pytest(WRONG, **named)
-    assert "1 failed" in said
-    assert "100 of 100 keys of exchange orders, first:" in said
-    lines = [line for line in said.splitlines() if "exchange orders, key 'customer-" in line]
+def test_a_failure_names_the_key_and_both_queues(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror swaps two queues."""
+    before, right = _vhosts(broker), Topology.key_map
+
+    def swapped(topology: Topology, *arguments: Any) -> Any:
+        ring: Any = right(topology, *arguments)
+        return type(ring).from_buckets(ring.buckets[::-1], release=ring.release)
+
+    monkeypatch.setattr(Topology, "key_map", swapped)
+    exchange = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..2}" }]\n'
+    with pytest.raises(AssertionError) as caught:
+        assert_parity(
+            Topology.from_toml(f'{exchange}[[queues]]\nname = "q{{1..2}}"'), KEYS[:100], broker=broker
+        )
+    _, first, *lines = str(caught.value).splitlines()
+    assert "100 of 100 keys of exchange orders, first:" in first
     assert len(lines) == 20
-    assert {line.partition(": ")[2] for line in lines} == {
-        "expected q1, actual q2",
-        "expected q2, actual q1",
-    }
-    assert "guest:guest" not in said
+    assert all(line.strip().startswith("exchange orders, key 'customer-") for line in lines)
+    assert {line.partition(": ")[2] for line in lines} == {"expected q1, actual q2", "expected q2, actual q1"}
+    assert "guest:guest" not in str(caught.value)
     assert _vhosts(broker) == before
 
 
-@pytest.mark.parametrize(
-    ("topology", "keys", "reason"),
-    [
-        (Topology(), ["k"], "no exchange of type x-consistent-hash or x-modulus-hash"),
-        (Topology.from_toml(SHOP), [], "no keys"),
-    ],
-)
-def test_nothing_to_compare_is_an_error(
-    broker: RunningBroker, topology: Topology, keys: list[str], reason: str
+def test_nothing_to_compare_and_no_broker_are_errors(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match=reason):
-        assert_parity(topology, keys, broker=broker)
-
-
-def test_without_a_broker_it_says_how_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Topology.from_toml(SHOP)
+    for topology, keys, reason in (
+        (Topology(), KEYS, "no exchange of type x-consistent-hash or x-modulus-hash"),
+        (shop, [], "no keys"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            assert_parity(topology, keys, broker=broker)
     monkeypatch.setattr(parity, "broker_of_test", None)
     with pytest.raises(InputError, match="let the test take chx_broker"):
-        assert_parity(Topology.from_toml(SHOP), KEYS)
+        assert_parity(shop, KEYS)
 
 
 def _vhosts(broker: RunningBroker) -> set[str]:

@@ -19,26 +19,12 @@ from rabbit_chx.topology import arrange, plan
 
 pytestmark = pytest.mark.broker
 
-LISTS = ("exchanges", "queues", "bindings", "policies")
-#: What of a queue is not its own state, but that of the moment.
-NAMED = (
-    "name",
-    "type",
-    "durable",
-    "arguments",
-    "source",
-    "destination",
-    "routing_key",
-    "definition",
-    "exclusive",
-)
-
 
 def state(management: Management, vhost: str) -> dict[str, Any]:
-    """Return all that is in the vhost: the definitions file, and what it leaves out."""
+    """Return all that is in the vhost: the definitions file, and the names of what it leaves out."""
     lists = {
-        name: [{key: entry.get(key) for key in NAMED} for entry in management.request("GET", name, vhost)]
-        for name in LISTS
+        name: [entry["name"] for entry in management.request("GET", name, vhost)]
+        for name in ("exchanges", "queues", "policies")
     }
     return {**lists, "definitions": management.request("GET", "definitions", vhost)}
 
@@ -56,7 +42,6 @@ def generated(seed: int) -> Topology:
 
 
 def test_many_plans(vhost: RunningBroker) -> None:
-    plans = 10
     assert vhost.management_url is not None
     management, name = Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url).vhost
     with Broker(vhost.url) as broker:
@@ -65,16 +50,15 @@ def test_many_plans(vhost: RunningBroker) -> None:
     with ScriptedApi(vhost.management_url) as api, Broker(vhost.url, api.url, quick_prefix(vhost)) as broker:
         live = broker.topology()
         changes = 0
-        for seed in range(plans):
+        for seed in range(10):
             wanted = generated(seed)
             made = plan(wanted, live)
-            made.to_json()
             plan(arrange(wanted, live), live)
             changes += len(made.changes)
         broker.topology()
         broker.exchange("x")
         broker.ring("x")
-        assert changes > plans
+        assert changes > 10
         assert {first.partition(" ")[0] for first, _ in api.requests} == {"GET"}
         deadline = time.monotonic() + 60  # a channel that was closed before may still be listed
         while channels := management.request("GET", "vhosts", name, "channels"):

@@ -7,10 +7,10 @@ import io
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pika
 import pytest
@@ -18,6 +18,7 @@ from blocks import page
 from canary import CANARY, canary_user
 from declared import with_login
 from fuzzing import told
+from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from slotted import declare_slots
 
@@ -44,13 +45,6 @@ type = "quorum"
 arguments = { x-single-active-consumer = true }
 """
 KINDS = ("configure", "write", "read")
-
-
-class Right(NamedTuple):
-    """A permission on what has this name."""
-
-    kind: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,11 @@ class Site:
         """Whether the broker says which permission is missing, and not only on what."""
         return Release(self.vhost.version) >= Release("4.0.0")
 
-    def permit(self, rights: set[Right], tag: str) -> None:
+    def permit(self, rights: set[tuple[str, str]], tag: str) -> None:
         """Pass the user these rights, and no others."""
         self.management.request("PUT", "users", self.user, body={"password": CANARY, "tags": tag})
         patterns = {
-            kind: f"^({'|'.join(right.name if '*' in right.name else re.escape(right.name) for right in rights if right.kind == kind)})$"
+            kind: f"^({'|'.join(name if '*' in name else re.escape(name) for of, name in rights if of == kind)})$"
             for kind in KINDS
         }
         self.management.request("PUT", "permissions", self.name, self.user, body=patterns)
@@ -111,13 +105,10 @@ class RefusedCommandError(Exception):
     """A command that ended with the exit code of a refusal, and what it said."""
 
 
-def command(*words: str) -> Callable[[Site], None]:
+def command(line: str) -> Callable[[Site], None]:
     def run(site: Site) -> None:
         with redirect_stderr(io.StringIO()) as stderr, redirect_stdout(io.StringIO()) as stdout:
-            own, tried = (
-                (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, ())
-            )
-            code = main([*(word.format(file=site.file) for word in own), *site.live, *tried])
+            code = main([*(word.format(file=site.file) for word in line.split()), *site.live])
         if code == 77:
             raise RefusedCommandError(stderr.getvalue())
         assert code in {0, 1}, (code, stdout.getvalue(), stderr.getvalue())
@@ -132,96 +123,81 @@ def publish(site: Site) -> None:
         shared.submit("k", "b").result(60)
 
 
-def consume(site: Site) -> None:
-    async def consumed() -> None:
-        async def handle(_: object) -> None:
-            group.stop()
-
-        async with (
-            ConsumerGroup(site.url, ["orders.1", "orders.2"], member="one") as group,
-            asyncio.timeout(60),
-        ):
-            await group.run(handle)
-
+@contextmanager
+def admin(site: Site) -> Iterator[BlockingChannel]:
+    """A channel of a user who may do everything."""
     with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        connection.channel().basic_publish("", "orders.1", b"")
-    asyncio.run(consumed())
+        yield connection.channel()
 
 
-def consume_with_a_journal_there(site: Site) -> None:
-    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        connection.channel().queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
-    consume(site)
+async def consumed(group: ConsumerGroup | StreamGroup) -> None:
+    """Run a group until it has handled a message."""
+
+    async def handle(*_: object) -> None:
+        group.stop()
+
+    async with group, asyncio.timeout(60):
+        await group.run(handle)
 
 
-def consume_without_a_journal_there(site: Site) -> None:
-    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        connection.channel().queue_delete(JOURNAL)
-    consume(site)
+def consume(site: Site, *, has_journal: bool) -> None:
+    with admin(site) as channel:
+        if has_journal:
+            channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
+        else:
+            channel.queue_delete(JOURNAL)
+        channel.basic_publish("", "orders.1", b"")
+    asyncio.run(consumed(ConsumerGroup(site.url, ["orders.1", "orders.2"], member="one")))
 
 
 def consume_streams(site: Site) -> None:
     streams = ["orders-0", "orders-1"]
-    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        channel = connection.channel()
+    with admin(site) as channel:
         channel.queue_delete(JOURNAL)
         for stream in streams:
             channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
             channel.basic_publish("", stream, b"")
-
-    async def consumed() -> None:
-        async def handle(_: str, __: object) -> None:
-            group.stop()
-
-        url = with_login(site.vhost.stream_url, site.user, CANARY)
-        async with StreamGroup(url, streams=streams, name="one", member="one") as group, asyncio.timeout(60):
-            await group.run(handle)
-
-    asyncio.run(consumed())
+    url = with_login(site.vhost.stream_url, site.user, CANARY)
+    asyncio.run(consumed(StreamGroup(url, streams=streams, name="one", member="one")))
 
 
 def repair(site: Site) -> None:
     """The ring in another order than the file says, so that there is something to repair."""
-    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        channel = connection.channel()
+    with admin(site) as channel:
         for queue in ("orders.1", "orders.2"):
             channel.queue_unbind(queue, "orders", "1")
         for queue in ("orders.2", "orders.1"):
             channel.queue_bind(queue, "orders", "1")
-    command("ring", "repair", "orders", "--file", "{file}", "--allow-moved", "1", "--apply")(site)
+    command("ring repair orders --file {file} --allow-moved 1 --apply")(site)
 
 
 #: What each row of the table stands for.
 ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`Publisher`, `SharedPublisher`, a write from Spark": [publish],
-    "`ConsumerGroup` with an existing journal": [consume_with_a_journal_there],
-    "`ConsumerGroup`": [consume_without_a_journal_there],
+    "`ConsumerGroup` with an existing journal": [partial(consume, has_journal=True)],
+    "`ConsumerGroup`": [partial(consume, has_journal=False)],
     "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],
     "`route`, `keys`, `simulate` with `--exchange`": [
-        command("route", "--exchange", "orders", "k"),
-        command("keys", "--exchange", "orders", "orders.1", "--count", "1"),
-        command("simulate", "--exchange", "orders"),
+        command("route --exchange orders k"),
+        command("keys --exchange orders orders.1 --count 1"),
+        command("simulate --exchange orders"),
     ],
     "`ring list`, `ring show`, `ring check`, `ring repair`": [
-        command("ring", "list"),
-        command("ring", "list", "--all-vhosts"),
-        command("ring", "show", "orders"),
-        command("ring", "check", "orders"),
-        command("ring", "repair", "orders"),
+        command("ring list"),
+        command("ring list --all-vhosts"),
+        *(command(f"ring {name} orders") for name in ("show", "check", "repair")),
     ],
     "`ring repair --apply` that moves `orders.2`": [repair],
     "`topology plan`, `check`, `arrange`, `export`": [
-        command("topology", "plan", "{file}"),
-        command("topology", "check", "{file}"),
-        command("topology", "arrange", "{file}"),
-        command("topology", "export"),
+        command("topology export"),
+        *(command(f"topology {name} {{file}}") for name in ("plan", "check", "arrange")),
     ],
     "`group show`, `slots show`, `slots balance`": [
-        command("group", "show", "orders"),
-        command("slots", "show", "events"),
-        command("slots", "balance", "events", "--pattern", "k{{n}}"),
+        command("group show orders"),
+        command("slots show events"),
+        command("slots balance events --pattern k{{n}}"),
     ],
-    "`verify`": [command("verify", "orders", "--count", "20")],
+    "`verify`": [command("verify orders --count 20")],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",
@@ -261,7 +237,7 @@ _SINCE = {
 def test_each_right_of_the_table_is_needed_and_no_other(site: Site, row: tuple[str, ...]) -> None:
     title, *cells, tag_cell = row
     rights = {
-        Right(kind, name)
+        (kind, name)
         for kind, cell in zip(KINDS, cells, strict=True)
         for name in re.findall(r"`([^`]+)`", cell)
     }
@@ -273,8 +249,8 @@ def test_each_right_of_the_table_is_needed_and_no_other(site: Site, row: tuple[s
             site.permit(rights - {right}, tag)
             with told(right):
                 said = refused(action, site)
-            assert re.search(rf"{right.kind}\b", said) or not site.names_permissions, (right, said)
-            assert re.search(right.name, said), (right, said)
+            assert re.search(rf"{right[0]}\b", said) or not site.names_permissions, (right, said)
+            assert re.search(right[1], said), (right, said)
         if tag:
             site.permit(rights, "management" if tag == "administrator" else "")
             assert f"set_user_tags USER {tag}" in refused(action, site)

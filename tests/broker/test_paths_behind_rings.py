@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from checked_orders import live_ring, share_lost
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
@@ -18,56 +18,33 @@ pytestmark = pytest.mark.broker
 _KEYS = 2000
 
 
-def _declare(orders: Shop, type_: Literal["direct", "topic"], **arguments: str) -> float:
-    """Put an exchange behind a hash exchange, next to a queue; return its share of the published keys."""
-    channel = orders.channel
-    channel.exchange_declare("behind", ExchangeType(type_), durable=True, arguments=arguments)
-    channel.queue_bind("orders.1", "behind", "bound.#")
+@pytest.mark.parametrize(
+    ("type_", "alternate"), [("direct", False), ("direct", True), ("topic", False), ("fanout", False)]
+)
+def test_the_predicted_share_of_the_keys_is_lost(
+    orders: Shop, answer: Callable[..., Any], type_: Literal["direct", "topic", "fanout"], *, alternate: bool
+) -> None:
+    """An exchange behind the ring, next to a queue, knows no key, and may have an alternate exchange."""
+    channel, behind = orders.channel, ExchangeRef("behind")
+    channel.exchange_declare("rest", FANOUT, durable=True)
+    channel.queue_bind("orders.3", "rest", "")
+    arguments = {"alternate-exchange": "rest"} if alternate else {}
+    channel.exchange_declare(behind.name, ExchangeType(type_), durable=True, arguments=arguments)
+    if type_ != "fanout":
+        channel.queue_bind("orders.1", behind.name, "bound.#")
     channel.exchange_declare("front", CHX, durable=True)
     channel.queue_bind("orders.2", "front", "1")
-    channel.exchange_bind("behind", "front", "2")
+    channel.exchange_bind(behind.name, "front", "2")
     ring = live_ring(orders, "front")
-    return ring.counts(f"key-{n}" for n in range(_KEYS))[ExchangeRef("behind")] / _KEYS
+    share = ring.counts(f"key-{n}" for n in range(_KEYS))[behind] / _KEYS
 
-
-@pytest.fixture
-def found(orders: Shop, answer: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """Returns the only finding of a check of the exchange."""
-
-    def check(code: int) -> dict[str, Any]:
-        (finding,) = answer("ring", "check", "front", *orders.live, *orders.via, code=code)["findings"]
-        assert finding["kind"] == "unroutable-share"
-        return dict(finding)
-
-    return check
-
-
-def test_the_keys_that_a_direct_exchange_does_not_know_are_lost(
-    orders: Shop, found: Callable[..., dict[str, Any]]
-) -> None:
-    share = _declare(orders, "direct")
-    finding = found(1)
-    assert share_lost(orders, "front", _KEYS) == share
-    assert finding["share"] == pytest.approx(share, abs=0.05)
-    assert finding["share"] == live_ring(orders, "front").shares()[ExchangeRef("behind")]
-
-
-def test_the_alternate_exchange_gets_the_keys_that_a_direct_exchange_does_not_know(
-    orders: Shop, found: Callable[..., dict[str, Any]]
-) -> None:
-    orders.channel.exchange_declare("rest", ExchangeType("fanout"), durable=True)
-    orders.channel.queue_bind("orders.3", "rest", "")
-    share = _declare(orders, "direct", **{"alternate-exchange": "rest"})
-    finding = found(1)
-    assert (finding["share"], "goes to its alternate exchange rest" in finding["message"]) == (0.0, True)
-    assert share_lost(orders, "front", _KEYS) == 0.0
-    there = orders.channel.queue_declare("orders.3", passive=True).method.message_count
-    assert there == share * _KEYS
-
-
-def test_a_topic_exchange_is_a_warning_and_its_share_is_unknown(
-    orders: Shop, found: Callable[..., dict[str, Any]]
-) -> None:
-    share = _declare(orders, "topic")
-    assert found(1)["share"] is None
-    assert share_lost(orders, "front", _KEYS) == share
+    (finding,) = answer("ring", "check", "front", *orders.live, *orders.via, code=1)["findings"]
+    predicted = 0.0 if alternate else ring.shares()[behind]
+    assert (finding["kind"], finding["share"]) == (
+        "unroutable-share",
+        None if type_ == "topic" else predicted,
+    )
+    assert ("goes to its alternate exchange rest" in finding["message"]) is alternate
+    assert share_lost(orders, "front", _KEYS) == (0 if alternate else share)
+    there = channel.queue_declare("orders.3", passive=True).method.message_count
+    assert there == (share * _KEYS if alternate else 0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from publishing_support import through
 from sharded import (
     LONGEST_S,
     LOOK_EVERY_S,
@@ -31,67 +33,58 @@ from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
 pytestmark = pytest.mark.broker
 
 
-async def idle(vhost: RunningBroker) -> None:
-    """Wait until the shards are empty and have no consumer: a queue notices later that its consumer is gone."""
-    while {(shard.messages, shard.consumers) for shard in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
-        await asyncio.sleep(0.1)
+@pytest.fixture
+def consumer_of(vhost: RunningBroker) -> Iterator[Callable[..., ShardConsumer]]:
+    """Makes a consumer of the exchange `images`, which is read while the test runs."""
+    with Broker(vhost.url, vhost.management_url) as broker:
+        yield partial(ShardConsumer, exchange="images", sharding=broker.sharding, look_every_s=LOOK_EVERY_S)
 
 
 @in_a_loop
-async def test_all_shards_are_consumed_and_followed(vhost: RunningBroker) -> None:
+async def test_all_shards_are_consumed_and_followed_also_if_they_are_made_again(
+    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer]
+) -> None:
     handled = Handled()
-    with Broker(vhost.url, vhost.management_url) as broker:
-        names = await sharded(vhost, 2)
-        await published(vhost.url, 0, 500)
-        consumer = ShardConsumer(vhost.url, "images", broker.sharding, prefetch=20, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, handled):
-            await until(lambda: handled.count == 500)
-            assert handled.queues == set(names) == set(consumer.queues)
-            assert all(bodies == sorted(bodies) for bodies in handled.bodies.values())
-            names = await sharded(vhost, 4)
-            await until(lambda: set(consumer.queues) == set(names))
-            await published(vhost.url, 500, 500)
-            await until(lambda: handled.count == 1_000)
-        await asyncio.wait_for(idle(vhost), LONGEST_S)
-        assert len((await found(vhost)).shards) == 4
+    names = await sharded(vhost, 2)
+    await published(vhost.url, 0, 500)
+    consumer = consumer_of(vhost.url, prefetch=20)
+    async with running(consumer, handled):
+        await until(lambda: handled.count == 500)
+        assert handled.queues == set(names) == set(consumer.queues)
+        assert all(bodies == sorted(bodies) for bodies in handled.bodies.values())
+        without = Topology((), owns=("sharding: *", "shards"))
+        await applied(vhost, without, allow_delete=True, allow_loss=True)
+        await until(lambda: consumer.queues == ())
+        names = await sharded(vhost, 4)
+        await until(lambda: set(consumer.queues) == set(names))
+        await published(vhost.url, 500, 500)
+        await until(lambda: handled.count == 1_000)
+    async with asyncio.timeout(LONGEST_S):  # a queue notices later that its consumer is gone
+        while {(each.messages, each.consumers) for each in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(1_000))
     assert handled.queues == set(names)
     assert consumer.queues == ()
 
 
 @in_a_loop
-async def test_a_shard_that_is_deleted_and_made_again_is_consumed_again(vhost: RunningBroker) -> None:
-    with Broker(vhost.url, vhost.management_url) as broker:
-        first, second = await sharded(vhost, 2)
-        consumer = ShardConsumer(vhost.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, Handled()):
-            await until(lambda: consumer.queues == (first, second))
-            without = Topology((), owns=("sharding: *", "shards"))
-            await applied(vhost, without, allow_delete=True, allow_loss=True)
-            await until(lambda: consumer.queues == ())
-            await sharded(vhost, 2)
-            await until(lambda: set(consumer.queues) == {first, second})
-
-
-@in_a_loop
-async def test_a_lost_connection_is_replaced(vhost: RunningBroker, proxy: Callable[[], Any]) -> None:
+async def test_a_lost_connection_is_replaced(
+    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer], proxy: Callable[[], Any]
+) -> None:
     line, handled = proxy(), Handled()
-    address = vhost.url.rpartition("@")[2].partition("/")[0]
-    with Broker(vhost.url, vhost.management_url) as broker:
-        await sharded(vhost, 2)
-        url = vhost.url.replace(address, f"127.0.0.1:{line.port}")
-        consumer = ShardConsumer(url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, handled):
-            await until(lambda: len(consumer.queues) == 2)
-            line.cut()
-            await published(vhost.url, 0, 100)
-            await until(lambda: handled.count >= 100)
+    await sharded(vhost, 2)
+    consumer = consumer_of(through(vhost.url, line.port))
+    async with running(consumer, handled):
+        await until(lambda: len(consumer.queues) == 2)
+        line.cut()
+        await published(vhost.url, 0, 100)
+        await until(lambda: handled.count >= 100)
     assert {body for bodies in handled.bodies.values() for body in bodies} == set(range(100))
 
 
 @in_a_loop
 async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_again(
-    vhost: RunningBroker,
+    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer]
 ) -> None:
     seen: list[bool] = []
 
@@ -99,14 +92,11 @@ async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_agai
         seen.append(message.redelivered)
         raise LookupError(message.routing_key)
 
-    with Broker(vhost.url, vhost.management_url) as broker:
-        await sharded(vhost, 1)
-        await published(vhost.url, 0, 1)
-        for _ in range(2):
-            with pytest.raises(LookupError, match="k0"):
-                await asyncio.wait_for(
-                    ShardConsumer(vhost.url, "images", broker.sharding).run(fail), LONGEST_S
-                )
+    await sharded(vhost, 1)
+    await published(vhost.url, 0, 1)
+    for _ in range(2):
+        with pytest.raises(LookupError, match="k0"):
+            await asyncio.wait_for(consumer_of(vhost.url).run(fail), LONGEST_S)
     assert seen == [False, True]
 
 
@@ -146,13 +136,14 @@ async def test_a_consumer_is_added_for_each_new_shard(vhost: RunningBroker) -> N
 
 
 @in_a_loop
-async def test_what_is_not_sharded_is_refused(vhost: RunningBroker) -> None:
-    with Broker(vhost.url, vhost.management_url) as broker:
-        there = Topology((ExchangeDefinition("plain"),), (QueueDefinition("queue"),))
-        await applied(vhost, there)
-        with pytest.raises(MismatchError, match="no policy with shards-per-node applies"):
-            await ShardConsumer(vhost.url, "plain", broker.sharding).run(Handled())
-    with pytest.raises(NotFoundError, match="exchange 'plain' has no shard on this node"):
-        await PseudoQueueConsumer(vhost.url, "plain").run(Handled())
-    with pytest.raises(MismatchError, match="'queue' is a queue and not a sharded exchange"):
-        await PseudoQueueConsumer(vhost.url, "queue").run(Handled())
+async def test_what_is_not_sharded_is_refused(
+    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer]
+) -> None:
+    await applied(vhost, Topology((ExchangeDefinition("plain"),), (QueueDefinition("queue"),)))
+    for consumer, error, says in (
+        (consumer_of(vhost.url, exchange="plain"), MismatchError, "no policy with shards-per-node applies"),
+        (PseudoQueueConsumer(vhost.url, "plain"), NotFoundError, "exchange 'plain' has no shard on this node"),
+        (PseudoQueueConsumer(vhost.url, "queue"), MismatchError, "'queue' is a queue and not a sharded exchange"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=says):
+            await consumer.run(Handled())

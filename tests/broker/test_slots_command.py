@@ -1,4 +1,4 @@
-"""``rabbit-chx slots`` on a real broker, against where messages are."""
+"""The slots of a live exchange, read, and shown and balanced by ``rabbit-chx slots``, against where messages are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from exchange_types import CHX
+from pika.exchange_type import ExchangeType
 from shop import Shop
 from slotted import declare_slots
 
-from rabbit_chx import ExchangeRef
+from rabbit_chx import ExchangeRef, SlotTable
 from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
@@ -63,9 +64,6 @@ def test_the_load_is_that_of_the_queues(
     assert {queue["queue"]: round(queue["load"] * len(KEYS)) for queue in shown["queues"]} == counts
     assert sum(slot["load"] for slot in shown["slots"]) == pytest.approx(1)
     assert sum(slot["keys"] for slot in shown["slots"]) == pytest.approx(1)
-    without = answer("slots", "show", "e", *live)
-    assert {slot["load"] for slot in without["slots"]} == {None}
-    assert without["sample"] is None
 
 
 @pytest.mark.usefixtures("owners")
@@ -99,38 +97,53 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
 def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
     shop: Shop, key_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, code, says in (
-        (["balance", "e", "--keys", key_file, *shop.live], 2, "pass --ring-via PREFIX"),
-        (
-            ["balance", "e", *shop.live, *shop.via],
-            2,
-            "pass a sample of keys, as --keys FILE or --pattern TEXT",
-        ),
-        (["show", "e", "--url", shop.live[1], *shop.via], 2, "pass --management-url"),
-        (["show", "q", *shop.live, *shop.via], 2, "there is no exchange 'q'"),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.1", *shop.live, *shop.via],
-            2,
-            "write QUEUE=WEIGHT",
-        ),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
-            2,
-            "e.11 does not have slots of e to remove: pass one of e.1",
-        ),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],
-            2,
-            "e.park is the parking queue of e",
-        ),
-    ):
-        assert main(["slots", *arguments]) == code, capsys.readouterr()
-        assert says in capsys.readouterr().err
     shop.channel.exchange_declare("plain", CHX, durable=True)
     shop.channel.queue_bind("e.1", "plain", "1")
-    assert main(["slots", "show", "plain", *shop.live, *shop.via]) == 2
-    assert "exchange 'plain' in vhost" in (said := capsys.readouterr().err)
-    assert "does not have slots" in said
+    live, balance = (*shop.live, *shop.via), ("balance", "e", "--keys", key_file)
+    for arguments, says in (
+        ((*balance, *shop.live), "pass --ring-via PREFIX"),
+        (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --pattern TEXT"),
+        (("show", "e", "--url", shop.live[1], *shop.via), "pass --management-url"),
+        (("show", "plain", *live), "does not have slots"),
+        ((*balance, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),
+        ((*balance, "--weight", "e.11=0", *live), "e.11 does not have slots of e to remove: pass one of e.1"),
+        ((*balance, "--weight", "e.park=1", *live), "e.park is the parking queue of e"),
+    ):
+        assert main(["slots", *arguments]) == 2, capsys.readouterr()
+        assert says in capsys.readouterr().err
+
+
+def test_the_table_is_read_and_routes_as_the_broker_does(shop: Shop, owners: dict[ExchangeRef, str]) -> None:
+    """Beside the slots there is an exchange that is none, and a slot with two queues is none, either."""
+    channel, audit, first = shop.channel, ExchangeRef("audit"), ExchangeRef("e.slot.00")
+    channel.queue_declare("e.audit", durable=True)
+    channel.exchange_declare(audit.name, ExchangeType("topic"), durable=True)
+    channel.queue_bind("e.audit", audit.name, "#")
+    channel.exchange_bind(audit.name, "e", "1")
+    with Broker(shop.broker.url, shop.broker.management_url, shop.ring_via) as live:
+        table = live.slots("e")
+        assert table == SlotTable(live.ring("e"), owners, frozenset([audit]))
+        assert (table.provenance, table.slots) == ("read", tuple(owners))
+        channel.queue_unbind("e.1", first.name, "")
+        assert first not in live.slots("e").owners
+        for queue in ("e.1", "e.2"):
+            channel.queue_bind(queue, first.name, "")
+        twice = live.slots("e")
+        assert twice.owners == {slot: queue for slot, queue in owners.items() if slot != first}
+        assert twice.other_exchanges == {first, audit}
+        channel.queue_unbind("e.2", first.name, "")
+    channel.confirm_delivery()
+    keys = set(KEYS)
+    for key in keys:
+        channel.basic_publish("e", key, b"", mandatory=True)
+    found: dict[str, str] = {}
+    for queue in (*QUEUES, "e.audit"):
+        got: Any = channel.basic_get(queue, auto_ack=True)
+        while got[0] is not None:
+            found[got[0].routing_key] = queue
+            got = channel.basic_get(queue, auto_ack=True)
+    places = {key: table.destination_for(key) for key in keys}
+    assert found == {key: "e.audit" if place == audit else place for key, place in places.items()}
 
 
 def test_a_broker_counts_messages_for_exchanges_and_queues_and_not_for_slots(
