@@ -9,8 +9,7 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import itemgetter
 from pathlib import Path
@@ -165,7 +164,7 @@ class Runner:
 
 
 @pytest.mark.slow
-def test_the_plan_is_a_comment_that_each_push_updates(
+def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_checksum(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
     (tmp_path / "wheels").mkdir()
@@ -208,6 +207,16 @@ def test_the_plan_is_a_comment_that_each_push_updates(
 
         assert comments[:3] == others
 
+        checksum = runner.outputs["checksum"]
+        runner.inputs["checksum"] = "0" * 64
+        assert runner.run() == 4, runner.printed
+        runner.inputs["checksum"] = checksum
+        assert runner.run() == 0, runner.printed
+        assert "applied" in runner.printed
+        del runner.inputs["checksum"]
+        assert runner.run() == 0, runner.printed
+        assert (runner.outputs["exit-code"], runner.outputs["changes"]) == ("0", "0")
+
         file.write_text("nothing = 1")
         assert runner.run() == 2
         assert "topology.toml has" in runner.printed
@@ -217,54 +226,29 @@ def test_the_plan_is_a_comment_that_each_push_updates(
         assert TOKEN not in text
 
 
-@pytest.fixture
-def installed(shop: Shop, github: ThreadingHTTPServer, tmp_path: Path) -> Callable[..., Runner]:
-    """Makes a runner that has the program, of a plan for the shop."""
+@pytest.mark.slow
+def test_each_pair_of_file_and_name_has_its_comment(
+    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+) -> None:
     (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
     live = {
         "url": shop.broker.url,
         "management-url": str(shop.broker.management_url),
         "ring-via": shop.via[1],
     }
-    return partial(Runner, tmp_path, github.server_port, token=TOKEN, **live)
-
-
-@pytest.mark.slow
-def test_each_pair_of_file_and_name_has_its_comment(
-    installed: Callable[..., Runner], github: ThreadingHTTPServer, tmp_path: Path
-) -> None:
     for file in ("topology.toml", "prod"):
         (tmp_path / file).write_text(FILE.format(limit=1))
     pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
     comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
     others = [dict(one) for one in comments]
     for file, name in [*pairs, *pairs, ("prod", "prod")]:
-        runner = installed(file=file, name=name)
+        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **live)
         assert runner.run() == 0, runner.printed
     assert comments[:3] == others
     first_lines = [comment["body"].splitlines()[0] for comment in comments[3:]]
     written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
     found = [tuple(map(unquote, each.groups())) for each in written if each]
     assert found == [(file, name or file) for file, name in pairs]
-
-
-@pytest.mark.slow
-def test_a_plan_is_applied_by_the_checksum_that_was_reviewed(
-    installed: Callable[..., Runner], tmp_path: Path
-) -> None:
-    (tmp_path / "topology.toml").write_text(FILE.format(limit=0.01))
-
-    def run(expected: int, **inputs: str) -> Runner:
-        runner = installed(file="topology.toml", **inputs)
-        assert runner.run() == expected, runner.printed
-        return runner
-
-    checksum = run(1).outputs["checksum"]  # refused
-    run(4, checksum="0" * 64, options="--allow-moved 1")
-    run(4, checksum=checksum)
-    assert "applied" in run(0, checksum=checksum, options="--allow-moved 1").printed
-    after = run(0).outputs
-    assert (after["exit-code"], after["changes"]) == ("0", "0")
 
 
 def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(

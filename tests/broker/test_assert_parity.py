@@ -36,11 +36,6 @@ type = "x-consistent-hash"
 arguments = { hash-header = "tenant" }
 ring = [{ queue = "orders.{1..2}", weight = 3 }]
 [[exchanges]]
-name = "messages"
-type = "x-consistent-hash"
-arguments = { hash-property = "message_id" }
-ring = [{ queue = "orders.{1..2}", weight = 3 }]
-[[exchanges]]
 name = "bills"
 type = "x-modulus-hash"
 queues = ["bills.{1..8}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pika
@@ -79,6 +80,17 @@ def test_bad_input_is_refused_here_and_the_connection_goes_on(live: Broker) -> N
     with pytest.raises(NotFoundError):
         live.ring("x")
     live.declare("fine", BINDINGS)
+
+
+def test_a_delivery_limit_that_loses_messages_is_refused(live: Broker) -> None:
+    """RabbitMQ before 4.0 accepts it, and drops each message that is returned."""
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    says = r"queue 'y\.1': x-delivery-limit is -1, .* declare the queue without it"
+    is_refused = live.release.numbers < (4, 0, 0)
+    with pytest.raises(InputError, match=says) if is_refused else nullcontext():
+        live.declare("y", {"y.1": 1}, queue_arguments=arguments)
+    with pytest.raises(NotFoundError) if is_refused else nullcontext():
+        live.ring("y")
 
 
 def test_arguments_reach_the_broker_which_does_not_compare_hash_header(

@@ -1,13 +1,15 @@
-"""`route`, `simulate`, `compare` and `keys` ask a live exchange, and say what the broker does with real messages."""
+"""`route`, `simulate`, `compare` and `keys` ask a live exchange, and say what the broker does with real messages; options that name a broker."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ import pytest
 from canary import CANARY, canary_user
 from command_line import PROGRAM
 from declared import with_login
-from exchange_types import CHX, DIRECT
+from exchange_types import CHX
+from publishing_support import through
 from shop import Shop, declare
+from tcp_proxy import Proxy
 
 from rabbit_chx.cli import main
-from rabbit_chx.routing import SuperStream
 
 pytestmark = pytest.mark.broker
 
@@ -120,30 +123,6 @@ def test_an_answer_by_the_binding_list_or_by_amqp_alone_is_not_determined(
     assert "AMQP alone does not show the queues of the exchanges in the ring" in capsys.readouterr().err
 
 
-@pytest.mark.chx_broker(">=3.9", "streams")
-def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
-    shop: Shop, answer: Callable[..., Any]
-) -> None:
-    shop.channel.exchange_declare("invoices", DIRECT, durable=True, arguments={"x-super-stream": True})
-    names = ["invoices-c", "invoices-a", "invoices-b"]
-    for name in names:
-        shop.channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
-    for order, name in reversed(list(enumerate(names))):
-        shop.channel.queue_bind(name, "invoices", str(order), {"x-stream-partition-order": order})
-    document = answer("route", "--exchange", "invoices", *shop.live, *VALUES)
-    assert document["super_stream"] == {
-        "exchange": "invoices",
-        "provenance": "read",
-        "client": "java",
-        "routing": None,
-        "partitions": names,
-    }
-    expected = list(map(SuperStream(names).partition_for, VALUES))
-    assert [answer["destination"] for answer in document["answers"]] == expected
-    simulated = answer("simulate", "--exchange", "invoices", *shop.live)
-    assert [share["destination"] for share in simulated["shares"]] == names
-
-
 def test_a_password_of_the_environment_shows_nowhere(shop: Shop) -> None:
     arguments = [PROGRAM, "route", "--exchange", "orders", "--no-record", "-"]
     with canary_user(shop.management, shop.settings.vhost) as user:
@@ -171,3 +150,32 @@ def test_a_password_of_the_environment_shows_nowhere(shop: Shop) -> None:
     assert (process.returncode, said) == (0, [])
     assert out.startswith("k\t")
     assert CANARY not in seen + out
+
+
+def test_an_error_is_one_line_without_a_password(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    api, amqp = (shop.live[at].rpartition("@")[2].partition("/")[0] for at in (3, 1))
+    for change, code, words in (
+        (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
+        (("ring", "check", "order"), 2, "there is no exchange 'order': did you mean orders?"),
+        (("ring", "show", "orders", "--vhost", "absent"), 2, "the user 'guest' sees no vhost 'absent'"),
+        # The broker may reset the connection before its greeting is read.
+        (("verify", "orders", "--management-url", f"http://u:c4nary@{amqp}"), 69, "no answer from the HTTP API"),
+        (("verify", "orders", "--management-url", f"http://guest:c4nary@{api}"), 77, "answered 401"),
+    ):  # fmt: skip
+        assert main([*change[:2], *shop.live, *change[2:]]) == code
+        found = capsys.readouterr()
+        assert found.out == ""
+        assert re.fullmatch(rf"rabbit-chx: [^\n]*{re.escape(words)}[^\n]*\n", found.err, re.IGNORECASE)
+        assert "c4nary" not in found.err
+
+
+def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(Proxy(shop.live[1])) as proxy:
+        command = ["verify", "orders", "--url", through(shop.live[1], proxy.port), *shop.live[2:], *shop.via]
+        proxy.refuse()
+        assert main([*command, "--wait", "0.7"]) == 69
+        assert "(after --wait 0.7)" in capsys.readouterr().err
+        starts = threading.Timer(1.0, proxy.accept)
+        starts.start()
+        assert main([*command, "--wait", "30"]) == 0
+        starts.join()

@@ -27,13 +27,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.3", "x-modulus-has
 KEYS = [f"customer {n}" for n in range(3_000)]
 
 
-def bills(
-    count: int, more: str = 'type = "quorum"\narguments = { x-single-active-consumer = true }'
-) -> Topology:
+def bills(count: int) -> Topology:
     """Return a file with so many queues, of which 10 sorts before 2."""
     names = f'"bills.{{1..{count}}}"'
     exchange = f'[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\nqueues = [{names}]\n'
-    return Topology.from_toml(f"{exchange}[[queues]]\nname = {names}\n{more}\n")
+    queues = (
+        f'[[queues]]\nname = {names}\ntype = "quorum"\narguments = {{ x-single-active-consumer = true }}\n'
+    )
+    return Topology.from_toml(exchange + queues)
 
 
 @pytest.fixture
@@ -144,22 +145,3 @@ def test_commands_need_no_ring_source(
     file.write_text(bills(3).to_toml())
     (finding,) = answer("verify", "bills", "--topology", str(file), *at, code=1)["findings"]
     assert finding["kind"] == "different"
-
-
-def test_streams_of_the_exchange_are_verified_and_replayed(
-    broker: Broker, vhost: RunningBroker, answer: Callable[..., Any], tmp_path: Path
-) -> None:
-    wanted = bills(3, 'type = "stream"')
-    broker.apply(plan(wanted, broker.topology()))
-    with Publisher(vhost.url, "bills") as publisher:
-        publisher.publish_many(KEYS[:300], KEYS[:300])
-    at = ("--url", vhost.stream_url, "--management-url", str(vhost.management_url))
-    file = tmp_path / "bills.toml"
-    file.write_text(wanted.to_toml())
-    in_first = [key for key in KEYS[:300] if broker.exchange("bills").route(key) == "bills.1"]
-
-    for more in ((), ("--topology", str(file))):
-        verified = answer("verify", "bills", "--stream", "bills.1", *more, *at)
-        assert (verified["right"], verified["wrong"]) == (len(in_first), 0)
-        row = answer("replay", in_first[0], "--exchange", "bills", *more, *at)
-        assert (row["stream"], row["key"]) == ("bills.1", in_first[0])

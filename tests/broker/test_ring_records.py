@@ -6,14 +6,13 @@ import os
 import random
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from changed_site import ChangedSite, changed_site
+from changed_site import ChangedSite
 from dying_applier import DyingApplier, dying_applier
-from few_seeds import few_seeds
 from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Topology
@@ -42,12 +41,6 @@ def drawn(random_: random.Random) -> Topology:
         if queue in used
     ]
     return Topology(tuple(exchanges), tuple(queues), owns=("h*",))
-
-
-@pytest.fixture
-def site(broker: RunningBroker) -> Iterator[ChangedSite]:
-    with few_seeds(), changed_site(broker) as made:
-        yield made
 
 
 def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:

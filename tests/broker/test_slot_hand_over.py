@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -13,16 +13,14 @@ from typing import Any
 
 import pika
 import pytest
-from changed_site import ChangedSite, changed_site
+from changed_site import ChangedSite
 from dying_applier import dying_applier
-from few_seeds import few_seeds
 from numbered_load import numbered_load
 from ordered_readers import ordered_readers
 from placed_death import PlacedDeath
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
-from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.slots import collapse
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
@@ -73,12 +71,6 @@ def _wait_until(true: Callable[[], bool]) -> None:
 
 def _count(site: ChangedSite, queue: str) -> int:
     return site.channel.queue_declare(queue, passive=True).method.message_count or 0
-
-
-@pytest.fixture
-def site(broker: RunningBroker) -> Iterator[ChangedSite]:
-    with few_seeds(), changed_site(broker) as made:
-        yield made
 
 
 @pytest.mark.slow

@@ -5,20 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 
-import pika
 import pytest
-from checked_orders import shop_of
 from command_line import PROGRAM
-from shop import declare
 from topology_commands import SHOP, WITHOUT_Q3, Topologies
 
-from rabbit_chx.broker import pika_parameters
-from rabbit_chx.cli import main
-from rabbit_chx.testing import RunningBroker, temporary_vhost
-
 pytestmark = pytest.mark.broker
-
-NEW = '[[queues]]\nname = "new.{1..3}"\n'
 
 
 @pytest.mark.core
@@ -57,21 +48,3 @@ def test_an_interruption_reports_how_far_it_got_and_is_resumed(topologies: Topol
     left = topologies.document("apply", path, "--yes")
     assert 0 < left["planned"] < 220
     assert topologies.document("plan", path)["changes"] == []
-
-
-def test_a_checksum_of_one_vhost_is_refused_in_another_with_the_same_objects(
-    topologies: Topologies, broker: RunningBroker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = topologies.file(SHOP + NEW)
-    reviewed = topologies.document("plan", path, code=1)
-    with (
-        temporary_vhost(broker) as other,
-        pika.BlockingConnection(pika_parameters(other.url)) as connection,
-    ):
-        declare(connection.channel(), "orders")
-        there = shop_of(other, connection.channel())
-        command = ["topology", "apply", path, *there.live, *there.via, "--checksum", reviewed["checksum"]]
-        assert main(command) == 4
-        assert "checksum" in capsys.readouterr().err
-        assert len(there.management.request("GET", "queues", there.settings.vhost)) == 4
-    topologies.run("apply", path, "--checksum", reviewed["checksum"])
