@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE, Popen, check_output
 from typing import Any
 
 import pika
@@ -131,19 +131,14 @@ def test_a_password_of_the_environment_shows_nowhere(shop: Shop) -> None:
             "RABBIT_CHX_MANAGEMENT_URL": re.sub("//.*@", "//", str(shop.broker.management_url)),
             "RABBIT_CHX_RING_VIA": shop.via[1],
         }
-        with subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | environment,
-            text=True,
+        with Popen(
+            arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=os.environ | environment, text=True
         ) as process:
             assert process.stdin is not None
             seen = ""
             deadline = time.monotonic() + 5
             while "rabbitmqctl" not in seen and time.monotonic() < deadline:
-                seen += subprocess.check_output(["ps", "-eww", "-o", "args"], text=True, timeout=30)
+                seen += check_output(["ps", "-eww", "-o", "args"], text=True, timeout=30)
             out, errors = process.communicate("k\n", timeout=60)
     assert "route --exchange orders" in seen
     said = [line for line in errors.splitlines() if "at work for" not in line]  # on a slow machine

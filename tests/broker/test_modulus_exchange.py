@@ -90,7 +90,7 @@ def test_a_binding_that_is_added_during_the_write_fails_it(
 
 
 def test_a_check_finds_policies_and_priorities_that_break_the_order(
-    broker: Broker, vhost: RunningBroker, channel: BlockingChannel, answer: Callable[..., Any], tmp_path: Path
+    broker: Broker, channel: BlockingChannel
 ) -> None:
     retried = {"delayed-retry-type": "all", "delayed-retry-min": 1000}
     policies = (
@@ -106,15 +106,11 @@ def test_a_check_finds_policies_and_priorities_that_break_the_order(
         assert time.monotonic() < deadline, counted
         time.sleep(0.5)
 
-    file = tmp_path / "bills.toml"
-    file.write_text(wanted.to_toml(), encoding="utf-8")
-    address = ["--url", vhost.url, "--management-url", str(vhost.management_url)]
-    found = answer("topology", "check", str(file), *address, code=1)["findings"]
-    assert [(finding["kind"], finding["destination"]) for finding in found] == [
-        ("order-breaking", f"bills.{n}") for n in (1, 2, 3)
-    ]
-    assert "by the policy p2" in found[1]["message"]
-    assert "of the priorities 0, 4, 9" in found[2]["message"]
+    found = check(broker.topology(), wanted).findings
+    breaking = [("order-breaking", f"bills.{n}") for n in (1, 2, 3)]
+    assert [(finding.kind, finding.destination) for finding in found] == breaking
+    assert "by the policy p2" in found[1].message
+    assert "of the priorities 0, 4, 9" in found[2].message
 
 
 def test_commands_need_no_ring_source(
