@@ -239,13 +239,11 @@ def test_each_pair_of_file_and_name_has_its_comment(
     for file in ("topology.toml", "prod"):
         (tmp_path / file).write_text(FILE.format(limit=1))
     pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
-    comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
-    others = [dict(one) for one in comments]
     for file, name in [*pairs, *pairs, ("prod", "prod")]:
         runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **live)
         assert runner.run() == 0, runner.printed
-    assert comments[:3] == others
-    first_lines = [comment["body"].splitlines()[0] for comment in comments[3:]]
+    comments = github.RequestHandlerClass.comments[3:]  # type: ignore[attr-defined]
+    first_lines = [comment["body"].splitlines()[0] for comment in comments]
     written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
     found = [tuple(map(unquote, each.groups())) for each in written if each]
     assert found == [(file, name or file) for file, name in pairs]

@@ -118,6 +118,7 @@ def owned(rings: dict[str, list[str]]) -> str:
 def killed_at_each_operation(
     site: ChangedSite, applier: DyingApplier, old: Topology, new: Topology, seen: Counter[str]
 ) -> None:
+    """Compare the recorded rings with those that are read after each death, and apply again."""
     for before in range(200):
         site.apply(Topology(owns=("h*",)), allow_loss=True)
         site.apply(old)
@@ -125,24 +126,18 @@ def killed_at_each_operation(
             break
         seen["kills"] += 1
         site.wait_until_unlocked()
-        compare(site, new, seen)
-
-
-def compare(site: ChangedSite, new: Topology, seen: Counter[str]) -> None:
-    """Compare the recorded rings with those that are read, and apply again."""
-    read = site.live()
-    with Broker(site.broker.url, site.broker.management_url) as live:  # without rabbitmqctl
-        recorded = live.topology()
-        for name, ring in recorded.rings.items():
-            assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
-            assert (name, ring.buckets) == (name, read.rings[name].buckets)
-            seen["recorded"] += 1
-        made = plan(new, recorded)
-        live.apply(made, allow_moved=1.0, allow_delete=True, allow_loss=True)
-        after = live.topology()
-        assert not plan(new, after).changes
-        assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
-    site.check_done(new)
+        read = site.live()
+        with Broker(site.broker.url, site.broker.management_url) as live:  # without rabbitmqctl
+            recorded = live.topology()
+            for name, ring in recorded.rings.items():
+                assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
+                assert (name, ring.buckets) == (name, read.rings[name].buckets)
+                seen["recorded"] += 1
+            live.apply(plan(new, recorded), allow_moved=1.0, allow_delete=True, allow_loss=True)
+            after = live.topology()
+            assert not plan(new, after).changes
+            assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
+        site.check_done(new)
 
 
 MEMBERS = ["h.5", "h.1", "h.3", "h.0", "h.4", "h.2", "h.7", "h.6"]
