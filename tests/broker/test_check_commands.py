@@ -82,9 +82,6 @@ def test_a_user_without_permissions_has_checked_nothing(
         assert "grant the user permissions on the vhost" in capsys.readouterr().err
 
 
-_KEYS = 2000
-
-
 @pytest.mark.parametrize(
     ("type_", "alternate"), [("direct", False), ("direct", True), ("topic", False), ("fanout", False)]
 )
@@ -103,7 +100,7 @@ def test_the_predicted_share_of_the_keys_is_lost(
     channel.queue_bind("orders.2", "front", "1")
     channel.exchange_bind(behind.name, "front", "2")
     ring = live_ring(orders, "front")
-    share = ring.counts(f"key-{n}" for n in range(_KEYS))[behind] / _KEYS
+    share = ring.counts(f"key-{n}" for n in range(2000))[behind] / 2000
 
     (finding,) = answer("ring", "check", "front", *orders.live, *orders.via, code=1)["findings"]
     predicted = 0.0 if alternate else ring.shares()[behind]
@@ -112,6 +109,6 @@ def test_the_predicted_share_of_the_keys_is_lost(
         None if type_ == "topic" else predicted,
     )
     assert ("goes to its alternate exchange rest" in finding["message"]) is alternate
-    assert share_lost(orders, "front", _KEYS) == (0 if alternate else share)
+    assert share_lost(orders, "front") == (0 if alternate else share)
     there = channel.queue_declare("orders.3", passive=True).method.message_count
-    assert there == (share * _KEYS if alternate else 0)
+    assert there == (share * 2000 if alternate else 0)

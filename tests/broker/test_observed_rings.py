@@ -63,10 +63,6 @@ def received(shop: Shop, path: Path) -> str:
     assert len(pairs) == len(KEYS)
     for tag in tags:
         shop.channel.basic_cancel(tag)
-    return write(path, pairs)
-
-
-def write(path: Path, pairs: Iterable[tuple[str, str]]) -> str:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("key", "queue"), *pairs])
     return str(path)
@@ -112,8 +108,9 @@ def test_keys_that_cannot_be_compared_are_no_sound_ring(
     shop.channel.queue_declare("q", durable=True)
     shop.channel.queue_bind("q", "behind")
     shop.channel.exchange_bind("behind", "o", "1")
-    file = write(tmp_path / "seen.csv", [("key-1", "other")])
-    assert main(["ring", "check", "o", *shop.live, *shop.via, "--observed", file]) == 3
+    file = tmp_path / "seen.csv"
+    file.write_text("key,queue\nkey-1,other\n")
+    assert main(["ring", "check", "o", *shop.live, *shop.via, "--observed", str(file)]) == 3
     assert "no observed key of the exchange 'o' was compared" in capsys.readouterr().err
 
 
