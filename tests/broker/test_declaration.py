@@ -124,7 +124,7 @@ def test_what_the_broker_has_with_other_arguments_stops_all_before_anything_is_m
     with pytest.raises(MismatchError, match="not of type x-consistent-hash"):
         live.ring("direct")
     with pytest.raises(AccessRefusedError, match=r"amq\.mine"):
-        live.declare("amq.mine", BINDINGS)
+        live.declare("amq.mine", [("q", 1)])
 
 
 def test_another_ring_is_refused_and_nothing_changed(live: Broker, channel: BlockingChannel) -> None:
