@@ -82,10 +82,11 @@ class Site:
     user: str
     file: Path
 
-    def urls(self, user: str = "", password: str = CANARY) -> list[str]:
+    def urls(self, user: str = "", password: str = CANARY) -> tuple[str, str]:
         """The AMQP URI and the URL of the management API of the user, or of another one."""
-        urls = (self.vhost.url, str(self.vhost.management_url))
-        return [with_login(url, user or self.user, password) for url in urls]
+        user = user or self.user
+        management_url = with_login(str(self.vhost.management_url), user, password)
+        return with_login(self.vhost.url, user, password), management_url
 
     def permit(self, rights: set[tuple[str, str]], tag: str) -> None:
         """Pass the user these rights, of a kind and on a name each, and no others."""

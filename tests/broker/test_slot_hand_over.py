@@ -62,6 +62,10 @@ def _wait_for_consumers(site: ChangedSite, count: int) -> None:
     _wait_until(lambda: len(site.request("GET", "consumers")) >= count)
 
 
+def _wait_for_parked(site: ChangedSite, count: int) -> None:
+    _wait_until(lambda: _count(site, "events.park") >= count)
+
+
 def _wait_until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not true():
@@ -128,7 +132,7 @@ def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
                     if step.after != "operation":  # it takes a park with messages in it to get there
                         for queue in _QUEUES:  # as a mover that died after its second operation
                             site.channel.queue_unbind(queue, "events.slot.00", "")
-                        _wait_until(lambda step=step: _count(site, "events.park") >= step.count)
+                        _wait_for_parked(site, step.count)
                     copied_now += applier.died(wanted, step)
                     deaths += 1
                     site.wait_until_unlocked()
