@@ -10,7 +10,9 @@ from typing import Any
 
 import pika
 import pytest
+from changed_site import ChangedSite, changed_site
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
+from few_seeds import few_seeds
 from quick_rings import quick_prefix
 from shop import Shop, declare
 from streamed import Streamed
@@ -87,6 +89,13 @@ def live(vhost: RunningBroker) -> Iterator[Broker]:
 def topologies(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Topologies:
     """The commands, on the shop."""
     return Topologies(shop, tmp_path / "topology.toml", capsys)
+
+
+@pytest.fixture
+def site(broker: RunningBroker) -> Iterator[ChangedSite]:
+    """A vhost whose topology a test changes, with plans that count few seeds."""
+    with few_seeds(), changed_site(broker) as made:
+        yield made
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ class Runner:
 
 
 @pytest.mark.slow
-def test_the_plan_is_a_comment_that_each_push_updates(
+def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_checksum(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
     (tmp_path / "wheels").mkdir()
@@ -207,6 +207,16 @@ def test_the_plan_is_a_comment_that_each_push_updates(
 
         assert comments[:3] == others
 
+        checksum = runner.outputs["checksum"]
+        runner.inputs["checksum"] = "0" * 64
+        assert runner.run() == 4, runner.printed
+        runner.inputs["checksum"] = checksum
+        assert runner.run() == 0, runner.printed
+        assert "applied" in runner.printed
+        del runner.inputs["checksum"]
+        assert runner.run() == 0, runner.printed
+        assert (runner.outputs["exit-code"], runner.outputs["changes"]) == ("0", "0")
+
         file.write_text("nothing = 1")
         assert runner.run() == 2
         assert "topology.toml has" in runner.printed
@@ -221,45 +231,22 @@ def test_each_pair_of_file_and_name_has_its_comment(
     shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
     (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
+    live = {
+        "url": shop.broker.url,
+        "management-url": str(shop.broker.management_url),
+        "ring-via": shop.via[1],
+    }
     for file in ("topology.toml", "prod"):
         (tmp_path / file).write_text(FILE.format(limit=1))
-    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
     pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
-    comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
-    others = [dict(one) for one in comments]
     for file, name in [*pairs, *pairs, ("prod", "prod")]:
-        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **url)
+        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **live)
         assert runner.run() == 0, runner.printed
-    assert comments[:3] == others
-    first_lines = [comment["body"].splitlines()[0] for comment in comments[3:]]
+    comments = github.RequestHandlerClass.comments[3:]  # type: ignore[attr-defined]
+    first_lines = [comment["body"].splitlines()[0] for comment in comments]
     written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
     found = [tuple(map(unquote, each.groups())) for each in written if each]
     assert found == [(file, name or file) for file, name in pairs]
-
-
-@pytest.mark.slow
-def test_a_plan_is_applied_by_the_checksum_that_was_reviewed(
-    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
-) -> None:
-    (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
-    (tmp_path / "topology.toml").write_text(FILE.format(limit=0.01))
-    url = {"url": shop.broker.url, "management-url": str(shop.broker.management_url), "ring-via": shop.via[1]}
-
-    def runner(**inputs: str) -> Runner:
-        return Runner(tmp_path, github.server_port, file="topology.toml", token=TOKEN, **url, **inputs)
-
-    reviewed = runner()
-    assert reviewed.run() == 1, "refused"
-    other = runner(checksum="0" * 64, options="--allow-moved 1")
-    assert other.run() == 4, other.printed
-    without = runner(checksum=reviewed.outputs["checksum"])
-    assert without.run() == 4, without.printed
-    applying = runner(checksum=reviewed.outputs["checksum"], options="--allow-moved 1")
-    assert applying.run() == 0, applying.printed
-    assert "applied" in applying.printed
-    after = runner()
-    assert after.run() == 0, after.printed
-    assert (after.outputs["exit-code"], after.outputs["changes"]) == ("0", "0")
 
 
 def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from canary import CANARY, canary_user, traces_of_canary
@@ -26,29 +27,37 @@ PROGRAM = Path(__file__).parents[1] / "support" / "canary_run.py"
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 
+def ran(
+    command: list[str], vhost: RunningBroker, folder: Path, tags: str, *given: object, **options: Any
+) -> int:
+    """Run a program in a folder, where it writes its output, and return its exit code; stdin tells it the URLs of a user."""
+    urls = (vhost.url, str(vhost.management_url))
+    management, name = Management(urls[1]), ConnectionSettings.from_uri(vhost.url).vhost
+    with (
+        canary_user(management, name, tags) as user,
+        (folder / "stdout").open("w") as stdout,
+        (folder / "stderr").open("w") as stderr,
+    ):
+        given = (*(with_login(url, user, CANARY) for url in urls), *given)
+        return subprocess.run(
+            command,
+            input=json.dumps(given),
+            cwd=folder,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            timeout=170,
+            check=False,
+            **options,
+        ).returncode
+
+
 @pytest.mark.slow
 def test_no_password_in_anything_that_a_program_writes(vhost: RunningBroker, tmp_path: Path) -> None:
-    management = Management(str(vhost.management_url))
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    with canary_user(management, name, "administrator") as user:
-        given = [
-            with_login(vhost.url, user, CANARY),
-            with_login(str(vhost.management_url), user, CANARY),
-            shlex.join(quick_prefix(vhost)),
-        ]
-        with (tmp_path / "stdout").open("w") as stdout, (tmp_path / "stderr").open("w") as stderr:
-            done = subprocess.run(
-                [sys.executable, "-X", "dev", PROGRAM],
-                input=json.dumps(given),
-                cwd=tmp_path,
-                stdout=stdout,
-                stderr=stderr,
-                text=True,
-                timeout=170,
-                check=False,
-                env={**os.environ, "PYTHONASYNCIODEBUG": "1"},
-            )
-    assert done.returncode == 0, (tmp_path / "stderr").read_text()[-2_000:]
+    command = [sys.executable, "-X", "dev", str(PROGRAM)]
+    environment = {**os.environ, "PYTHONASYNCIODEBUG": "1"}
+    code = ran(command, vhost, tmp_path, "administrator", shlex.join(quick_prefix(vhost)), env=environment)
+    assert code == 0, (tmp_path / "stderr").read_text()[-2_000:]
     assert traces_of_canary(tmp_path) == []
     outcomes = (tmp_path / "outcomes").read_text()
     for expected in (
@@ -68,7 +77,7 @@ DYING = """
 import json, os, resource, signal, sys
 from rabbit_chx import Publisher
 
-(url, soft), how = json.load(sys.stdin), sys.argv[1]
+(url, _, soft), how = json.load(sys.stdin), sys.argv[1]
 resource.setrlimit(resource.RLIMIT_CORE, (soft, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 with Publisher(url, "amq.fanout", on_unroutable="report") as publisher:
     publisher.publish_many(["k"], ["b"])
@@ -98,16 +107,6 @@ def test_the_core_of_a_worker_shows_the_password_only_without_the_limit(
     limit: int,
     shows: bool,  # noqa: FBT001
 ) -> None:
-    management, name = Management(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url).vhost
-    with canary_user(management, name) as user, (tmp_path / "stderr").open("w") as stderr:
-        done = subprocess.run(
-            [sys.executable, "-c", DYING, how],
-            input=json.dumps([with_login(vhost.url, user, CANARY), limit]),
-            cwd=tmp_path,
-            stderr=stderr,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == -getattr(signal, how)
+    code = ran([sys.executable, "-c", DYING, how], vhost, tmp_path, "", limit)
+    assert code == -getattr(signal, how)
     assert bool(traces_of_canary(tmp_path)) == shows

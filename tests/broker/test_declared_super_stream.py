@@ -51,11 +51,6 @@ def declare(vhost: RunningBroker, topology: Topology) -> None:
         assert plan(topology, live.topology()).changes == ()
 
 
-def keys_in(vhost: RunningBroker, stream: str) -> list[str]:
-    with StreamReader(vhost.stream_url, stream) as reader:
-        return [key.decode() for batch in reader for key in batch["key"].to_pylist() if key]
-
-
 def test_they_are_those_of_the_command(broker: RunningBroker) -> None:
     if broker.ring_via is None:
         skip_unless_ci("NOT TRIED: rabbitmq-streams cannot be run without a command prefix of the broker")
@@ -82,19 +77,13 @@ def test_one_of_the_stream_protocol_equals_that_of_the_file(vhost: RunningBroker
         assert plan(Topology.from_toml(TEXT.partition("\n\n")[0]), live.topology()).changes == ()
 
 
-def test_rows_are_in_the_partition_of_their_hash_or_key(vhost: RunningBroker) -> None:
+def test_rows_are_in_the_partition_of_their_hash(vhost: RunningBroker) -> None:
     declare(vhost, FILE)
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(KEYS, KEYS)
     partitions = [f"orders-{number}" for number in range(3)]
     hashed = SuperStream(partitions)
     for stream in partitions:
-        assert keys_in(vhost, stream) == [key for key in KEYS if hashed.destination_for(key) == stream] != []
-
-    with StreamPublisher(vhost.stream_url, super_stream="sales", routing="key") as publisher:
-        publisher.publish_many(["emea", "apac", "emea"], ["1", "2", "3"])
-    sold = {name: keys_in(vhost, f"sales-{name}") for name in ("amer", "emea", "apac")}
-    assert sold == {"amer": [], "emea": ["emea", "emea"], "apac": ["apac"]}
-
-    with Broker(vhost.url, vhost.management_url) as live:
-        assert plan(FILE, live.topology()).changes == ()
+        with StreamReader(vhost.stream_url, stream) as reader:
+            keys = [str(key, "utf-8") for batch in reader for key in batch["key"].to_pylist() if key]
+        assert keys == [key for key in KEYS if hashed.destination_for(key) == stream] != []

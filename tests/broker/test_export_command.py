@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import CHX
 from pika.exchange_type import ExchangeType
-from shop import Shop
-from topology_commands import SHOP, Topologies
+from topology_commands import Topologies
 
 from rabbit_chx import Topology
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
 
 
-def declare_everything(shop: Shop) -> None:
-    """Declare what a topology can have, with names that are hard to write."""
+def test_the_export_of_names_that_are_hard_to_write_has_an_empty_plan(topologies: Topologies) -> None:
+    shop = topologies.shop
     channel, vhost = shop.channel, shop.settings.vhost
     quorum: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 5}
     for name, arguments in (
@@ -28,26 +24,18 @@ def declare_everything(shop: Shop) -> None:
         ("jobs.1", quorum),
         ("jobs.2", quorum),
         ("jobs.10", quorum),
-        ("ttl", {"x-message-ttl": 60000, "x-dead-letter-exchange": "t", "x-single-active-consumer": True}),
         ("odd", {"site": "a\n|b", "n": 5, "list": [1, "x", True], "table": {"k": [2]}}),
     ):
         channel.queue_declare(name, durable=True, arguments=arguments)
-    channel.queue_declare("brief", durable=True, auto_delete=True)
-    with (
-        contextlib.suppress(pika.exceptions.AMQPError),  # 3.8 has no streams
-        pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection,
-    ):
-        connection.channel().queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
-    for type_ in ("direct", "fanout", "topic", "headers"):
+    for type_ in ("fanout", "headers"):
         channel.exchange_declare(
             type_[0], ExchangeType(type_), durable=True, arguments={"alternate-exchange": "slot"}
         )
     channel.exchange_declare("gone", ExchangeType("topic"), durable=False, auto_delete=True)
-    channel.queue_bind("ttl", "gone", "#")
-    channel.queue_bind("ttl", "t", "a.*.#")
+    channel.queue_bind("odd", "gone", "#")
     channel.queue_bind("odd", "h", arguments={"x-match": "all", "size": 5, "region": "eu"})
-    channel.queue_bind("ttl", "amq.topic", "é")
-    channel.exchange_bind("t", "f")
+    channel.queue_bind("odd", "amq.topic", "é")
+    channel.exchange_bind("h", "f")
     for name, arguments in (
         ("by header", {"hash-header": "tenant"}),
         ("by.property", {"hash-property": "message_id"}),
@@ -60,12 +48,12 @@ def declare_everything(shop: Shop) -> None:
     channel.exchange_declare("empty", CHX, durable=True)
     policy = {"pattern": '^q\\d|"', "definition": {"max-length": 5000}, "priority": 3, "apply-to": "queues"}
     shop.management.request("PUT", "policies", vhost, "limit {1..2}", body=policy)
-
-
-def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> None:
-    declare_everything(topologies.shop)
+    mine = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_declare("private", exclusive=True)
     text, errors = topologies.run("export")
-    assert "left out" not in errors
+    assert errors.count("left out") == 2
+    assert f"left out: queue {mine}" in errors
+    assert "left out: queue private: it is exclusive" in errors
     document = topologies.document("plan", topologies.file(text))
     assert (document["changes"], document["refusals"]) == ([], [])
     exported = Topology.from_toml(text)
@@ -73,33 +61,30 @@ def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> N
     assert ring is not None
     assert ring.ring is not None
     assert [str(member.destination) for member in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
-    assert {queue.type for queue in exported.queues} >= {"classic", "quorum"}
     assert exported.queue('q{1..3} "quoted" \\ é') is not None
 
 
-def test_unwritten_parts_are_reported(topologies: Topologies) -> None:
-    channel = topologies.shop.channel
-    mine = channel.queue_declare("", exclusive=True).method.queue
-    channel.queue_declare("private", exclusive=True)
-    text, errors = topologies.run("export")
-    assert Topology.from_toml(text).queues == Topology.from_toml(SHOP).queues
-    assert f"left out: queue {mine}" in errors
-    assert "left out: queue private: it is exclusive" in errors
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-
-
-def test_a_repair_restores_the_bindings_of_an_exchange_that_was_made_again(
+def test_an_exchange_of_the_broker_is_exported_once_it_has_bindings(
     topologies: Topologies, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shop = topologies.shop
-    text, _ = topologies.run("export")
-    shop.channel.exchange_delete("orders")
-    shop.channel.exchange_declare("orders", CHX, durable=True)
-    missing = topologies.document("plan", topologies.file(text), code=1)["changes"]
-    assert [change["action"] for change in missing] == ["bind"] * 4
+    command = ["topology", "export", "--exchange", "amq.direct", *topologies.options]
+    assert main(command) == 2
+    assert "is a direct exchange that each broker has" in capsys.readouterr().err
+    topologies.shop.channel.queue_bind("q1", "amq.direct", "first")
+    assert main(command) == 0
+    assert 'source = "amq.direct"' in capsys.readouterr().out
 
-    repair = ["ring", "repair", "orders", "--file", str(topologies.path), *topologies.options]
-    assert main([*repair, "--apply"]) == 0
-    capsys.readouterr()
-    assert topologies.run("export")[0] == text
+
+@pytest.mark.chx_broker(">=4.3", "queues whose type is 'undefined' or empty")
+def test_the_type_of_a_queue_is_the_one_that_the_api_reports(topologies: Topologies) -> None:
+    channel = topologies.shop.channel
+    for name, type_ in (("odd.0", "undefined"), ("odd.1", "")):
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": type_})
+        channel.queue_bind(name, "orders", "1")
+    text, _ = topologies.run("export")
+    for name in ("odd.0", "odd.1"):
+        queue = Topology.from_toml(text).queue(name)
+        assert queue is not None
+        assert (queue.type, dict(queue.arguments)) == ("classic", {})
     assert topologies.document("check", topologies.file(text))["findings"] == []
+    assert topologies.document("plan", topologies.file(text))["changes"] == []

@@ -1,20 +1,24 @@
-"""A `Broker` opened and closed, called with asyncio, and interrupted."""
+"""A `Broker` opened and closed, called with asyncio, interrupted, and only read."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from functools import partial
 
 import pytest
 from declared import BINDINGS
 from quick_rings import quick_prefix
+from scripted_api import ScriptedApi
 
 from rabbit_chx import Topology
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import arrange, plan
 
 pytestmark = pytest.mark.broker
 
@@ -22,9 +26,9 @@ WANTED = """
 [[exchanges]]
 name = "x"
 type = "x-consistent-hash"
-ring = [{ queue = "q.{1..3}" }]
+ring = [{ queue = "q.{1..30}" }]
 [[queues]]
-name = "q.{1..3}"
+name = "q.{1..30}"
 """
 
 
@@ -41,31 +45,14 @@ def test_open_and_close(vhost_url: str) -> None:
         assert again.release.version
 
 
-def test_a_ring_source_that_is_none(vhost_url: str) -> None:
-    with pytest.raises(InputError, match="cannot be split into words"):
-        Broker(vhost_url, ring_source="docker exec 'x")
-    with pytest.raises(InputError, match="ring_source is of type bytes"):
-        Broker(vhost_url, ring_source=b"docker exec x")  # type: ignore[arg-type]
-
-
 def test_an_apply_in_a_thread_ends_after_its_task_is_cancelled(vhost: RunningBroker) -> None:
     """As docs/topology.md has it. A task that is cancelled leaves the application to its thread, which ends it."""
     wanted = Topology.from_toml(WANTED)
-
-    async def apply() -> None:
-        with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
-            made = plan(wanted, await asyncio.to_thread(broker.topology))
-            applied = await asyncio.to_thread(broker.apply, made)
-            assert applied.rings["x"].provenance == "read"
-            assert plan(wanted, await asyncio.to_thread(broker.topology)).changes == ()
-
-    asyncio.run(apply())
-    wider = Topology.from_toml(WANTED.replace("3", "30"))
     begun = threading.Event()
 
     async def cancelled(broker: Broker) -> None:
-        made = plan(wider, broker.topology())
-        apply = partial(broker.apply, made, allow_moved=1, progress=lambda *_: begun.set())
+        made = plan(wanted, await asyncio.to_thread(broker.topology))
+        apply = partial(broker.apply, made, progress=lambda *_: begun.set())
         task = asyncio.create_task(asyncio.to_thread(apply))
         await asyncio.to_thread(begun.wait, 30)
         task.cancel()
@@ -74,4 +61,24 @@ def test_an_apply_in_a_thread_ends_after_its_task_is_cancelled(vhost: RunningBro
 
     with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
         asyncio.run(cancelled(broker))  # which waits for the threads in the end
-        assert plan(wider, broker.topology()).changes == ()
+        assert plan(wanted, broker.topology()).changes == ()
+
+
+def test_reading_planning_and_arranging_send_only_get_and_open_no_channel(vhost: RunningBroker) -> None:
+    assert vhost.management_url is not None
+    management, name = Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url).vhost
+    wanted = Topology.from_toml(WANTED)
+    with Broker(vhost.url) as broker:
+        broker.declare("x", BINDINGS)
+    before = management.request("GET", "definitions", name)
+    with ScriptedApi(vhost.management_url) as api, Broker(vhost.url, api.url, quick_prefix(vhost)) as broker:
+        live = broker.topology()
+        assert plan(arrange(wanted, live), live).changes
+        broker.exchange("x")
+        broker.ring("x")
+        assert {first.partition(" ")[0] for first, _ in api.requests} == {"GET"}
+        deadline = time.monotonic() + 60  # a channel that was closed before may still be listed
+        while channels := management.request("GET", "vhosts", name, "channels"):
+            assert time.monotonic() < deadline, channels
+            time.sleep(0.2)
+    assert management.request("GET", "definitions", name) == before

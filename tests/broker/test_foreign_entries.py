@@ -28,12 +28,6 @@ _BODIES = [b"", b"\0\xff", b"not JSON", b"[" * 10_000, b"null", *_FIELDS]  # als
 _GROUP = "billing"
 
 
-def stage_of(kind: str, vhost: RunningBroker) -> GroupStage:
-    if kind == "streams":
-        return StreamGroupStage(vhost.stream_url, ["n.0", "n.1"], group=_GROUP)
-    return GroupStage(vhost.url, ["n.0", "n.1"])
-
-
 def write(url: str) -> None:
     """Write into the journal: five messages that are of no group, and five for each kind of group."""
     of_group = [b'{"group": "billing", "entry": %b}' % fields for fields in _FIELDS]
@@ -48,7 +42,9 @@ def write(url: str) -> None:
 def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
     vhost: RunningBroker, answer: Callable[..., Any], kind: str
 ) -> None:
-    stage = stage_of(kind, vhost)
+    stage = GroupStage(vhost.url, ["n.0", "n.1"])
+    if kind == "streams":
+        stage = StreamGroupStage(vhost.stream_url, stage.queues, group=_GROUP)
     stage.declare()
 
     async def story() -> None:
@@ -64,17 +60,8 @@ def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
                 assert a.healthy()
                 assert a.reconnects == b.reconnects == 0
                 if kind == "streams":
-                    show = (
-                        "group",
-                        "show",
-                        "n.0",
-                        "n.1",
-                        "--stream-group",
-                        _GROUP,
-                        "--url",
-                        vhost.stream_url,
-                    )
-                    document = await asyncio.to_thread(answer, *show)
+                    show = ("group", "show", *stage.queues, "--stream-group", _GROUP)
+                    document = await asyncio.to_thread(answer, *show, "--url", vhost.stream_url)
                     assert document["ignored_entries"] == a.healthy().ignored_entries
                     assert [share["active"] for share in document["streams"]] != [None, None]
 

@@ -17,7 +17,7 @@ from blocks import ROOT, console_examples, page
 from found_broker import need
 from shop import Shop
 
-from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci, temporary_vhost
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from rabbit_chx.testing.containers import docker
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(600)]
@@ -95,16 +95,6 @@ def run(image: str, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.fixture(params=["4.3", "3.10"])
-def release(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A vhost on a broker of this release."""
-    if request.param == "4.3":
-        yield request.getfixturevalue("vhost")
-    else:
-        with docker_broker(request.param) as broker, temporary_vhost(broker) as vhost:
-            yield vhost
-
-
 @pytest.mark.slow
 def test_it_is_small_and_not_root(image: str) -> None:
     (found,) = json.loads(docker("image", "inspect", image))
@@ -114,12 +104,15 @@ def test_it_is_small_and_not_root(image: str) -> None:
     assert said.split() == ["65532", "False", "False", "True"]
 
 
-def test_apply_plan_and_check(run: Run, release: RunningBroker) -> None:
-    applied = run(release, "apply", "topology.toml", "--yes")
+def test_apply_plan_and_check(run: Run, vhost: RunningBroker) -> None:
+    missing = run(vhost, "check", "topology.toml")
+    assert (missing.returncode, "missing" in missing.stdout) == (1, True), missing
+    applied = run(vhost, "apply", "topology.toml", "--yes")
     assert (applied.returncode, "8 queues created" in applied.stdout) == (0, True), applied
-    assert run(release, "plan", "topology.toml").returncode == 0
-    checked = run(release, "check", "topology.toml")
+    assert run(vhost, "plan", "topology.toml").returncode == 0
+    checked = run(vhost, "check", "topology.toml")
     assert (checked.returncode, checked.stderr) == (0, ""), checked
+    assert run(vhost, "check", "topology.toml", options="--env AMQP_URL=amqp://127.0.0.1:1").returncode == 69
 
 
 def test_a_file_of_values_is_read_from_the_environment(
@@ -134,12 +127,6 @@ def test_a_file_of_values_is_read_from_the_environment(
     applied = run(vhost, "apply", "topology.toml", "--yes", options=options)
     assert (applied.returncode, "jobs.prod" in applied.stdout) == (0, True), applied
     assert run(vhost, "check", "topology.toml", options=options).returncode == 0
-
-
-def test_a_difference_is_exit_code_1_and_no_broker_69(run: Run, vhost: RunningBroker) -> None:
-    missing = run(vhost, "check", "topology.toml")
-    assert (missing.returncode, "missing" in missing.stdout) == (1, True), missing
-    assert run(vhost, "check", "topology.toml", options="--env AMQP_URL=amqp://127.0.0.1:1").returncode == 69
 
 
 def test_the_ring_is_read_by_a_program_that_was_added(

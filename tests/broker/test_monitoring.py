@@ -67,13 +67,6 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     assert {name for name in written if name not in " ".join(EXPRESSIONS)} == set()
 
 
-@pytest.fixture
-def sick(shop: Shop) -> Shop:
-    """An exchange of which some keys end in no queue."""
-    shop.channel.queue_delete("q4")
-    return shop
-
-
 @contextmanager
 def running(*command: str | Path, ready: str) -> Iterator[None]:
     """Run a server until the block ends; the block begins when it answers."""
@@ -102,31 +95,28 @@ def wait_for(done: Callable[[], Any]) -> None:
         time.sleep(0.2)
 
 
-def script_of_the_page(settings: Path, metrics: Path) -> str:
-    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
-    return script.replace("/etc/rabbit-chx.env", str(settings)).replace(
-        "/var/lib/node_exporter", str(metrics)
+def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> int:
+    """Run the script of the page, which writes its metrics into a folder, and return its exit code."""
+    settings = folder.with_name("rabbit-chx.env")
+    settings.write_text(
+        f'export AMQP_URL={url} RABBIT_CHX_MANAGEMENT_URL={management_url} RABBIT_CHX_RING_VIA="{ring_via}"\n'
     )
+    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
+    script = script.replace("/etc/rabbit-chx.env", str(settings)).replace(
+        "/var/lib/node_exporter", str(folder)
+    )
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", "-c", script]
+    return subprocess.run(command, check=False, timeout=60, env={**os.environ, "PATH": path}).returncode
 
 
 def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    settings, metrics = tmp_path / "rabbit-chx.env", tmp_path / "metrics"
-    settings.write_text(
-        f"export AMQP_URL=amqp://127.0.0.1:{port} RABBIT_CHX_MANAGEMENT_URL=http://127.0.0.1:{port} "
-        'RABBIT_CHX_RING_VIA="docker exec nothing"\n'
-    )
+    metrics = tmp_path / "metrics"
     metrics.mkdir()
     (metrics / "rabbit_chx.prom").write_text("rabbit_chx_check_success 1\n")
-    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", "-c", script_of_the_page(settings, metrics)],
-        check=False,
-        timeout=60,
-        env={**os.environ, "PATH": path},
-    )
-
-    assert done.returncode == 69
+    at = f"127.0.0.1:{port}"
+    assert run_script(metrics, f"amqp://{at}", f"http://{at}", "docker exec nothing") == 69
     assert [file.name for file in metrics.iterdir()] == ["rabbit_chx.prom"]
     written = parsed_exposition((metrics / "rabbit_chx.prom").read_text())
     assert written["rabbit_chx_check_success"].value() == 0
@@ -134,18 +124,15 @@ def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path:
 
 @pytest.mark.extended
 @pytest.mark.broker
-def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> None:
+def test_prometheus_has_the_alert_of_a_real_ring(shop: Shop, tmp_path: Path) -> None:
     exporter, prometheus = program("prometheus-node-exporter"), program("prometheus")
-    settings = tmp_path / "rabbit-chx.env"
-    settings.write_text(
-        f"export AMQP_URL={sick.broker.url} RABBIT_CHX_MANAGEMENT_URL={sick.broker.management_url} "
-        f'RABBIT_CHX_RING_VIA="{sick.via[1]}"\n'
-    )
-    script = script_of_the_page(settings, tmp_path)
-    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["sh", "-c", script], check=True, timeout=60, env={**os.environ, "PATH": path})
-    assert {file.name for file in tmp_path.iterdir()} == {"rabbit-chx.env", "rabbit_chx.prom"}
-    metrics = (tmp_path / "rabbit_chx.prom").read_text()
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    shop.channel.queue_delete("q4")  # some keys end in no queue
+    broker = shop.broker
+    assert run_script(folder, broker.url, str(broker.management_url), shop.via[1]) == 0
+    assert {file.name for file in folder.iterdir()} == {"rabbit_chx.prom"}
+    metrics = (folder / "rabbit_chx.prom").read_text()
     assert parsed_exposition(metrics)["rabbit_chx_unroutable_share_ratio"].value(exchange="orders") > 0
     promtool("check", "metrics", text=metrics)
 
@@ -166,7 +153,7 @@ def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> 
         running(
             exporter,
             *textfile,
-            f"--collector.textfile.directory={tmp_path}",
+            f"--collector.textfile.directory={folder}",
             f"--web.listen-address={of_exporter}",
             ready=f"http://{of_exporter}/metrics",
         ),

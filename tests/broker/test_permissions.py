@@ -1,25 +1,44 @@
-"""The least permissions for planning and for applying: they are enough, and without any one of them the error names it."""
+"""The permissions of docs/security.md: with exactly these each works, and without any one of them the error names it."""
 
 from __future__ import annotations
 
+import asyncio
+import io
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+import pika
 import pytest
 from blocks import page
+from canary import CANARY, canary_user
 from declared import with_login
+from fuzzing import told
+from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
+from slotted import declare_slots
 
-from rabbit_chx import ConsistentHashExchange, Topology
+from rabbit_chx import (
+    ConsistentHashExchange,
+    ConsumerGroup,
+    Publisher,
+    Release,
+    SharedPublisher,
+    StreamGroup,
+    Topology,
+)
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import AccessRefusedError, ApplyError, NotFoundError
-from rabbit_chx.testing import RunningBroker, temporary_vhost
-from rabbit_chx.topology import Plan, plan
+from rabbit_chx.cli import main
+from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.errors import AccessRefusedError, ApplyError, PublishError
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
 
@@ -50,96 +69,67 @@ definition = { max-length = 3 }
 """
 WANTED, LESS = Topology.from_toml(FILE), Topology.from_toml('owns = ["orders*", "audit"]')
 LOCK = "rabbit-chx.apply"
+KINDS = ("configure", "write", "read")
 
 
 @dataclass(frozen=True)
-class Rights:
-    """The tags and the permissions of a user."""
-
-    tags: str
-    permissions: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Users:
-    """The users that docs/security.md creates, with other names, and who may change them."""
+class Site:
+    """A vhost, and a user whose rights change."""
 
     vhost: RunningBroker
     management: Management
-    prefix: str
+    name: str
+    user: str
+    file: Path
 
-    def named(self, user: str, *, rings: bool = False) -> Broker:
-        """Return a broker for one of them."""
-        return Broker(self.url(user), self.management_url(user), quick_prefix(self.vhost) if rings else None)
+    def urls(self, user: str = "", password: str = CANARY) -> tuple[str, str]:
+        """The AMQP URI and the URL of the management API of the user, or of another one."""
+        user = user or self.user
+        management_url = with_login(str(self.vhost.management_url), user, password)
+        return with_login(self.vhost.url, user, password), management_url
 
-    def url(self, user: str) -> str:
-        """Return the AMQP URL of one of them."""
-        return with_login(self.vhost.url, self.prefix + user, "pw")
-
-    def management_url(self, user: str) -> str:
-        """Return the URL of the management API for one of them."""
-        return with_login(str(self.vhost.management_url), self.prefix + user, "pw")
-
-    def permit(self, user: str, configure: str, write: str, read: str) -> None:
-        """Pass one of them these permissions, and no others."""
-        path = ("permissions", ConnectionSettings.from_uri(self.vhost.url).vhost, self.prefix + user)
-        self.management.request("PUT", *path, body={"configure": configure, "write": write, "read": read})
-
-    def tag(self, user: str, tags: str) -> None:
-        """Pass one of them these tags, and no others."""
-        self.management.request("PUT", "users", self.prefix + user, body={"password": "pw", "tags": tags})
-
-
-@pytest.fixture(scope="module")
-def as_on_the_page(broker: RunningBroker) -> dict[str, Rights]:
-    """What the commands of the page give each user: they run once, since each takes a second of CPU time."""
-    section = page("docs/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
-    commands = [
-        line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
-    ]
-    assert len(commands) == 6
-    with temporary_vhost(broker) as inside:
-        name = ConnectionSettings.from_uri(inside.url).vhost
-        management = Management(str(inside.management_url))
-        for command in commands:
-            words = [re.sub("^(planner|applier)$", rf"{name}-\1", word) for word in shlex.split(command)]
-            inside.run(*({"shop": name, "$PASSWORD": "pw"}.get(word, word) for word in words))
-        rights = {}
-        for user in ("planner", "applier"):
-            tags = management.request("GET", "users", f"{name}-{user}")["tags"]
-            permissions = management.request("GET", "permissions", name, f"{name}-{user}")
-            rights[user] = Rights(
-                tags if isinstance(tags, str) else ",".join(tags),
-                {kind: permissions[kind] for kind in ("configure", "write", "read")},
-            )
-            with Broker(with_login(inside.url, f"{name}-{user}", "pw")):
-                pass  # the password is the one that was given
-            management.request("DELETE", "users", f"{name}-{user}")
-    return rights
+    def permit(self, rights: set[tuple[str, str]], tag: str) -> None:
+        """Pass the user these rights, of a kind and on a name each, and no others."""
+        self.management.request("PUT", "users", self.user, body={"password": CANARY, "tags": tag})
+        patterns = {
+            kind: f"^({'|'.join(name if '*' in name else re.escape(name) for of, name in rights if of == kind)})$"
+            for kind in KINDS
+        }
+        self.management.request("PUT", "permissions", self.name, self.user, body=patterns)
 
 
 @pytest.fixture
-def users(vhost: RunningBroker, as_on_the_page: dict[str, Rights]) -> Iterator[Users]:
-    """The users of the page, on the vhost of the test."""
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    users = Users(vhost, Management(str(vhost.management_url)), f"{name}-")
-    for user, rights in as_on_the_page.items():
-        users.tag(user, rights.tags)
-        users.permit(user, **rights.permissions)
-    yield users
-    for user in as_on_the_page:
-        users.management.request("DELETE", "users", users.prefix + user)
+def site(vhost: RunningBroker, tmp_path: Path) -> Iterator[Site]:
+    name, management = ConnectionSettings.from_uri(vhost.url).vhost, Management(str(vhost.management_url))
+    with canary_user(management, name) as user:
+        yield Site(vhost, management, name, user, tmp_path / "topology.toml")
 
 
-def pattern(names: str) -> str:
-    return f"^({'|'.join(map(re.escape, names.split()))})$"
+@contextmanager
+def admin(site: Site) -> Iterator[BlockingChannel]:
+    """A channel of a user who may do everything."""
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        yield connection.channel()
 
 
-def test_the_users_of_the_page_can_do_what_the_page_tells(users: Users) -> None:
-    with (
-        users.named("planner", rings=True) as planner,
-        users.named("applier", rings=True) as applier,
-    ):
+def test_the_users_of_the_page_can_do_what_the_page_tells(site: Site) -> None:
+    section = page("docs/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
+    commands = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines()
+    assert len(commands) == 6
+    named = {user: f"{site.name}-{user}" for user in ("planner", "applier")}
+    given = {"shop": site.name, "$PASSWORD": "pw", **named}
+    via = quick_prefix(site.vhost)
+    try:
+        for command in commands:
+            site.vhost.run(*(given.get(word, word) for word in shlex.split(command)))
+        check_page_users(*(Broker(*site.urls(user, "pw"), via) for user in named.values()))
+    finally:
+        for user in named.values():
+            site.management.request("DELETE", "users", user)
+
+
+def check_page_users(planner: Broker, applier: Broker) -> None:
+    with planner, applier:
         made = plan(Topology.from_toml(FILE + POLICY), planner.topology())
         assert len(applier.apply(made).changes) == 9
         assert planner.topology().rings["orders"].provenance == "read"
@@ -147,94 +137,237 @@ def test_the_users_of_the_page_can_do_what_the_page_tells(users: Users) -> None:
         assert isinstance(exchange, ConsistentHashExchange)
         assert exchange.ring == planner.ring("orders")
         assert plan(made.wanted, planner.topology()).changes == ()
+        less = plan(LESS, planner.topology())
         with pytest.raises(AccessRefusedError, match=f"configure on queue {LOCK}: .*nothing was changed"):
-            planner.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)
-        emptied = applier.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)
-        assert emptied.changes
+            planner.apply(less, allow_moved=1, allow_delete=True)
+        assert applier.apply(less, allow_moved=1, allow_delete=True).changes
         assert planner.topology().queues == ()
 
 
 #: Exactly what the plan of FILE needs.
-CONFIGURE, WRITE, READ = (
-    f"orders audit orders.1 orders.2 {LOCK}",
-    "orders audit orders.1 orders.2",
-    "orders audit orders.1 orders.2",
-)
-ONE_AWAY = [
-    (kind, name)
-    for kind, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
-    for name in names.split()
-]
+NAMES = ("orders", "audit", "orders.1", "orders.2")
+NEEDED = {(kind, name) for kind in KINDS for name in NAMES} | {("configure", LOCK)}
 
 
-def made_by(users: Users, wanted: Topology, *, rings: bool = False) -> Plan:
-    with users.named("planner", rings=rings) as planner:
-        return plan(wanted, planner.topology())
-
-
-def test_without_one_permission_nothing_is_applied(users: Users) -> None:
-    for kind, name in ONE_AWAY:
-        left = {
-            permission: pattern(
-                " ".join(each for each in names.split() if (permission, each) != (kind, name))
-            )
-            for permission, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
-        }
-        users.permit("applier", **left)
-        made = made_by(users, WANTED)
-        with users.named("applier") as applier, pytest.raises((AccessRefusedError, ApplyError)) as caught:
-            applier.apply(made, allow_moved=1)
+def test_without_one_permission_nothing_is_applied(site: Site) -> None:
+    for kind, name in sorted(NEEDED):
+        site.permit(NEEDED - {(kind, name)}, "management")
+        with Broker(*site.urls()) as applier:
+            made = plan(WANTED, applier.topology())
+            with pytest.raises((AccessRefusedError, ApplyError)) as caught:
+                applier.apply(made, allow_moved=1)
+            left_to_do = plan(WANTED, applier.topology())
         said = str(caught.value)
-        needed = {
-            "configure": rf"configure on (exchange|queue) {name}",
-            "write": rf"write on (exchange|queue) {name}",
-        }
-        assert re.search(
-            rf"access to (exchange|queue) '{name}' .*refused for user '{users.prefix}applier'", said
-        ), said
-        assert re.search(needed.get(kind, r"read on (it|exchange " + name + ")"), said), said
+        assert re.search(rf"access to (exchange|queue) '{name}' .*refused for user '{site.user}'", said), said
+        needed = rf"{kind} on (exchange|queue) {name}" if kind != "read" else rf"read on (it|exchange {name})"
+        assert re.search(needed, said), said
         assert "rabbitmqctl set_permissions" in said
         assert caught.value.reply_code == 403
-        left_to_do = made_by(users, WANTED)
         assert left_to_do.changes, (kind, name)
         if isinstance(caught.value, AccessRefusedError):
             assert left_to_do.checksum == made.checksum, "something was changed"
-        clean(users)
-    users.permit("applier", pattern(CONFIGURE), pattern(WRITE), pattern(READ))
-    with users.named("applier") as applier:
-        assert len(applier.apply(made_by(users, WANTED)).changes) == 8
+        with admin(site) as channel:
+            for each in NAMES:
+                channel.queue_delete(each) if "." in each else channel.exchange_delete(each)
+    site.permit(NEEDED, "management")
+    with Broker(*site.urls()) as applier:
+        assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
 
 
-def clean(users: Users) -> None:
-    vhost = ConnectionSettings.from_uri(users.vhost.url).vhost
-    for kind, names in (("exchanges", ("orders", "audit")), ("queues", ("orders.1", "orders.2"))):
-        for name in names:
-            with suppress(NotFoundError):
-                users.management.request("DELETE", kind, vhost, name)
+def test_deleting_needs_configure(site: Site) -> None:
+    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
+        applier.apply(plan(WANTED, applier.topology()), allow_moved=1)
+        less = plan(LESS, applier.topology())
+    configure = {right for right in NEEDED if right[0] == "configure"}
+    site.permit(NEEDED - configure | {("configure", "rabbit-chx.*")}, "management")
+    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
+        with pytest.raises(ApplyError, match="configure on queue orders") as caught:
+            applier.apply(less, allow_moved=1, allow_delete=True)
+        assert {change.action for change in caught.value.applied.changes} == {"unbind"}
+        site.permit(configure, "management")
+        less = plan(LESS, applier.topology())
+    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
+        assert applier.apply(less, allow_moved=1, allow_delete=True).changes
 
 
-def test_deleting_needs_configure(users: Users) -> None:
-    with users.named("applier", rings=True) as applier:
-        applier.apply(made_by(users, WANTED), allow_moved=1)
-    users.permit("applier", r"^rabbit-chx\..*$", pattern(WRITE), pattern(READ))
-    with (
-        users.named("applier", rings=True) as applier,
-        pytest.raises(ApplyError, match="configure on queue orders") as caught,
-    ):
-        applier.apply(made_by(users, LESS, rings=True), allow_moved=1, allow_delete=True)
-    assert {change.action for change in caught.value.applied.changes} == {"unbind"}
-    users.permit("applier", pattern(CONFIGURE), "^$", "^$")
-    with users.named("applier", rings=True) as applier:
-        assert applier.apply(made_by(users, LESS, rings=True), allow_moved=1, allow_delete=True).changes
-
-
-def test_policies_need_a_tag(users: Users) -> None:
-    policy = Topology.from_toml(POLICY)
-    users.tag("applier", "management")
-    with users.named("applier") as applier:
+def test_policies_need_a_tag(site: Site) -> None:
+    everything = {(kind, ".*") for kind in KINDS}
+    site.permit(everything, "management")
+    with Broker(*site.urls()) as applier:
+        made = plan(Topology.from_toml(POLICY), applier.topology())
         with pytest.raises(
             AccessRefusedError, match=r"PUT /api/policies/.* 401 \(.*policymaker to change policies"
         ):
-            applier.apply(made_by(users, policy))
-        users.tag("applier", "policymaker")
-        assert len(applier.apply(made_by(users, policy)).changes) == 1
+            applier.apply(made)
+        site.permit(everything, "policymaker")
+        assert len(applier.apply(made).changes) == 1
+
+
+QUORUM = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..2}" }]
+[[queues]]
+name = "orders.{1..2}"
+type = "quorum"
+arguments = { x-single-active-consumer = true }
+"""
+
+
+class RefusedCommandError(Exception):
+    """A command that ended with the exit code of a refusal, and what it said."""
+
+
+def command(line: str) -> Callable[[Site], None]:
+    def run(site: Site) -> None:
+        with redirect_stderr(io.StringIO()) as stderr, redirect_stdout(io.StringIO()) as stdout:
+            words = [word.format(file=site.file) for word in line.split()]
+            url, management_url = site.urls()
+            via = shlex.join(quick_prefix(site.vhost))
+            code = main([*words, "--url", url, "--management-url", management_url, "--ring-via", via])
+        if code == 77:
+            raise RefusedCommandError(stderr.getvalue())
+        assert code in {0, 1}, (code, stdout.getvalue(), stderr.getvalue())
+
+    return run
+
+
+def publish(site: Site) -> None:
+    with Publisher(site.urls()[0], "orders") as publisher:
+        assert publisher.publish_many(["k"], ["b"]).complete
+    with SharedPublisher(site.urls()[0], "orders") as shared:
+        shared.submit("k", "b").result(60)
+
+
+async def consumed(group: ConsumerGroup | StreamGroup) -> None:
+    """Run a group until it has handled a message."""
+
+    async def handle(*_: object) -> None:
+        group.stop()
+
+    async with group, asyncio.timeout(60):
+        await group.run(handle)
+
+
+def consume(site: Site, *, has_journal: bool) -> None:
+    with admin(site) as channel:
+        if has_journal:
+            channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
+        else:
+            channel.queue_delete(JOURNAL)
+        channel.basic_publish("", "orders.1", b"")
+    asyncio.run(consumed(ConsumerGroup(site.urls()[0], ["orders.1", "orders.2"], member="one")))
+
+
+def consume_streams(site: Site) -> None:
+    streams = ["orders-0", "orders-1"]
+    with admin(site) as channel:
+        channel.queue_delete(JOURNAL)
+        for stream in streams:
+            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+            channel.basic_publish("", stream, b"")
+    url = with_login(site.vhost.stream_url, site.user, CANARY)
+    asyncio.run(consumed(StreamGroup(url, streams=streams, name="one", member="one")))
+
+
+def repair(site: Site) -> None:
+    """The ring in another order than the file says, so that there is something to repair."""
+    with admin(site) as channel:
+        for queue in ("orders.1", "orders.2"):
+            channel.queue_unbind(queue, "orders", "1")
+        for queue in ("orders.2", "orders.1"):
+            channel.queue_bind(queue, "orders", "1")
+    command("ring repair orders --file {file} --allow-moved 1 --apply")(site)
+
+
+#: What each row of the table stands for.
+ACTIONS: dict[str, list[Callable[[Site], None]]] = {
+    "`Publisher`, `SharedPublisher`, a write from Spark": [publish],
+    "`ConsumerGroup` with an existing journal": [partial(consume, has_journal=True)],
+    "`ConsumerGroup`": [partial(consume, has_journal=False)],
+    "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],
+    "`route`, `keys`, `simulate` with `--exchange`": [
+        command("route --exchange orders k"),
+        command("keys --exchange orders orders.1 --count 1"),
+        command("simulate --exchange orders"),
+    ],
+    "`ring list`, `ring show`, `ring check`, `ring repair`": [
+        command("ring list"),
+        command("ring list --all-vhosts"),
+        *(command(f"ring {name} orders") for name in ("show", "check", "repair")),
+    ],
+    "`ring repair --apply` that moves `orders.2`": [repair],
+    "`topology plan`, `check`, `arrange`, `export`": [
+        command("topology export"),
+        *(command(f"topology {name} {{file}}") for name in ("plan", "check", "arrange")),
+    ],
+    "`group show`, `slots show`, `slots balance`": [
+        command("group show orders"),
+        command("slots show events"),
+        command("slots balance events --pattern k{{n}}"),
+    ],
+    "`verify`": [command("verify orders --count 20")],
+}
+ROWS = re.findall(
+    r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",
+    page("docs/security.md").partition("## Permissions")[2].partition("| --- |")[2],
+    re.MULTILINE,
+)
+
+
+@pytest.mark.core
+def test_each_row_is_tried() -> None:
+    assert [row[0] for row in ROWS] == list(ACTIONS)
+
+
+def refused(action: Callable[[Site], None], site: Site) -> str:
+    with pytest.raises((AccessRefusedError, PublishError, RefusedCommandError)) as caught:
+        action(site)
+    return str(caught.value)
+
+
+_SINCE = {
+    "StreamGroup": pytest.mark.chx_broker(">=3.11", "single active consumers of streams"),
+    "ConsumerGroup": pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
+}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(
+            row,
+            id=re.sub("[^a-zA-Z -]", "", row[0]),
+            marks=[mark for name, mark in _SINCE.items() if row[0].startswith(f"`{name}`")],
+        )
+        for row in ROWS
+    ],
+)
+def test_each_right_of_the_table_is_needed_and_no_other(site: Site, row: tuple[str, ...]) -> None:
+    site.file.write_text(QUORUM)
+    with Broker(site.vhost.url, site.vhost.management_url) as broker:
+        broker.apply(plan(Topology.from_toml(QUORUM), broker.topology()))
+    with admin(site) as channel:
+        declare_slots(channel, "events", 4, ("events.1", "events.2"))
+    title, *cells, tag_cell = row
+    is_old = Release(site.vhost.version) < Release("4.0.0")  # which does not name the kind of the permission
+    rights = {
+        (kind, name)
+        for kind, cell in zip(KINDS, cells, strict=True)
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
+    tag = tag_cell.strip("`")
+    for action in ACTIONS[title]:
+        site.permit(rights, tag)
+        action(site)
+        for right in sorted(rights):
+            site.permit(rights - {right}, tag)
+            with told(right):
+                said = refused(action, site)
+            assert re.search(rf"{right[0]}\b", said) or is_old, (right, said)
+            assert re.search(right[1], said), (right, said)
+        if tag:
+            site.permit(rights, "management" if tag == "administrator" else "")
+            assert f"set_user_tags USER {tag}" in refused(action, site)

@@ -112,18 +112,3 @@ def test_a_printed_command_acts_on_the_same_vhost(
             line,
             shown,
         )
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["ring show", "ring check", "ring repair", "group show", "topology export --exchange", "verify"],
-)
-def test_the_vhosts_that_have_the_exchange_are_named(
-    here: Shop, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    url, _, _ = here.broker.url.rpartition("/")
-    here.channel.exchange_declare("billing-5b1", CHX, durable=True)
-    assert main([*shlex.split(command), "billing-5b1", "--url", f"{url}/%2F", *here.live[2:], *here.via]) == 2
-    vhost = here.settings.vhost
-    errors = capsys.readouterr().err
-    assert f"; vhost {vhost} has one: --vhost {vhost}\n" in errors

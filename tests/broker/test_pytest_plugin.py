@@ -1,16 +1,21 @@
-"""The plugin on a real broker, as a user meets it, and the example of a user's own parity test."""
+"""The plugin and `assert_parity` on a real broker, as a user meets them, and the example of a user's own parity test."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from found_broker import need
 
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx import Topology
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import InputError
+from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, docker_broker, in_ci, parity
+from rabbit_chx.testing.containers import require_docker
 
 if TYPE_CHECKING:
     RunPytest = Callable[..., str]
@@ -44,28 +49,21 @@ def named(broker: RunningBroker) -> dict[str, str]:
 def test_requirements_that_the_named_broker_lacks_are_reported(
     run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
 ) -> None:
+    """Also of several workers once, and in CI only the release may be another."""
+    ran_on = f"from RABBIT_CHX_TEST_URL (RabbitMQ {broker.version})"
     said = run_pytest(NEEDS, **named)
     assert "1 passed, 2 skipped" in said
-    assert (
-        said.count(f"from RABBIT_CHX_TEST_URL (RabbitMQ {broker.version})") >= 2
-    )  # in the header, at the end
+    assert said.count(ran_on) >= 2  # in the header, at the end
     assert "guest:guest" not in said
     assert f"1 test needs RabbitMQ before 3.8: this one is {broker.version}" in said
     assert "NOT RUN, 1 test: needs a broker that may be restarted, not amqp://guest:***@" in said
 
-
-def test_brokers_of_xdist_workers_are_reported_once(
-    run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
-) -> None:
     said = run_pytest(NEEDS + "def test_more(chx_broker): pass", "-n", "2", **named)
     assert "2 passed, 2 skipped" in said
     end = said.partition("= rabbit_chx =")[2]
-    (ran_on,) = re.findall(r"^ran on .*", end, re.MULTILINE)
-    assert f"from RABBIT_CHX_TEST_URL (RabbitMQ {broker.version})" in ran_on
+    assert len(re.findall(f"^ran on .*{re.escape(ran_on)}", end, re.MULTILINE)) == end.count("ran on ") == 1
     assert end.count("NOT RUN, 1 test:") == end.count("1 test needs RabbitMQ before 3.8") == 1
 
-
-def test_in_ci_only_the_release_may_be_another(run_pytest: RunPytest, named: dict[str, str]) -> None:
     said = run_pytest(NEEDS, **named, CI="true")
     assert "1 passed, 1 skipped, 1 error" in said
     assert "in CI this must run: rabbit_chx: needs a broker that may be restarted" in said
@@ -102,3 +100,126 @@ def test_without_management_there_is_no_vhost(run_pytest: RunPytest, broker: Run
 
 def test_the_example_holds(run_pytest: RunPytest, named: dict[str, str]) -> None:
     assert "1 passed" in run_pytest((ROOT / "examples/parity/test_orders.py").read_text(), **named)
+
+
+#: Everything that a file may have and a vhost for a test not: another cluster, owners, limits of queues, exchanges behind rings.
+SHOP = """
+cluster = "rabbit@prod"
+owns = ["*"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+owner = "external"
+arguments = { alternate-exchange = "lost" }
+ring = [
+  { queue = "orders.{1..2}", weight = 1 }, { exchange = "audit", weight = 1 }, { exchange = "events", weight = 2 },
+]
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 16
+members = [{ queue = "events.{1..3}", weight = 1 }]
+[[exchanges]]
+name = "tenants"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant" }
+ring = [{ queue = "orders.{1..2}", weight = 3 }]
+[[exchanges]]
+name = "bills"
+type = "x-modulus-hash"
+queues = ["bills.{1..8}"]
+[[exchanges]]
+name = "audit"
+type = "topic"
+[[queues]]
+name = "orders.{1..2}"
+type = "quorum"
+owner = "external"
+arguments = { x-max-length = 1, x-message-ttl = 1 }
+[[queues]]
+name = "events.{1..3}"
+[[queues]]
+name = "bills.{1..8}"
+[[queues]]
+name = "audit.all"
+[[bindings]]
+source = "audit"
+queue = "audit.all"
+routing_key = "#"
+[[policies]]
+name = "short"
+pattern = ".*"
+definition = { max-length = 1 }
+"""
+KEYS = [f"customer-{number}" for number in range(500)]
+
+
+def test_all_that_hashes_is_compared_and_nothing_remains(broker: RunningBroker) -> None:
+    before = _vhosts(broker)
+    assert_parity(Topology.from_toml(SHOP), KEYS, broker=broker)
+    assert _vhosts(broker) == before
+
+
+def test_a_failure_names_the_key_and_both_queues(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror swaps two queues."""
+    before, right = _vhosts(broker), Topology.key_map
+
+    def swapped(topology: Topology, *arguments: Any) -> Any:
+        ring: Any = right(topology, *arguments)
+        return type(ring).from_buckets(ring.buckets[::-1], release=ring.release)
+
+    monkeypatch.setattr(Topology, "key_map", swapped)
+    exchange = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..2}" }]\n'
+    with pytest.raises(AssertionError) as caught:
+        assert_parity(
+            Topology.from_toml(f'{exchange}[[queues]]\nname = "q{{1..2}}"'), KEYS[:100], broker=broker
+        )
+    _, first, *lines = str(caught.value).splitlines()
+    assert "100 of 100 keys of exchange orders, first:" in first
+    assert len(lines) == 20
+    assert all(line.strip().startswith("exchange orders, key 'customer-") for line in lines)
+    assert {line.partition(": ")[2] for line in lines} == {"expected q1, actual q2", "expected q2, actual q1"}
+    assert "guest:guest" not in str(caught.value)
+    assert _vhosts(broker) == before
+
+
+def test_nothing_to_compare_and_no_broker_are_errors(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Topology.from_toml(SHOP)
+    for topology, keys, reason in (
+        (Topology(), KEYS, "no exchange of type x-consistent-hash or x-modulus-hash"),
+        (shop, [], "no keys"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            assert_parity(topology, keys, broker=broker)
+    monkeypatch.setattr(parity, "broker_of_test", None)
+    with pytest.raises(InputError, match="let the test take chx_broker"):
+        assert_parity(shop, KEYS)
+
+
+def _vhosts(broker: RunningBroker) -> set[str]:
+    assert broker.management_url is not None
+    return {vhost["name"] for vhost in Management(broker.management_url).request("GET", "vhosts")}
+
+
+@pytest.mark.docker
+def test_an_image_that_is_not_to_be_had_is_named() -> None:
+    need("docker")
+    nowhere = "127.0.0.1:1/no-registry:0"
+    with (
+        pytest.raises(NoBrokerError, match=f"the image {nowhere} is not here and cannot be pulled"),
+        docker_broker(image=nowhere),
+    ):
+        pass
+
+
+def test_ci_runs_against_a_container(broker: RunningBroker) -> None:
+    """Where Docker was set up for it, a quiet fall-back to something else would prove less than it seems."""
+    assert broker.version
+    if in_ci():
+        with suppress(NoBrokerError):
+            require_docker()
+            assert broker.origin.startswith("container "), broker.origin

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pika
 import pytest
-from changed_site import ChangedSite, changed_site
-from few_seeds import few_seeds
+from changed_site import ChangedSite
 from queue_removal import removal_topology, remove_under_load, replace_under_load
 
-from rabbit_chx import Broker
 from rabbit_chx.errors import ApplyError
-from rabbit_chx.routing.ground import Ground
-from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
 RING, SLOTS = "ring = [{}]", "slots = 6\nmembers = [{}]"
-
-
-@pytest.fixture
-def site(broker: RunningBroker) -> Iterator[ChangedSite]:
-    with few_seeds(), changed_site(broker) as made:
-        yield made
 
 
 @pytest.mark.slow
@@ -55,29 +44,6 @@ def test_a_queue_is_replaced_under_load(site: ChangedSite, members: str) -> None
     load, handled = replace_under_load(site, members)
     assert load.returned == 0
     assert Counter(body.split()[0] for body in handled) == load.sent
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("type_", ["classic", pytest.param("quorum", marks=pytest.mark.extended)])
-def test_a_queue_that_is_filled_by_its_name_stays_unbound(site: ChangedSite, type_: str) -> None:
-    """Nothing reads it. Its record is that of the ring without it, and the next application deletes it when it is empty."""
-    two, three = (removal_topology(count, type_, "ring = [{}]") for count in (2, 3))
-    site.apply(three)
-    site.channel.confirm_delivery()
-    site.channel.basic_publish("", "events.3", b"1", pika.BasicProperties(delivery_mode=2))
-    says = "queue events.3 still has 1 message and no consumers, so nothing empties it: it is unbound and was not deleted"
-    for _ in range(2):
-        with pytest.raises(ApplyError, match=says):
-            site.apply(two, drain_s=1.0)
-    with Broker(site.broker.url, site.broker.management_url) as broker:  # without a ring source
-        live = broker.topology()
-    assert live.rings["events"].ground == Ground("recorded")
-    assert live.rings["events"].buckets == site.live().rings["events"].buckets
-    assert "events.3" in {queue.name for queue in live.queues}
-    assert live.rings["events"].destinations == ("events.1", "events.2")
-    site.channel.queue_purge("events.3")
-    site.apply(two)
-    site.check_done(two)
 
 
 @pytest.mark.slow

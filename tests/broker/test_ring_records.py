@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from changed_site import ChangedSite, changed_site
+from changed_site import ChangedSite
 from dying_applier import DyingApplier, dying_applier
-from few_seeds import few_seeds
 from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, check, plan
 
@@ -46,17 +43,6 @@ def drawn(random_: random.Random) -> Topology:
     return Topology(tuple(exchanges), tuple(queues), owns=("h*",))
 
 
-@pytest.fixture
-def site(broker: RunningBroker) -> Iterator[ChangedSite]:
-    with few_seeds(), changed_site(broker) as made:
-        yield made
-
-
-def managed(site: ChangedSite) -> Broker:
-    """Return the broker as somebody without rabbitmqctl knows it."""
-    return Broker(site.broker.url, site.broker.management_url)
-
-
 def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
     """Return a wanted topology that has much in common with the old one, or nothing."""
     kind = random_.randrange(4)
@@ -78,7 +64,14 @@ def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
 @pytest.mark.slow
 @pytest.mark.timeout(40 * PLANS + 300)
 def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(site: ChangedSite) -> None:
-    seen = killed_everywhere(site, plans=PLANS)
+    """Each plan is killed before each of its operations, by SIGKILL, and the next apply does it with the same file."""
+    seen: Counter[str] = Counter()
+    random_ = random.Random(43)  # noqa: S311
+    with dying_applier(site, reads=False) as applier:
+        for _ in range(PLANS):
+            old = drawn(random_)
+            new = changed(old, drawn(random_), random_)
+            killed_at_each_operation(site, applier, old, new, seen)
     assert seen["recorded"] > PLANS, seen
 
 
@@ -122,21 +115,10 @@ def owned(rings: dict[str, list[str]]) -> str:
     return "".join(['owns = ["h*"]\n', *exchanges, *(f'[[queues]]\nname = "{name}"\n' for name in names)])
 
 
-def killed_everywhere(site: ChangedSite, plans: int) -> Counter[str]:
-    """Kill each plan before each of its operations, by SIGKILL, and let the next apply do it with the same file."""
-    seen: Counter[str] = Counter()
-    random_ = random.Random(43)  # noqa: S311
-    with dying_applier(site, reads=False) as applier:
-        for _ in range(plans):
-            old = drawn(random_)
-            new = changed(old, drawn(random_), random_)
-            killed_at_each_operation(site, applier, old, new, seen)
-    return seen
-
-
 def killed_at_each_operation(
     site: ChangedSite, applier: DyingApplier, old: Topology, new: Topology, seen: Counter[str]
 ) -> None:
+    """Compare the recorded rings with those that are read after each death, and apply again."""
     for before in range(200):
         site.apply(Topology(owns=("h*",)), allow_loss=True)
         site.apply(old)
@@ -144,76 +126,18 @@ def killed_at_each_operation(
             break
         seen["kills"] += 1
         site.wait_until_unlocked()
-        compare(site, new, seen)
-
-
-def compare(site: ChangedSite, new: Topology, seen: Counter[str]) -> None:
-    """Compare the recorded rings with those that are read, and apply again."""
-    read = site.live()
-    with managed(site) as live:
-        recorded = live.topology()
-        for name, ring in recorded.rings.items():
-            assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
-            assert (name, ring.buckets) == (name, read.rings[name].buckets)
-            seen["recorded"] += 1
-        made = plan(new, recorded)
-        live.apply(made, allow_moved=1.0, allow_delete=True, allow_loss=True)
-        after = live.topology()
-        assert not plan(new, after).changes
-        assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
-    site.check_done(new)
-
-
-class Commands:
-    """Runs commands on a vhost of which AMQP and the management API are known."""
-
-    def __init__(self, broker: RunningBroker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.at = ["--url", broker.url, "--management-url", str(broker.management_url)]
-        self.via = ["--ring-via", shlex.join(quick_prefix(broker))]
-        self.broker, self._folder, self._capsys = broker, folder, capsys
-
-    def file(self, name: str, text: str) -> str:
-        """Write a file."""
-        (self._folder / name).write_text(text)
-        return str(self._folder / name)
-
-    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
-        """Run a command, and return what it prints and says."""
-        assert main([*words, *self.at]) == code, self._capsys.readouterr()
-        return self._capsys.readouterr()
-
-    def document(self, *words: str, code: int = 0) -> Any:
-        """Run a command, and return its JSON."""
-        return json.loads(self.run(*words, "--output", "json", code=code)[0])
-
-
-FILE = """
-[variables]
-last = 3
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "q.2" }, { queue = "q.1", weight = 2 }, { queue = "q.3" }]
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 8
-members = [{ queue = "q.1" }, { queue = "q.2" }]
-[[queues]]
-name = "q.{1..${last}}"
-"""
-NEXT = FILE.replace('{ queue = "q.3" }]', '{ queue = "q.3" }, { queue = "q.4" }]').replace(
-    "last = 3", "last = 4"
-)
-
-
-@pytest.fixture
-def commands(
-    vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    for name in ("RABBIT_CHX_RING_VIA", "RABBIT_CHX_RING_FROM", "RABBIT_CHX_VALUES"):
-        monkeypatch.delenv(name, raising=False)
-    return Commands(vhost, tmp_path, capsys)
+        read = site.live()
+        with Broker(site.broker.url, site.broker.management_url) as live:  # without rabbitmqctl
+            recorded = live.topology()
+            for name, ring in recorded.rings.items():
+                assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
+                assert (name, ring.buckets) == (name, read.rings[name].buckets)
+                seen["recorded"] += 1
+            live.apply(plan(new, recorded), allow_moved=1.0, allow_delete=True, allow_loss=True)
+            after = live.topology()
+            assert not plan(new, after).changes
+            assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
+        site.check_done(new)
 
 
 MEMBERS = ["h.5", "h.1", "h.3", "h.0", "h.4", "h.2", "h.7", "h.6"]
@@ -222,25 +146,28 @@ MEMBERS = ["h.5", "h.1", "h.3", "h.0", "h.4", "h.2", "h.7", "h.6"]
 @pytest.mark.slow
 @pytest.mark.restarts
 @pytest.mark.chx_broker("<4.2", "the metadata store is Mnesia")
-def test_a_restart_on_mnesia_is_found_and_its_order_restored_from_the_record(commands: Commands) -> None:
-    names = "".join(f'[[queues]]\nname = "{name}"\n' for name in MEMBERS)
-    ring = ", ".join(f"{{ queue = {name!r} }}" for name in MEMBERS)
-    file = commands.file(
-        "h.toml", f'[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{ring}]\n{names}'
-    )
-    commands.run("topology", "apply", file, "--yes")
-    shown = commands.document("ring", "show", "h")
-    assert (shown["provenance"], shown["buckets"]) == ("recorded", MEMBERS), shown.get("doubt")
-    assert commands.document("ring", "check", "h", *commands.via)["findings"] == []
-    commands.broker.restart()
-    read = commands.document("ring", "show", "h", *commands.via)["buckets"]
-    assert commands.document("ring", "show", "h")["provenance"] == "assumed"
+def test_a_restart_on_mnesia_is_found_and_its_order_restored_from_the_record(
+    vhost: RunningBroker, tmp_path: Path, answer: Callable[..., Any]
+) -> None:
+    at = ("--url", vhost.url, "--management-url", str(vhost.management_url))
+    via = ("--ring-via", shlex.join(quick_prefix(vhost)))
+    file = tmp_path / "h.toml"
+    file.write_text(owned({"h": MEMBERS}))
+
+    def recorded() -> None:
+        shown = answer("ring", "show", "h", *at)
+        assert (shown["provenance"], shown["buckets"]) == ("recorded", MEMBERS), shown.get("doubt")
+        assert answer("ring", "check", "--all", *at, *via)["findings"] == []
+
+    answer("topology", "apply", str(file), "--yes", *at)
+    recorded()
+    vhost.restart()
+    read = answer("ring", "show", "h", *at, *via)["buckets"]
+    assert answer("ring", "show", "h", *at)["provenance"] == "assumed"
     if read != MEMBERS:  # a restart may by chance leave the order as it was
-        (finding,) = commands.document("ring", "check", "--all", *commands.via, code=1)["findings"]
+        (finding,) = answer("ring", "check", "--all", *at, *via, code=1)["findings"]
         assert finding["kind"] == "order"
         assert "the broker restarted at" in finding["message"]
-    commands.document("ring", "repair", "h", "--apply", "--yes", *commands.via)
-    commands.run("ring", "record", "h", *commands.via)
-    shown = commands.document("ring", "show", "h")
-    assert (shown["provenance"], shown["buckets"]) == ("recorded", MEMBERS), shown.get("doubt")
-    assert commands.document("ring", "check", "--all", *commands.via)["findings"] == []
+    answer("ring", "repair", "h", "--apply", "--yes", *at, *via)
+    answer("ring", "record", "h", *at, *via)
+    recorded()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 
 import pika
 import pytest
-from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -43,12 +41,6 @@ def via(broker: RunningBroker) -> tuple[str, ...]:
     """The way to the real tools; that of `vhost` is a quicker one."""
     assert broker.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
     return broker.ring_via
-
-
-@pytest.fixture
-def channel(vhost_url: str) -> Iterator[BlockingChannel]:
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        yield connection.channel()
 
 
 @pytest.fixture
@@ -90,30 +82,24 @@ def test_the_locale_of_the_broker_s_tools_makes_no_difference(
     assert DiagnosticsRing(in_locale).read(vhost_name, "é") == tuple(HOSTILE)
 
 
-def test_a_destination_exchange_makes_no_difference(
-    channel: BlockingChannel, vhost_url: str, via: tuple[str, ...], vhost_name: str
+def test_a_ring_may_be_empty_and_have_an_exchange_of_the_name_of_a_queue(
+    vhost_url: str, via: tuple[str, ...], vhost_name: str
 ) -> None:
-    channel.exchange_declare("q", ExchangeType("fanout"))
-    with Broker(vhost_url) as live:
-        live.declare("x", [("q", 2), (ExchangeRef("q"), 1), ("é", 1)])
-
-    assert DiagnosticsRing(via).read(vhost_name, "x") == ("q", "q", ExchangeRef("q"), "é")
-
-
-def test_an_exchange_without_bindings_has_an_empty_ring(vhost_url: str, via: tuple[str, ...]) -> None:
-    with Broker(vhost_url, ring_source=via) as live:
-        live.declare("x", [])
-
-        assert live.ring("x").buckets == ()
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        connection.channel().exchange_declare("q", ExchangeType("fanout"))
+        with Broker(vhost_url) as live:
+            live.declare("x", [("q", 2), (ExchangeRef("q"), 1), ("é", 1)])
+            live.declare("empty", [])
+        read = DiagnosticsRing(via).read_all(vhost_name, ["x", "empty"])
+    assert read == {"x": ("q", "q", ExchangeRef("q"), "é"), "empty": ()}
 
 
-@pytest.mark.parametrize("exchange", ["nope", "-nope", "amq.direct"])
-def test_where_no_ring_is(via: tuple[str, ...], vhost_name: str, exchange: str) -> None:
-    with pytest.raises(NotFoundError, match="no x-consistent-hash exchange"):
-        DiagnosticsRing(via).read(vhost_name, exchange)
-
-
-def test_a_vhost_that_is_not_there(via: tuple[str, ...]) -> None:
+def test_an_exchange_without_a_ring_and_a_missing_vhost_are_not_found(
+    via: tuple[str, ...], vhost_name: str
+) -> None:
+    for exchange in ("-nope", "amq.direct"):
+        with pytest.raises(NotFoundError, match="no x-consistent-hash exchange"):
+            DiagnosticsRing(via).read(vhost_name, exchange)
     with pytest.raises(NotFoundError, match="'no such vhost'"):
         DiagnosticsRing(via).read("no such vhost", "x")
 

@@ -1,4 +1,4 @@
-"""``rabbit-chx slots`` on a real broker, against where messages are."""
+"""The slots of a live exchange: read, shown, balanced, exported and checked by the commands, against where messages are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from exchange_types import CHX
+from pika.exchange_type import ExchangeType
 from shop import Shop
 from slotted import declare_slots
+from topology_commands import Topologies
 
-from rabbit_chx import ExchangeRef
+from rabbit_chx import ExchangeRef, SlotTable
 from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
@@ -59,13 +61,11 @@ def test_the_load_is_that_of_the_queues(
     assert {slot["slot"]: slot["queue"] for slot in shown["slots"]} == {
         slot.name: queue for slot, queue in owners.items()
     }
-    counts = published(shop, KEYS)
-    assert {queue["queue"]: round(queue["load"] * len(KEYS)) for queue in shown["queues"]} == counts
+    assert {queue["queue"]: round(queue["load"] * len(KEYS)) for queue in shown["queues"]} == published(
+        shop, KEYS
+    )
     assert sum(slot["load"] for slot in shown["slots"]) == pytest.approx(1)
     assert sum(slot["keys"] for slot in shown["slots"]) == pytest.approx(1)
-    without = answer("slots", "show", "e", *live)
-    assert {slot["load"] for slot in without["slots"]} == {None}
-    assert without["sample"] is None
 
 
 @pytest.mark.usefixtures("owners")
@@ -99,38 +99,53 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
 def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
     shop: Shop, key_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, code, says in (
-        (["balance", "e", "--keys", key_file, *shop.live], 2, "pass --ring-via PREFIX"),
-        (
-            ["balance", "e", *shop.live, *shop.via],
-            2,
-            "pass a sample of keys, as --keys FILE or --pattern TEXT",
-        ),
-        (["show", "e", "--url", shop.live[1], *shop.via], 2, "pass --management-url"),
-        (["show", "q", *shop.live, *shop.via], 2, "there is no exchange 'q'"),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.1", *shop.live, *shop.via],
-            2,
-            "write QUEUE=WEIGHT",
-        ),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
-            2,
-            "e.11 does not have slots of e to remove: pass one of e.1",
-        ),
-        (
-            ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],
-            2,
-            "e.park is the parking queue of e",
-        ),
-    ):
-        assert main(["slots", *arguments]) == code, capsys.readouterr()
-        assert says in capsys.readouterr().err
     shop.channel.exchange_declare("plain", CHX, durable=True)
     shop.channel.queue_bind("e.1", "plain", "1")
-    assert main(["slots", "show", "plain", *shop.live, *shop.via]) == 2
-    assert "exchange 'plain' in vhost" in (said := capsys.readouterr().err)
-    assert "does not have slots" in said
+    live, balance = (*shop.live, *shop.via), ("balance", "e", "--keys", key_file)
+    for arguments, says in (
+        ((*balance, *shop.live), "pass --ring-via PREFIX"),
+        (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --pattern TEXT"),
+        (("show", "e", "--url", shop.live[1], *shop.via), "pass --management-url"),
+        (("show", "plain", *live), "does not have slots"),
+        ((*balance, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),
+        ((*balance, "--weight", "e.11=0", *live), "e.11 does not have slots of e to remove: pass one of e.1"),
+        ((*balance, "--weight", "e.park=1", *live), "e.park is the parking queue of e"),
+    ):
+        assert main(["slots", *arguments]) == 2, capsys.readouterr()
+        assert says in capsys.readouterr().err
+
+
+def test_the_table_is_read_and_routes_as_the_broker_does(shop: Shop, owners: dict[ExchangeRef, str]) -> None:
+    """Beside the slots there is an exchange that is none, and a slot with two queues is none, either."""
+    channel, audit, first = shop.channel, ExchangeRef("audit"), ExchangeRef("e.slot.00")
+    channel.queue_declare("e.audit", durable=True)
+    channel.exchange_declare(audit.name, ExchangeType("topic"), durable=True)
+    channel.queue_bind("e.audit", audit.name, "#")
+    channel.exchange_bind(audit.name, "e", "1")
+    with Broker(shop.broker.url, shop.broker.management_url, shop.ring_via) as live:
+        table = live.slots("e")
+        assert table == SlotTable(live.ring("e"), owners, frozenset([audit]))
+        assert (table.provenance, table.slots) == ("read", tuple(owners))
+        channel.queue_unbind("e.1", first.name, "")
+        assert first not in live.slots("e").owners
+        for queue in ("e.1", "e.2"):
+            channel.queue_bind(queue, first.name, "")
+        twice = live.slots("e")
+        assert twice.owners == {slot: queue for slot, queue in owners.items() if slot != first}
+        assert twice.other_exchanges == {first, audit}
+        channel.queue_unbind("e.2", first.name, "")
+    channel.confirm_delivery()
+    keys = set(KEYS)
+    for key in keys:
+        channel.basic_publish("e", key, b"", mandatory=True)
+    found: dict[str, str] = {}
+    for queue in (*QUEUES, "e.audit"):
+        got: Any = channel.basic_get(queue, auto_ack=True)
+        while got[0] is not None:
+            found[got[0].routing_key] = queue
+            got = channel.basic_get(queue, auto_ack=True)
+    places = {key: table.destination_for(key) for key in keys}
+    assert found == {key: "e.audit" if place == audit else place for key, place in places.items()}
 
 
 def test_a_broker_counts_messages_for_exchanges_and_queues_and_not_for_slots(
@@ -149,3 +164,69 @@ def test_a_broker_counts_messages_for_exchanges_and_queues_and_not_for_slots(
     counted = {entry["name"] for entry in listed if "message_stats" in entry}
     assert "e" in counted
     assert not counted & {slot.name for slot in owners}
+
+
+FILE = """
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "events.{1..3}", weight = 1 }]
+
+[[queues]]
+name = "events.{1..3}"
+"""
+
+
+@pytest.fixture
+def slots(topologies: Topologies) -> Shop:
+    """The shop, with the exchange of FILE."""
+    declare_slots(topologies.shop.channel, "events", 8, ["events.1", "events.2", "events.3"])
+    return topologies.shop
+
+
+@pytest.mark.extended
+def test_a_file_answers_as_the_broker_does_once_it_lists_the_slots(
+    slots: Shop, topologies: Topologies, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two slots are not where a new broker would have them."""
+    for slot, old, new in (("00", "events.1", "events.2"), ("01", "events.2", "events.1")):
+        slots.channel.queue_unbind(old, f"events.slot.{slot}", "")
+        slots.channel.queue_bind(new, f"events.slot.{slot}", "")
+    path, keys = topologies.file(FILE), [f"key-{n}" for n in range(60)]
+    live = answer("route", "--exchange", "events", *slots.live, *slots.via, *keys)["answers"]
+    guessed = answer("route", "--topology", path, *keys)
+    assert guessed["ring"]["provenance"] == "assumed"
+    assert guessed["answers"] != live
+    compared = ("compare", "--exchange", "events", *slots.live, *slots.via, "--to-ring", path)
+    assert main(compared) == 2
+    assert f"rabbit-chx topology arrange {path} --write" in " ".join(capsys.readouterr().err.split())
+    assert "events: each member lists its slots" in topologies.run("arrange", path, "--write")[1]
+    pinned = answer("route", "--topology", path, *keys)
+    assert (pinned["ring"]["provenance"], pinned["answers"]) == ("replayed", live)
+    answer(*compared)
+    assert topologies.document("plan", path)["changes"] == []
+    slots.channel.queue_unbind("events.2", "events.slot.00", "")
+    slots.channel.queue_bind("events.1", "events.slot.00", "")
+    (finding,) = topologies.document("check", path, code=1)["findings"]
+    assert (finding["kind"], finding["destination"]) == ("different", {"exchange": "events.slot.00"})
+    assert "events.slot.00 is at events.1, not events.2" in finding["message"]
+    planned = topologies.document("plan", path, code=1)
+    assert planned["rings"][0]["moved"] == finding["share"]
+
+
+def test_what_waits_in_the_park_is_counted(slots: Shop, topologies: Topologies) -> None:
+    slots.channel.queue_unbind("events.3", "events.slot.05", "")
+    slots.channel.confirm_delivery()
+    for n in range(80):
+        slots.channel.basic_publish("events", f"key-{n}", b"", mandatory=True)
+    waiting = slots.channel.queue_declare("events.park", passive=True).method.message_count
+    path = topologies.file(FILE)
+    document = topologies.document("check", path, code=1)
+    bare, parked = document["findings"]
+    assert (bare["kind"], bare["destination"]) == ("missing", {"exchange": "events.slot.05"})
+    assert "is bound to no queue: 12.510% of all keys wait in events.park" in bare["message"]
+    assert (parked["kind"], parked["destination"]) == ("unexpected", "events.park")
+    assert parked["message"].startswith(f"{waiting} message")
+    topologies.run("apply", path, "--yes")
+    assert topologies.document("check", path)["findings"] == []

@@ -64,12 +64,3 @@ class Topologies:
         """Write the file, and pass its path."""
         self.path.write_text(text, newline="")
         return str(self.path)
-
-    def definitions(self) -> Any:
-        """What the broker exports of the vhost."""
-        found = self.shop.management.request("GET", "definitions", self.shop.settings.vhost)
-        return {
-            name: sorted(map(json.dumps, entries))
-            for name, entries in found.items()
-            if name in ("exchanges", "queues", "bindings", "policies")
-        }

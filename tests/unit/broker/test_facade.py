@@ -34,3 +34,12 @@ def test_no_password_is_shown() -> None:
 
 def test_help_shows_the_arguments() -> None:
     assert "allow_existing: permits binding" in pydoc.render_doc(Broker)
+
+
+def test_a_ring_source_that_is_none() -> None:
+    for source, says in (
+        ("docker exec 'x", "cannot be split into words"),
+        (b"docker exec x", "ring_source is of type bytes"),
+    ):
+        with pytest.raises(InputError, match=says):
+            Broker("amqp://h", ring_source=source)  # type: ignore[arg-type]
