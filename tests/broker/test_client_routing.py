@@ -43,20 +43,6 @@ def test_each_row_is_where_the_exchange_would_have_put_it(
     assert all(message.key == message.queue for message in messages)
 
 
-def test_a_binding_that_is_added_during_the_write_fails_it(
-    vhost_url: str, reader: Broker, channel: BlockingChannel
-) -> None:
-    channel.queue_declare("q4", durable=True)
-    before = reader.ring("x")
-    with Publisher(vhost_url, "x", routing="client", ring=lambda: reader.ring("x")) as publisher:
-        publisher.send(KEYS, KEYS)
-        channel.queue_bind("q4", "x", "6")
-        with pytest.raises(PublishError, match="the ring has changed during the write") as caught:
-            publisher.flush()
-    assert f"{before.share_moved(reader.ring('x')):.1%} of all keys" in str(caught.value)
-    assert caught.value.report.confirmed == len(KEYS)
-
-
 def test_the_user_needs_write_on_the_default_exchange(
     vhost: RunningBroker, reader: Broker, channel: BlockingChannel
 ) -> None:
