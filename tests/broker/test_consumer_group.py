@@ -17,7 +17,6 @@ from rabbit_chx import Broker, ConsumerGroup, HandlerError, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import PolicyDefinition, plan
@@ -199,13 +198,17 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
     assert in_order(stage.handled)
 
 
+TIMEOUT = pytest.mark.chx_broker(
+    ">=4.3", "a consumer timeout that leaves the channel open, and is checked within seconds"
+)
+
+
+@TIMEOUT
 @pytest.mark.slow
 def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From 4.3 on the broker returns a message that takes too long, and cancels the consumer. Other messages of it return later."""
-    if Release(vhost.version).numbers < (4, 3, 0):
-        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
     stage = GroupStage(vhost.url, ["q.0", "q.1"])
     stage.declare(**{"x-consumer-timeout": 3000})
     slow: list[int] = []
@@ -247,13 +250,12 @@ def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
         assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
+@TIMEOUT
 @pytest.mark.extended
 def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The member cannot see the policy, so it holds several messages."""
-    if Release(vhost.version).numbers < (4, 3, 0):
-        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
     stage = GroupStage(vhost.url, ["q.0"])
     stage.declare()
     short = PolicyDefinition("short", "^q", "queues", {"consumer-timeout": 1000})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from publishing_support import through
 from sharded import (
     LONGEST_S,
     LOOK_EVERY_S,
@@ -31,67 +32,72 @@ from rabbit_chx.topology import ExchangeDefinition, QueueDefinition
 pytestmark = pytest.mark.broker
 
 
-async def idle(vhost: RunningBroker) -> None:
-    """Wait until the shards are empty and have no consumer: a queue notices later that its consumer is gone."""
-    while {(shard.messages, shard.consumers) for shard in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
-        await asyncio.sleep(0.1)
+@pytest.fixture
+def images(vhost: RunningBroker) -> Iterator[Callable[..., ShardConsumer]]:
+    """Makes a consumer of the shards of `images`."""
+    with Broker(vhost.url, vhost.management_url) as broker:
+        how: Any = {"look_every_s": LOOK_EVERY_S}
+        yield lambda url=vhost.url, **more: ShardConsumer(url, "images", broker.sharding, **how, **more)
 
 
 @in_a_loop
-async def test_all_shards_are_consumed_and_followed(vhost: RunningBroker) -> None:
+async def test_all_shards_are_consumed_and_followed(
+    vhost: RunningBroker, images: Callable[..., ShardConsumer]
+) -> None:
     handled = Handled()
-    with Broker(vhost.url, vhost.management_url) as broker:
-        names = await sharded(vhost, 2)
-        await published(vhost.url, 0, 500)
-        consumer = ShardConsumer(vhost.url, "images", broker.sharding, prefetch=20, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, handled):
-            await until(lambda: handled.count == 500)
-            assert handled.queues == set(names) == set(consumer.queues)
-            assert all(bodies == sorted(bodies) for bodies in handled.bodies.values())
-            names = await sharded(vhost, 4)
-            await until(lambda: set(consumer.queues) == set(names))
-            await published(vhost.url, 500, 500)
-            await until(lambda: handled.count == 1_000)
-        await asyncio.wait_for(idle(vhost), LONGEST_S)
-        assert len((await found(vhost)).shards) == 4
+    names = await sharded(vhost, 2)
+    await published(vhost.url, 0, 500)
+    consumer = images(prefetch=20)
+    async with running(consumer, handled):
+        await until(lambda: handled.count == 500)
+        assert handled.queues == set(names) == set(consumer.queues)
+        assert all(bodies == sorted(bodies) for bodies in handled.bodies.values())
+        names = await sharded(vhost, 4)
+        await until(lambda: set(consumer.queues) == set(names))
+        await published(vhost.url, 500, 500)
+        await until(lambda: handled.count == 1_000)
+    async with asyncio.timeout(LONGEST_S):  # a queue notices later that its consumer is gone
+        while {(each.messages, each.consumers) for each in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert len((await found(vhost)).shards) == 4
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(1_000))
     assert handled.queues == set(names)
     assert consumer.queues == ()
 
 
 @in_a_loop
-async def test_a_shard_that_is_deleted_and_made_again_is_consumed_again(vhost: RunningBroker) -> None:
-    with Broker(vhost.url, vhost.management_url) as broker:
-        first, second = await sharded(vhost, 2)
-        consumer = ShardConsumer(vhost.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, Handled()):
-            await until(lambda: consumer.queues == (first, second))
-            without = Topology((), owns=("sharding: *", "shards"))
-            await applied(vhost, without, allow_delete=True, allow_loss=True)
-            await until(lambda: consumer.queues == ())
-            await sharded(vhost, 2)
-            await until(lambda: set(consumer.queues) == {first, second})
+async def test_a_shard_that_is_deleted_and_made_again_is_consumed_again(
+    vhost: RunningBroker, images: Callable[..., ShardConsumer]
+) -> None:
+    first, second = await sharded(vhost, 2)
+    consumer = images()
+    async with running(consumer, Handled()):
+        await until(lambda: consumer.queues == (first, second))
+        without = Topology((), owns=("sharding: *", "shards"))
+        await applied(vhost, without, allow_delete=True, allow_loss=True)
+        await until(lambda: consumer.queues == ())
+        await sharded(vhost, 2)
+        await until(lambda: set(consumer.queues) == {first, second})
 
 
 @in_a_loop
-async def test_a_lost_connection_is_replaced(vhost: RunningBroker, proxy: Callable[[], Any]) -> None:
+async def test_a_lost_connection_is_replaced(
+    vhost: RunningBroker, images: Callable[..., ShardConsumer], proxy: Callable[[], Any]
+) -> None:
     line, handled = proxy(), Handled()
-    address = vhost.url.rpartition("@")[2].partition("/")[0]
-    with Broker(vhost.url, vhost.management_url) as broker:
-        await sharded(vhost, 2)
-        url = vhost.url.replace(address, f"127.0.0.1:{line.port}")
-        consumer = ShardConsumer(url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
-        async with running(consumer, handled):
-            await until(lambda: len(consumer.queues) == 2)
-            line.cut()
-            await published(vhost.url, 0, 100)
-            await until(lambda: handled.count >= 100)
+    await sharded(vhost, 2)
+    consumer = images(through(vhost.url, line.port))
+    async with running(consumer, handled):
+        await until(lambda: len(consumer.queues) == 2)
+        line.cut()
+        await published(vhost.url, 0, 100)
+        await until(lambda: handled.count >= 100)
     assert {body for bodies in handled.bodies.values() for body in bodies} == set(range(100))
 
 
 @in_a_loop
 async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_again(
-    vhost: RunningBroker,
+    vhost: RunningBroker, images: Callable[..., ShardConsumer]
 ) -> None:
     seen: list[bool] = []
 
@@ -99,14 +105,11 @@ async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_agai
         seen.append(message.redelivered)
         raise LookupError(message.routing_key)
 
-    with Broker(vhost.url, vhost.management_url) as broker:
-        await sharded(vhost, 1)
-        await published(vhost.url, 0, 1)
-        for _ in range(2):
-            with pytest.raises(LookupError, match="k0"):
-                await asyncio.wait_for(
-                    ShardConsumer(vhost.url, "images", broker.sharding).run(fail), LONGEST_S
-                )
+    await sharded(vhost, 1)
+    await published(vhost.url, 0, 1)
+    for _ in range(2):
+        with pytest.raises(LookupError, match="k0"):
+            await asyncio.wait_for(images().run(fail), LONGEST_S)
     assert seen == [False, True]
 
 
@@ -121,10 +124,10 @@ async def test_a_shard_without_a_consumer_is_named(
         async with running(consumer, handled):
             await until(lambda: consumer.unconsumed == names[2:])
             await published(vhost.url, 0, 100)
-            images = await found(vhost)
-            await until(lambda: handled.count == 100 - (images.shards[2].messages or 0))
-    assert [shard.consumers for shard in images.shards] == [1, 1, 0]
-    assert images.shards[2].messages
+            shards = (await found(vhost)).shards
+            await until(lambda: handled.count == 100 - (shards[2].messages or 0))
+    assert [shard.consumers for shard in shards] == [1, 1, 0]
+    assert shards[2].messages
     (line,) = caplog.messages
     assert "1 of 3 shards of exchange 'images' on this node have no consumer (" + names[2] in line
 
@@ -140,8 +143,8 @@ async def test_a_consumer_is_added_for_each_new_shard(vhost: RunningBroker) -> N
         await until(lambda: len(consumer.queues) == 3)
         await published(vhost.url, 0, 100)
         await until(lambda: handled.count == 100)
-        images = await found(vhost)
-    assert {shard.name: shard.consumers for shard in images.shards} == dict.fromkeys(names, 1)
+        shards = (await found(vhost)).shards
+    assert {shard.name: shard.consumers for shard in shards} == dict.fromkeys(names, 1)
     assert handled.queues == {"images"}
 
 

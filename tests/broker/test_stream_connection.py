@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
+from canary import CANARY, canary_user
 from cluster import RunningCluster
 from declared import with_login
 from exchange_types import CHX, DIRECT
@@ -223,15 +224,12 @@ def test_the_next_consumer_becomes_active_when_the_first_one_unsubscribes(
 
 @pytest.mark.usefixtures("stream")
 def test_a_user_without_permissions_is_refused_by_each_command(vhost: RunningBroker) -> None:
-    management = Management(str(vhost.management_url))
-    name, vhost_name = "stream-guest", stream_settings(vhost.stream_url).vhost
-    management.request("PUT", "users", name, body={"password": "p", "tags": ""})
-    try:
-        with pytest.raises(errors.BrokerRefusedError, match="user's permissions on it"):
-            StreamConnection(stream_settings(with_login(vhost.stream_url, name, "p")))
+    management, name = Management(str(vhost.management_url)), stream_settings(vhost.stream_url).vhost
+    with canary_user(management, name) as user:
+        settings = stream_settings(with_login(vhost.stream_url, user, CANARY))
         nothing = {"configure": "^$", "write": "^$", "read": "^$"}
-        management.request("PUT", "permissions", vhost_name, name, body=nothing)
-        with closing(StreamConnection(stream_settings(with_login(vhost.stream_url, name, "p")))) as guest:
+        management.request("PUT", "permissions", name, user, body=nothing)
+        with closing(StreamConnection(settings)) as guest:
             for call in (
                 lambda: guest.declare_publisher(0, "s", None),
                 lambda: guest.subscribe(0, "s", "first", 1),
@@ -240,8 +238,9 @@ def test_a_user_without_permissions_is_refused_by_each_command(vhost: RunningBro
             ):
                 with pytest.raises(errors.AccessRefusedError, match="code 16, access refused"):
                     call()
-    finally:
-        management.request("DELETE", "users", name)
+        management.request("DELETE", "permissions", name, user)
+        with pytest.raises(errors.BrokerRefusedError, match="user's permissions on it"):
+            StreamConnection(settings)
 
 
 # -- rows
