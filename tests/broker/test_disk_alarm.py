@@ -5,31 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from broker_alarms import disk_alarm
+from canary import CANARY, canary_user
+from declared import with_login
 from shop import Shop
 
 from rabbit_chx.cli import main
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 
-USER = "reader"
 NAMED = "a full disk can cause this: node rabbit"
 
 
 @pytest.fixture
 def reader(shop: Shop) -> Iterator[tuple[str, ...]]:
     """The options of a user who sees everything and may change nothing."""
-    api, vhost = shop.management, shop.settings.vhost
-    api.put("users", USER, body={"password": USER, "tags": "monitoring"})
-    api.put("permissions", vhost, USER, body={"configure": "^$", "write": "^$", "read": ".*"})
-    login = f"{USER}:{USER}@"
-    urls = (shop.broker.url, str(shop.broker.management_url))
-    amqp, management = (url.replace(f"{urlsplit(url).netloc.rpartition('@')[0]}@", login) for url in urls)
-    yield "--url", amqp, "--management-url", management
-    api.delete("users", USER)
+    vhost = shop.settings.vhost
+    with canary_user(shop.management, vhost, "monitoring") as user:
+        rights = {"configure": "^$", "write": "^$", "read": ".*"}
+        shop.management.put("permissions", vhost, user, body=rights)
+        urls = (shop.broker.url, str(shop.broker.management_url))
+        amqp, management = (with_login(url, user, CANARY) for url in urls)
+        yield "--url", amqp, "--management-url", management
 
 
 def test_the_disk_alarm_of_a_node_is_named(
