@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,9 @@ from rabbit_chx import (
     StreamPublisher,
     StreamReader,
 )
-from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli import main
-from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
-from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
+from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import WriteLimits
 from rabbit_chx.testing import RunningBroker
@@ -214,25 +211,6 @@ def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tm
     assert "aiormq.connection: Prepare to send" in log
     assert "pika" in log
     assert traces_of_canary(tmp_path) == []
-
-
-def test_a_control_connection_outlives_its_tokens(site: tuple[RunningBroker, Issuer]) -> None:
-    broker, issuer = site
-    (settings,) = with_credentials([ConnectionSettings.from_uri(without_login(broker.url))], issuer.token)
-    with closing(PikaConnection(settings)) as connection:
-        channel = connection.open_channel()
-        queue = str(channel.queue_declare("", exclusive=True).method.queue)
-        end = time.monotonic() + 2 * LIFETIME_S
-        while time.monotonic() < end:
-            connection.wait_until(lambda: True)
-            channel.queue_declare(queue, passive=True)
-            time.sleep(0.2)
-        time.sleep(LIFETIME_S + 1)  # a handler that takes longer than a token is valid
-        with pytest.raises(RabbitChxError), connection.own_errors():
-            channel.queue_declare(queue, passive=True)
-        connection.check_exchange("amq.fanout")  # on a new connection
-        with pytest.raises(NotFoundError):
-            connection.count(queue)
 
 
 def test_an_expired_token_ends_a_connection(site: tuple[RunningBroker, Issuer]) -> None:

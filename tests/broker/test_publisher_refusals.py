@@ -2,81 +2,36 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import AccessRefusedError, ChannelClosedError, NotFoundError, PublishError
 from rabbit_chx.publishing import Limits, Publisher, Retries, SharedPublisher
 
 pytestmark = pytest.mark.broker
 
-ROWS = 3_000
 WINDOW = Limits(max_in_flight=100)
 
 
-@pytest.fixture
-def narrow(channel: BlockingChannel) -> Callable[[], int]:
-    """Declares an exchange `narrow` whose only queue refuses more than 10 messages; counts what is in it."""
+def test_what_is_refused_for_good_ends_the_call(channel: BlockingChannel, vhost_url: str) -> None:
+    rows = 3_000
     channel.exchange_declare("narrow", CHX)
     channel.queue_declare("full", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
     channel.queue_bind("full", "narrow", "1")
-    return lambda: channel.queue_declare("full", passive=True).method.message_count or 0
-
-
-@pytest.fixture
-def drained(vhost_url: str, narrow: object) -> Iterator[list[bytes]]:
-    """What somebody takes out of that queue meanwhile."""
-    del narrow
-    taken: list[bytes] = []
-    over = threading.Event()
-
-    def drain() -> None:
-        with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-            coming: Any = connection.channel().consume("full", auto_ack=True, inactivity_timeout=0.05)
-            for method, _, body in coming:
-                if method is not None:
-                    taken.append(body)
-                if over.is_set() and method is None:
-                    return
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    yield taken
-    over.set()
-    thread.join(30)
-
-
-def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str) -> None:
-    retries = Retries(nack_retries=1_000, backoff_s=0.02)
-    with Publisher(vhost_url, "narrow", retries=retries, limits=WINDOW) as publisher:
-        report = publisher.publish_many(["k"] * ROWS, [str(i) for i in range(ROWS)])
-    assert (report.confirmed, report.nacked, report.republished) == (ROWS, 0, 0)
-    deadline = time.monotonic() + 60
-    while len(drained) < ROWS and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert sorted(map(int, drained)) == list(range(ROWS))
-
-
-def test_what_is_refused_for_good_ends_the_call(narrow: Callable[[], int], vhost_url: str) -> None:
     with (
         pytest.raises(PublishError, match=r"rejected messages \(basic.nack\): a queue is full") as caught,
         Publisher(vhost_url, "narrow", retries=Retries(keep_order=True)) as publisher,
     ):
-        publisher.publish_many(["k"] * ROWS, ["b"] * ROWS)
+        publisher.publish_many(["k"] * rows, ["b"] * rows)
     report = caught.value.report
-    assert report.confirmed == narrow()
-    assert report.confirmed + report.nacked == report.rows < ROWS, "it stops where nothing is taken any more"
+    assert report.confirmed == channel.queue_declare("full", passive=True).method.message_count
+    assert report.confirmed + report.nacked == report.rows < rows, "it stops where nothing is taken any more"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +73,9 @@ def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(
         got = [channel.basic_get("rows", auto_ack=True)[2] for _ in range(count)]
         return Counter(int(body) for body in got if body is not None)
 
-    columns = {name: [value if row in poison else None for row in range(rows)] for name, value in special.items()}
+    columns = {
+        name: [value if row in poison else None for row in range(rows)] for name, value in special.items()
+    }
     exchanges = columns.pop("exchange", None)
     with (
         pytest.raises(PublishError, match=f"row {min(poison)} .*{code}") as caught,

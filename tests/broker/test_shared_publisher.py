@@ -13,7 +13,6 @@ from typing import Any
 
 import pika
 import pytest
-from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from publishing_support import Consumed, through
@@ -154,21 +153,6 @@ def test_an_outage_is_the_error_of_its_messages_and_then_it_is_healthy_without_a
         await_health(publisher)
         assert error_of(publisher.submit("k", "after")) is None
     assert {message.body for message in consumed()} in ({b"before", b"after"}, {b"before", b"sent", b"after"})
-
-
-def test_a_queue_that_is_unbound_and_bound_again(channel: BlockingChannel, vhost_url: str) -> None:
-    channel.exchange_declare("turns", CHX)
-    channel.queue_declare("turns")
-    with SharedPublisher(vhost_url, "turns") as publisher:
-        assert isinstance(error_of(publisher.submit("k", "b")), errors.UnroutableError)
-        channel.queue_bind("turns", "turns", "1")
-        assert error_of(publisher.submit("k", "b")) is None
-        with pika.BlockingConnection(pika_parameters(vhost_url)) as other:
-            other.channel().exchange_delete("turns")
-        assert isinstance(error_of(publisher.submit("k", "b")), errors.NotFoundError)
-        channel.exchange_declare("turns", CHX)
-        channel.queue_bind("turns", "turns", "1")
-        assert error_of(publisher.submit("k", "b")) is None
 
 
 @pytest.mark.slow

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -14,7 +13,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
-from rabbit_chx import Limits, Retries, SharedPublisher, errors
+from rabbit_chx import Limits, SharedPublisher, errors
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 
@@ -103,7 +102,11 @@ async def test_each_call_has_the_error_of_its_own_rows_and_the_next_one_works(
             publisher.publish_many(rows, rows),
             return_exceptions=True,
         )
-    assert [type(outcome) for outcome in outcomes] == [PublishReport, *[errors.PublishError] * 3, PublishReport]
+    assert [type(outcome) for outcome in outcomes] == [
+        PublishReport,
+        *[errors.PublishError] * 3,
+        PublishReport,
+    ]
     returned, refused, bad = (outcome for outcome in outcomes if isinstance(outcome, errors.PublishError))
     assert (returned.report.returned, returned.report.confirmed) == (20, 0)
     assert isinstance(refused.__cause__, errors.NotFoundError)
@@ -177,17 +180,6 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
 
 
 @in_loop
-async def test_without_a_broker_nothing_was_sent() -> None:
-    url = "amqp://127.0.0.1:1"
-    async with SharedPublisher(
-        url, "x", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.05)
-    ) as publisher:
-        for _ in range(2):
-            with pytest.raises(errors.UnreachableError):
-                await publisher.publish_many(["k"], ["b"])
-
-
-@in_loop
 async def test_a_ring_that_has_changed_is_an_error(
     channel: BlockingChannel, consumed: Consumed, vhost_url: str
 ) -> None:
@@ -201,22 +193,3 @@ async def test_a_ring_that_has_changed_is_an_error(
     with pytest.raises(errors.MismatchError):
         publisher.close()
     consumed()
-
-
-@pytest.mark.usefixtures("channel")
-@in_loop
-async def test_asynchronous_columns_and_a_forked_process_are_refused(
-    vhost_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def keys() -> AsyncIterator[str]:
-        yield "k"
-
-    async with SharedPublisher(vhost_url, "x") as publisher:
-        with pytest.raises(
-            errors.PublishError, match="keys is a single async_generator: pass a list of them"
-        ):
-            await publisher.publish_many(keys(), ["b"])  # type: ignore[arg-type]
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(errors.InputError, match="after the fork"):
-                await publisher.publish_many(["k"], ["b"])

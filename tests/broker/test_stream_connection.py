@@ -140,18 +140,11 @@ def test_a_login_that_cannot_be_is_refused_and_the_password_is_not_shown(
 # -- requests
 
 
-def test_where_a_stream_is(stream: StreamConnection) -> None:
-    assert stream.metadata(["s"])["s"] == (stream.node, (), Code.OK)
-    with pytest.raises(errors.NotFoundError, match="stream 'no'") as caught:
-        stream.metadata(["s", "no"])
-    assert (caught.value.queue, caught.value.reply_code) == ("no", Code.STREAM_DOES_NOT_EXIST)
-    assert stream.metadata(["s", "no"], missing_ok=True)["no"] == (None, (), Code.STREAM_DOES_NOT_EXIST)
-
-
 def test_a_refusal_names_the_command_and_the_code(stream: StreamConnection) -> None:
     missing, taken = errors.NotFoundError, errors.BrokerRefusedError
     stream.subscribe(1, "s", "first", 1)
     for call, kind, words in (
+        (lambda: stream.metadata(["s", "no"]), missing, "find the nodes of stream 'no'"),
         (lambda: stream.declare_publisher(1, "no", None), missing, "declare publisher 1 of stream 'no'"),
         (lambda: stream.subscribe(2, "no", "first", 1), missing, "subscribe to stream 'no'"),
         (lambda: stream.publisher_sequence("r", "no"), missing, "last id of 'r' in stream 'no'"),

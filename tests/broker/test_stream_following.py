@@ -9,9 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from publishing_support import through
 from streamed import Streamed, numbers_in
-from tcp_proxy import Proxy
 
 from rabbit_chx.errors import MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams import StreamPublisher, StreamReader
@@ -58,25 +56,8 @@ def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
         assert numbers_in(next(reader)) == [2]
 
 
-def test_a_silent_line_is_noticed_and_left(stream: Streamed, line: Proxy) -> None:
-    with StreamReader(through(stream.broker.stream_url, line.port), "s", end="never", timeout_s=6) as reader:
-        stream.publish(["0"])
-        assert numbers_in(next(reader)) == [0]
-        line.leave_frozen()  # new connections pass
-        stream.publish(["1"])
-        started = time.monotonic()
-        assert numbers_in(next(reader)) == [1]
-        assert time.monotonic() - started < 60
-        line.freeze()
-        with pytest.raises(UnreachableError):
-            next(reader)
-        assert time.monotonic() - started < 120
-
-
+@pytest.mark.chx_broker(">=3.13", "stream filters")
 def test_a_follower_with_a_filter_reads_its_rows_alone(stream: Streamed) -> None:
-    with stream.connection(None) as connection:
-        if connection.no_filters:
-            pytest.skip("no stream filters")
     url = stream.broker.stream_url
     with (
         StreamPublisher(url, stream="s", filter_value="key") as publisher,
