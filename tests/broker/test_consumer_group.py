@@ -24,6 +24,9 @@ from rabbit_chx.topology import PolicyDefinition, plan
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
 
 PREFETCH = 32
+TIMEOUT = pytest.mark.chx_broker(
+    ">=4.3", "a consumer timeout that leaves the channel open, and is checked within seconds"
+)
 
 
 @pytest.fixture
@@ -196,11 +199,6 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
 
     asyncio.run(story())
     assert in_order(stage.handled)
-
-
-TIMEOUT = pytest.mark.chx_broker(
-    ">=4.3", "a consumer timeout that leaves the channel open, and is checked within seconds"
-)
 
 
 @TIMEOUT

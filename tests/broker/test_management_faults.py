@@ -48,6 +48,7 @@ FAULTS: dict[str, tuple[Callable[[ScriptedApi], Script], type[errors.RabbitChxEr
     "503": (lambda _: page("503 Service Unavailable"), errors.BrokerRefusedError, "503: .* try again later", 77),
     "html": (lambda _: page("200 OK", b"<html>" * 2_000_000), errors.BrokerRefusedError, "is not JSON", 77),
     "closed": (lambda _: list, errors.UnreachableError, "that the management plugin is enabled", 69),
+    "amqp": (lambda _: lambda: [b"AMQP\0\0\x09\x01"], errors.UnreachableError, "this is the port of AMQP", 69),
     "silent": (lambda api: lambda: api.drip(b"", 1), errors.BrokerTimeoutError, "timed out", 69),
 }  # fmt: skip
 SEGMENTS = ("overview", "feature-flags", "exchanges", "bindings", "policies")

@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 from publishing_support import through
-from sharded import (
-    LONGEST_S,
-    LOOK_EVERY_S,
-    Handled,
-    applied,
-    found,
-    in_a_loop,
-    published,
-    running,
-    sharded,
-    until,
-)
+from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published, running, sharded, until
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
@@ -56,7 +45,7 @@ async def test_all_shards_are_consumed_and_followed(
         await until(lambda: set(consumer.queues) == set(names))
         await published(vhost.url, 500, 500)
         await until(lambda: handled.count == 1_000)
-    async with asyncio.timeout(LONGEST_S):  # a queue notices later that its consumer is gone
+    async with asyncio.timeout(60):  # a queue notices later that its consumer is gone
         while {(each.messages, each.consumers) for each in (await found(vhost)).shards} != {(0, 0)}:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert len((await found(vhost)).shards) == 4
@@ -109,7 +98,7 @@ async def test_an_error_of_the_handler_ends_it_and_the_message_is_delivered_agai
     await published(vhost.url, 0, 1)
     for _ in range(2):
         with pytest.raises(LookupError, match="k0"):
-            await asyncio.wait_for(images().run(fail), LONGEST_S)
+            await asyncio.wait_for(images().run(fail), 60)
     assert seen == [False, True]
 
 

@@ -68,10 +68,6 @@ def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[
     return found
 
 
-def large_row(size: int) -> bytes:
-    return b"\0\x53\x75\xb0" + size.to_bytes(4) + bytes(size)
-
-
 def stored(stream: StreamConnection, ids: range, publisher_id: int = 0, row: bytes = ROW) -> None:
     """Publish rows, and wait until they are confirmed."""
     stream.send(publish(ids, publisher_id, row))
@@ -242,8 +238,9 @@ def test_a_user_without_permissions_is_refused_by_each_command(vhost: RunningBro
 def test_a_segment_begins_with_a_snapshot_and_no_offset_is_skipped(stream: StreamConnection) -> None:
     stream.create_stream("t", {"stream-max-segment-size-bytes": "3000"})
     stream.declare_publisher(1, "t", "me")
+    row = b"\0\x53\x75\xb0" + (300).to_bytes(4) + bytes(300)
     for number in range(1, 41):
-        stored(stream, range(number, number + 1), 1, row=large_row(300))
+        stored(stream, range(number, number + 1), 1, row)
     trailer = b"\0\2me" + (40).to_bytes(8)
     stream.subscribe(1, "t", "first", 100, {"chunk_selector": "all"})
     deliveries = wait_for(

@@ -16,7 +16,7 @@ from streamed import numbers_in
 from super_streams import create_super_stream
 
 from rabbit_chx import StreamGroup, StreamPublisher
-from rabbit_chx.consuming import FailurePolicy, stream_connection
+from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import HandlerError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -302,6 +302,26 @@ def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
 
     asyncio.run(story())
     assert nothing_was_skipped(stage)
+
+
+def test_a_start_after_the_end_of_the_stream(
+    stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a stream was deleted and created again: the broker would begin at the end."""
+    monkeypatch.setattr(stream_channels, "_OPEN_S", 1.0)
+
+    async def from_99(_: str) -> int:
+        return 99
+
+    async def story() -> None:
+        stage.publish(10)
+        async with StreamGroup(
+            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=from_99
+        ) as group:
+            await asyncio.wait_for(group.run(unexpected_rows), 60)
+
+    with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
+        asyncio.run(story())
 
 
 def test_the_command_shows_members_assignment_and_lag(

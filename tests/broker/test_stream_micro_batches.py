@@ -75,3 +75,12 @@ def test_the_streams_of_an_exchange_are_found_without_the_management_api(
             pytest.raises(kind, match=words),
         ):
             nothing.ends()
+
+
+def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[str, str]) -> None:
+    batches = MicroBatches(ReadOptions.parse(options, streaming=True))
+    batches.hold()
+    batches.close()  # as after a lost connection
+    places = batches.after(batches.begin(), 10, None)
+    assert sum(place.next for place in places.values()) == 10
+    batches.close()
