@@ -51,7 +51,7 @@ def hung(stage: GroupStage) -> Iterator[Hung]:
         stage.handled += [Handled(name, number, generation or 0, "a", False) for number in numbers]
 
     async def run() -> None:
-        how = {} if isinstance(stage, StreamGroupStage) else {"url": f"{stage.url}?heartbeat=2"}
+        how: Any = {} if isinstance(stage, StreamGroupStage) else {"url": f"{stage.url}?heartbeat=2"}
         async with stage.member("a", handle=handle, timing=TIMING, **how) as a.group:
             while not leave.is_set():  # noqa: ASYNC110  # set by another thread
                 await asyncio.sleep(0.05)

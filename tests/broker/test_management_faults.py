@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +80,9 @@ def test_a_faulty_api_fails_a_read_an_apply_and_commands_and_changes_nothing(
     before = definitions(vhost)
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
-        calls = [broker.topology, partial(broker.apply, made, allow_moved=1)]
+        calls: list[Callable[[], object]] = [broker.topology, lambda: broker.apply(made, allow_moved=1)]
         if segment == "exchanges":
-            calls.append(partial(broker.exchange, "x"))
+            calls.append(lambda: broker.exchange("x"))
         api.scripts[segment] = script(api)
         for call in calls:
             with pytest.raises(kind, match=says):
@@ -126,7 +125,7 @@ def test_an_api_of_another_cluster_is_refused(api: ScriptedApi, vhost: RunningBr
     with Broker(vhost.url, api.url) as broker:  # it becomes another one while the broker is open
         made = plan(Topology.from_toml(WANTED), broker.topology())
         api.scripts["overview"] = page("200 OK", {"rabbitmq_version": "4.3.6", "cluster_name": "b"})
-        for call in (broker.topology, partial(broker.apply, made, allow_moved=1)):
+        for call in (broker.topology, lambda: broker.apply(made, allow_moved=1)):
             with pytest.raises(errors.MismatchError, match="is b: pass the URLs of one broker"):
                 call()
 
