@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
@@ -75,8 +76,8 @@ def test_calls_of_two_event_loops_have_the_report_of_publisher(
 
 
 @in_loop
-async def test_calls_of_several_tasks_take_turns_on_one_connection(
-    consumed: Consumed, vhost_url: str
+async def test_calls_of_several_tasks_take_turns_on_one_connection_and_not_after_a_fork(
+    consumed: Consumed, vhost_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with SharedPublisher(vhost_url, "x") as publisher:
         await publisher.publish_many(["k"], ["b"])
@@ -84,6 +85,10 @@ async def test_calls_of_several_tasks_take_turns_on_one_connection(
         reports = await asyncio.gather(*(publisher.publish_many(["k"] * n, ["b"] * n) for n in range(1, 6)))
         assert [report.confirmed for report in reports] == [1, 2, 3, 4, 5]
         assert publisher._bulk._publisher._connection is connection  # type: ignore[union-attr]
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(errors.InputError, match="after the fork"):
+                await publisher.publish_many(["k"], ["b"])
     assert len(consumed()) == 16
 
 

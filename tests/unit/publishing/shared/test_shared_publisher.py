@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -395,21 +395,6 @@ publisher.close()
 def test_an_invalid_argument_is_refused(shared: Any, argument: str, value: Any) -> None:
     with pytest.raises(errors.InputError, match=argument):
         shared(**{argument: value})
-
-
-def test_publish_many_refuses_asynchronous_columns_and_a_forked_process(
-    shared: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def keys() -> AsyncIterator[str]:
-        yield "k"
-
-    with shared() as publisher:
-        with pytest.raises(errors.PublishError, match="keys is a single async_generator: pass a list"):
-            asyncio.run(publisher.publish_many(keys(), ["b"]))
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(errors.InputError, match="after the fork"):
-                asyncio.run(publisher.publish_many(["k"], ["b"]))
 
 
 def test_latencies_are_those_of_the_last_minute() -> None:
