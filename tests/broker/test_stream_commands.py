@@ -48,8 +48,7 @@ class Trips:
     @property
     def at(self) -> tuple[str, ...]:
         """The options of the broker."""
-        assert self.broker.management_url is not None, "these tests need RABBIT_CHX_TEST_MANAGEMENT_URL"
-        return ("--url", self.broker.stream_url, "--management-url", self.broker.management_url)
+        return ("--url", self.broker.stream_url, "--management-url", str(self.broker.management_url))
 
     @property
     def live(self) -> tuple[str, ...]:
