@@ -6,20 +6,17 @@ import asyncio
 import logging
 import subprocess
 import time
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothing_was_skipped
 
-from rabbit_chx import Broker, ConsumerGroup, HandlerError, HashRing, Topology
+from rabbit_chx import Broker, ConsumerGroup, HandlerError, Topology
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import FailurePolicy, GroupHealth, GroupMessage
+from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import PolicyDefinition, plan
@@ -27,6 +24,9 @@ from rabbit_chx.topology import PolicyDefinition, plan
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
 
 PREFETCH = 32
+TIMEOUT = pytest.mark.chx_broker(
+    ">=4.3", "a consumer timeout that leaves the channel open, and is checked within seconds"
+)
 
 
 @pytest.fixture
@@ -47,35 +47,6 @@ def knows_two(group: ConsumerGroup) -> bool:
 def ready(stage: GroupStage, queue: str) -> int:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count or 0)
-
-
-def test_members_that_come_and_leave(stage: GroupStage) -> None:
-    """Nothing is lost, nothing is repeated, and each queue keeps its order."""
-
-    async def story() -> None:
-        stage.publish(100)
-        async with stage.member("a", pause_s=0.001) as a:
-            await eventually(lambda: len(a.held) == 6, "the first member has every queue")
-            async with stage.member("b", pause_s=0.001) as b:
-                await eventually(lambda: b.members == ("a", "b"), "both know of each other")
-                publishing = asyncio.create_task(asyncio.to_thread(stage.publish, 300))
-                await eventually(
-                    lambda: has_its_share(b, a) and has_its_share(a, b), "both have their half of the queues"
-                )
-                await publishing
-            stage.publish(100)
-            await eventually(stage.all_handled, "all is handled")
-
-    asyncio.run(story())
-    assert len(stage.handled) == stage.sent * 6
-    assert all(in_order(handled) for handled in stage.by_queue().values())
-    assert {message.member for message in stage.handled} == {"a", "b"}
-
-
-def has_its_share(group: ConsumerGroup, told_by: ConsumerGroup) -> bool:
-    """Whether a member has the three queues that another one says are its."""
-    its = {queue for queue, owner in told_by.owners.items() if owner == group.member}
-    return len(its) == 3 and its == set(group.held)
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -105,18 +76,8 @@ def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
     """What it has handled without its ack arriving may be repeated, in order; nothing else."""
     file = tmp_path / "handled"
 
-    async def story() -> None:
-        stage.publish(400)
-        with stage.process("victim", file, pause_s=0.001) as victim:
-            try:
-                await eventually(
-                    lambda: file.exists() and file.read_text().count("\n") > 200, "it handles some"
-                )
-                await heir_follows(victim)
-            finally:
-                victim.kill()
-
-    async def heir_follows(victim: subprocess.Popen[bytes]) -> None:
+    async def story(victim: subprocess.Popen[bytes]) -> None:
+        await eventually(lambda: file.exists() and file.read_text().count("\n") > 200, "it handles some")
         async with stage.member("heir") as heir:
             async with asyncio.timeout(60):
                 while len(heir.held) < 3:
@@ -127,18 +88,15 @@ def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
             stage.publish(50)
             await eventually(lambda: len(heir.held) == 6, "the heir has every queue")
             await eventually(lambda: heir.members == ("heir",), "the dead is noticed")
-            by_heir, stage.handled = stage.handled, []
             stage.read(file)
-            stage.handled += by_heir
-            heirs = stage.handled
+            await eventually(stage.all_handled, "all is handled")
 
-            def done() -> bool:
-                stage.handled = heirs
-                return stage.all_handled()
-
-            await eventually(done, "all is handled")
-
-    asyncio.run(story())
+    stage.publish(400)
+    with stage.process("victim", file, pause_s=0.001) as victim:
+        try:
+            asyncio.run(story(victim))
+        finally:
+            victim.kill()
     for handled in stage.by_queue().values():
         mine = [message for message in handled if message.member == "victim"]
         heirs = [message for message in handled if message.member == "heir"]
@@ -154,46 +112,40 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
         if message.body == b"2":
             raise ValueError("I cannot")
 
+    async def fail() -> None:
+        failures = FailurePolicy(retries=1, backoff_s=0.01)
+        async with ConsumerGroup(
+            stage.url, stage.queues, member="a", timing=QUICK, failures=failures
+        ) as group:
+            await asyncio.wait_for(group.run(handle), 60)
+
+    def rest() -> list[int]:
+        return [message.number for message in stage.handled if message.queue == caught.value.queue]
+
+    async def go_on() -> None:
+        # The queue takes its messages back after the connection is closed.
+        await eventually(lambda: ready(stage, str(caught.value.queue)) == 3, "the rest is in the queue")
+        async with stage.member("b"):
+            await eventually(lambda: len(rest()) >= 3, "the rest is handled")
+
+    stage.publish(5)
     with pytest.raises(
         HandlerError, match=r"routing key 'q\.\d' .* at the last of 2 attempts \(I cannot\)"
     ) as caught:
-        asyncio.run(run_until_it_fails(stage, handle))
+        asyncio.run(fail())
     assert isinstance(caught.value.__cause__, ValueError)
-
-    async def returned() -> None:  # the queue takes its messages back after the connection is closed
-        await eventually(lambda: ready(stage, str(caught.value.queue)) == 3, "the rest is in the queue")
-
-    asyncio.run(returned())
-
-    def of_that_queue() -> list[int]:
-        return [message.number for message in stage.handled if message.queue == caught.value.queue]
-
-    async def rest() -> None:
-        async with stage.member("b"):
-            await eventually(lambda: len(of_that_queue()) >= 3, "the rest is handled")
-
-    asyncio.run(rest())
-    assert of_that_queue() == [2, 3, 4]
-
-
-async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
-    stage.publish(5)
-    async with ConsumerGroup(
-        stage.url, stage.queues, member="a", timing=QUICK, failures=FailurePolicy(retries=1, backoff_s=0.01)
-    ) as group:
-        await asyncio.wait_for(group.run(handle), 60)
+    asyncio.run(go_on())
+    assert rest() == [2, 3, 4]
 
 
 def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_it_is_named(
     stage: GroupStage, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-        channel = connection.channel()
-        channel.queue_declare("dead", durable=True)
-        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-        more = GroupStage(stage.url, ["with"])
-        more.declare(**arguments)
-        stage.queues = ["q.0", "with"]
+        connection.channel().queue_declare("dead", durable=True)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    GroupStage(stage.url, ["with"]).declare(**arguments)
+    stage.queues = ["q.0", "with"]
     stage.publish(4)
 
     async def handle(message: GroupMessage) -> None:
@@ -201,8 +153,7 @@ def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_i
             raise ValueError("I cannot")
 
     async def story() -> None:
-        how: dict[str, Any] = {"on_failure": "dead-letter", "retries": 0, "handle": handle}
-        async with stage.member("a", **how) as group:
+        async with stage.member("a", on_failure="dead-letter", retries=0, handle=handle) as group:
             await eventually(
                 lambda: ready(stage, "dead") == 1 and len(group.held) == 2, "it is dead-lettered"
             )
@@ -211,72 +162,6 @@ def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_i
         asyncio.run(story())
     assert "queue q.0 has no argument x-dead-letter-exchange" in caplog.text
     assert "queue with has no" not in caplog.text
-
-
-def test_hooks_run_before_the_first_and_after_the_last_message_of_a_queue(stage: GroupStage) -> None:
-    events: list[tuple[str, str]] = []
-
-    async def gained(queue: str) -> None:
-        await asyncio.sleep(0.05)
-        events.append(("gained", queue))
-
-    async def lost(queue: str) -> None:
-        await asyncio.sleep(0.05)
-        events.append(("lost", queue))
-
-    async def handle(message: GroupMessage) -> None:
-        events.append(("message", message.queue))
-
-    async def story() -> None:
-        stage.publish(2)
-        async with stage.member("a", handle=handle, on_gained=gained, on_lost=lost):
-            await eventually(lambda: len(events) >= 18, "all is handled")
-
-    asyncio.run(story())
-    for queue in stage.queues:
-        mine = [event for event, of in events if of == queue]
-        assert mine == ["gained", "message", "message", "lost"]
-
-
-def test_the_health_of_a_member_is_true_only_while_it_is_connected(
-    stage: GroupStage, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "rabbit_chx.consuming")
-    seen = list[GroupHealth]()
-
-    async def story() -> None:
-        began = datetime.now(UTC)
-        async with stage.member("a") as a:
-            await eventually(lambda: a.healthy().connected, "it has subscribed all queues")
-            assert a.healthy() == GroupHealth(connected=True, handled_at=None, not_owned=())
-            stage.publish(1)
-            await eventually(stage.all_handled, "all is handled")
-            async with stage.member("b") as b:
-
-                def waits_for_three() -> bool:
-                    seen[:] = [b.healthy()]
-                    return len(seen[0].not_owned) == 3
-
-                await eventually(waits_for_three, "a still holds the queues of b")
-                await asyncio.to_thread(stage.publish, 1)
-                await eventually(lambda: a.healthy() and b.healthy(), "each has its queues")
-                await eventually(stage.all_handled, "all is handled")
-                handled_at = a.healthy().handled_at
-                assert handled_at is not None
-                assert began < handled_at < datetime.now(UTC)
-        seen.append(a.healthy())
-
-    asyncio.run(story())
-    during, after = seen
-    assert not during
-    assert not after.connected
-    assert not after
-    fields = {
-        (vars(record)["queue"], vars(record)["generation"])
-        for record in caplog.records
-        if " owns " in record.message
-    }
-    assert fields >= {(message.queue, message.generation) for message in stage.handled}
 
 
 def test_two_members_of_one_name(stage: GroupStage) -> None:
@@ -316,13 +201,12 @@ def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: 
     assert in_order(stage.handled)
 
 
+@TIMEOUT
 @pytest.mark.slow
 def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From 4.3 on the broker returns a message that takes too long, and cancels the consumer. Other messages of it return later."""
-    if Release(vhost.version).numbers < (4, 3, 0):
-        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
     stage = GroupStage(vhost.url, ["q.0", "q.1"])
     stage.declare(**{"x-consumer-timeout": 3000})
     slow: list[int] = []
@@ -364,13 +248,12 @@ def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
         assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
+@TIMEOUT
 @pytest.mark.extended
 def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
     vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The member cannot see the policy, so it holds several messages."""
-    if Release(vhost.version).numbers < (4, 3, 0):
-        pytest.skip("before 4.3 a consumer timeout closes the channel, and its check takes up to a minute")
     stage = GroupStage(vhost.url, ["q.0"])
     stage.declare()
     short = PolicyDefinition("short", "^q", "queues", {"consumer-timeout": 1000})
@@ -395,46 +278,29 @@ def test_a_consumer_timeout_of_a_policy_is_named_in_the_log(
 
 
 def test_queues_that_are_not_fit(stage: GroupStage, vhost: RunningBroker) -> None:
+    delayed = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delayed-retry-type": "all"}
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("classic", durable=True, arguments={"x-single-active-consumer": True})
         channel.queue_declare("crowd", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.queue_declare("late", durable=True, arguments=delayed)
 
-    async def enter(*queues: str) -> None:
-        async with ConsumerGroup(stage.url, queues):
+    async def enter(queue: str) -> None:
+        async with ConsumerGroup(stage.url, ["q.0", queue]):
             pass
 
-    with pytest.raises(MismatchError, match=r"queue 'classic': x-queue-type is .*x-queue-type = \"quorum\""):
-        asyncio.run(enter("q.0", "classic"))
-    with pytest.raises(MismatchError, match="queue 'crowd': x-single-active-consumer is not set"):
-        asyncio.run(enter("crowd"))
-    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-        delayed = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delayed-retry-type": "all"}
-        connection.channel().queue_declare("late", durable=True, arguments=delayed)
+    refused = [
+        ("classic", MismatchError, r"'classic': x-queue-type is .*x-queue-type = \"quorum\""),
+        ("crowd", MismatchError, "'crowd': x-single-active-consumer is not set"),
+        ("nope", NotFoundError, "no queue 'nope'"),
+    ]
     if release_is_in(vhost.version, ">=4.3"):
-        with pytest.raises(MismatchError, match="queue 'late': x-delayed-retry-type is 'all'"):
-            asyncio.run(enter("q.0", "late"))
+        refused.append(("late", MismatchError, "'late': x-delayed-retry-type is 'all'"))
     else:  # an older release ignores the argument
-        asyncio.run(enter("q.0", "late"))
-    with pytest.raises(NotFoundError, match="no queue 'nope'"):
-        asyncio.run(enter("nope"))
-
-
-def test_what_cannot_work(vhost_url: str) -> None:
-    ring = HashRing.from_bindings([("a", 1), ("b", 2)])
-    assert ConsumerGroup(vhost_url, ring).queues == ("a", "b")
-    assert ConsumerGroup(vhost_url, ["c", "a", "b"], static=(1, 2)).queues == ("b",)
-    for queues, how, said in [
-        ([], {}, "queues is empty"),
-        ("orders", {}, "pass a list"),
-        (["a"], {"member": ""}, "member is ''"),
-        (["a"], {"weight": 0}, "weight is 0"),
-        (["a"], {"static": (2, 2)}, "static is"),
-        (["a"], {"concurrency": 8, "prefetch": 4}, "prefetch is 4"),
-        (["a"], {"on_failure": "requeue"}, "on_failure is 'requeue'"),
-    ]:
-        with pytest.raises(InputError, match=said):
-            ConsumerGroup(vhost_url, queues, **how)  # type: ignore[arg-type]
+        asyncio.run(enter("late"))
+    for queue, kind, said in refused:
+        with pytest.raises(kind, match=said):
+            asyncio.run(enter(queue))
 
 
 def test_acks_that_the_broker_has_not_passed_on_are_not_lost_with_the_channel(vhost_url: str) -> None:

@@ -5,94 +5,80 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
-from types import ModuleType
 from typing import Any
 
 import forked_client
-import forked_publisher
-import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.streams.publisher import StreamPublisher
-from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
+ROWS = 20_000
+STREAMS = pytest.mark.chx_broker(">=3.9", "streams")
+GROUPS = pytest.mark.chx_broker(">=3.11", "streams with a single active consumer")
+FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
 
-def fork_with(kind: str, url: str, program: ModuleType = forked_publisher, **arguments: object) -> list[str]:
-    """Run the program and return the lines that it prints."""
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "name", "outcome"),
+    [
+        ("Publisher", {"exchange": "x"}, "exchange 'x' was", "0"),
+        pytest.param("StreamPublisher", {"stream": "s"}, "'s' was", "0", marks=STREAMS),
+        pytest.param(
+            "StreamReader",
+            {"stream": "s", "batch_rows": 1_000, "name": "r"},
+            "'s' was",
+            f"{ROWS}",
+            marks=STREAMS,
+        ),
+        ("Broker", {}, "amqp", "1"),
+        pytest.param("ConsumerGroup", {"queues": ["q"]}, "member 'pod-1' was", "ran", marks=GROUPS),
+        pytest.param(
+            "StreamGroup", {"streams": ["s"], "name": "g"}, "member 'pod-1' was", "ran", marks=GROUPS
+        ),
+    ],
+)
+def test_a_client_is_refused_in_a_forked_process(
+    vhost: RunningBroker,
+    channel: BlockingChannel,
+    consumed: Consumed,
+    *,
+    kind: str,
+    arguments: dict[str, Any],
+    name: str,
+    outcome: str,
+) -> None:
+    url = vhost.url
+    if kind.startswith("Stream"):
+        url = vhost.stream_url
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    if kind == "StreamReader":
+        with StreamPublisher(url, stream="s") as publisher:
+            publisher.publish_many(["k"] * ROWS, ["x" * 1_000] * ROWS)
+    if kind == "ConsumerGroup":
+        channel.queue_declare("q", durable=True, arguments=FIT)
+    if kind.endswith("Group"):
+        arguments = {**arguments, "member": "pod-1"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program.__file__)],
+        [sys.executable, "-W", "ignore", str(forked_client.__file__)],
         input=json.dumps([kind, url, arguments]),
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert not done.returncode, done.stderr
-    assert not done.stderr
-    return done.stdout.splitlines()
-
-
-def test_a_publisher_is_refused_in_a_forked_process(
-    consumed: Callable[[], list[Any]], vhost_url: str
-) -> None:
-    child, parent = fork_with("Publisher", vhost_url, exchange="x")
-    assert "the Publisher of exchange 'x' was opened by process" in child
-    assert parent == "reconnects: 0"
-    assert [message.body for message in consumed()] == [b"before the fork", b"after the fork"]
-
-
-@pytest.mark.chx_broker(">=3.9", "streams")
-def test_a_stream_publisher_is_refused_in_a_forked_process(vhost: RunningBroker) -> None:
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_stream("s")
-    child, parent = fork_with("StreamPublisher", vhost.stream_url, stream="s")
-    assert "the StreamPublisher of 's' was opened by process" in child
-    assert parent == "reconnects: 0"
-    with StreamReader(vhost.stream_url, "s") as reader:
-        bodies = [body for batch in reader for body in batch["value"].to_pylist()]
-    assert bodies == [b"before the fork", b"after the fork"]
-
-
-@pytest.mark.chx_broker(">=3.9", "streams")
-def test_a_stream_reader_is_refused_in_a_forked_process(vhost: RunningBroker) -> None:
-    rows = 20_000
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_stream("s")
-    with StreamPublisher(vhost.stream_url, stream="s") as publisher:
-        publisher.publish_many(["k"] * rows, ["x" * 1_000] * rows)
-    arguments = {"stream": "s", "batch_rows": 1_000, "name": "reader"}
-    child, parent = fork_with("StreamReader", vhost.stream_url, forked_client, **arguments)
-    assert "the StreamReader of 's' was opened by process" in child
-    assert int(parent) == rows
-
-
-def test_a_broker_is_refused_in_a_forked_process(vhost_url: str) -> None:
-    child, parent = fork_with("Broker", vhost_url, forked_client)
-    assert child.startswith("refused: the Broker of amqp")
+    assert (done.returncode, done.stderr) == (0, "")
+    child, parent = done.stdout.splitlines()
+    assert child.startswith(f"refused: the {kind} of {name}")
     assert "was opened by process" in child
-    assert parent == "1"
-
-
-@pytest.mark.chx_broker(">=3.11", "streams")
-@pytest.mark.parametrize("kind", ["ConsumerGroup", "StreamGroup"])
-def test_a_group_is_refused_in_a_forked_process(vhost: RunningBroker, kind: str) -> None:
-    if kind == "StreamGroup":
-        with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-            connection.create_stream("s")
-        arguments: dict[str, object] = {"streams": ["s"], "name": "group"}
-        url = vhost.stream_url
-    else:
-        arguments, url = {"queues": ["q"]}, vhost.url
-        with closing(pika.BlockingConnection(pika.URLParameters(url))) as declaring:
-            fit = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
-            declaring.channel().queue_declare("q", durable=True, arguments=fit)
-    child, parent = fork_with(kind, url, forked_client, member="pod-1", **arguments)
-    assert f"refused: the {kind} of member 'pod-1' was opened by process" in child
-    assert parent == "ran"
+    assert parent == outcome
+    if kind.endswith("Publisher"):
+        found = [message.body for message in consumed()]
+        if kind == "StreamPublisher":
+            with StreamReader(url, "s") as reader:
+                found = [body for batch in reader for body in batch["value"].to_pylist()]
+        assert found == [b"before the fork", b"after the fork"]

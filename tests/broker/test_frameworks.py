@@ -72,10 +72,9 @@ def by_queue(messages: list[str]) -> dict[str, list[str]]:
 
 @pytest.fixture
 def programs(vhost: RunningBroker, tmp_path: Path) -> Iterator[Programs]:
-    assert vhost.management_url is not None
     assert vhost.ring_via is not None
     ring_via = shlex.join(vhost.ring_via)
-    live = ["--url", vhost.url, "--management-url", vhost.management_url, "--ring-via", ring_via]
+    live = ["--url", vhost.url, "--management-url", str(vhost.management_url), "--ring-via", ring_via]
     assert main(["topology", "apply", FILE, "--yes", *live]) == 0
     made = Programs(vhost, tmp_path / "output.txt")
     with made.ends:

@@ -13,16 +13,14 @@ import pytest
 from group_members import consuming
 from group_stage import GroupStage, eventually
 
-from rabbit_chx.testing import RunningBroker, skip_unless_ci
+from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def owned(broker: RunningBroker) -> RunningBroker:
-    if not broker.owned:
-        skip_unless_ci("restarts the broker, so it needs one that the tests started")
-    return broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.timeout(300),
+]
 
 
 def connections(broker: RunningBroker) -> set[str]:
@@ -31,7 +29,7 @@ def connections(broker: RunningBroker) -> set[str]:
 
 @pytest.mark.slow
 def test_a_queue_that_exists_until_the_node_restarts(
-    owned: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
+    broker: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RabbitMQ 4.3.6 keeps a consumer that was outranked and killed while it held messages."""
     stage = GroupStage(vhost_url, ["q.0"])
@@ -43,11 +41,11 @@ def test_a_queue_that_exists_until_the_node_restarts(
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"holds\n"
         with consuming(vhost_url, "above", {"q.0": 5}):
-            before = connections(owned)
+            before = connections(broker)
             holder.kill()
             holder.wait()
             deadline = time.monotonic() + 60
-            while connections(owned) == before:
+            while connections(broker) == before:
                 assert time.monotonic() < deadline, "the broker does not notice that the process is dead"
             time.sleep(1)  # it takes its messages back, if it does
 
@@ -57,7 +55,7 @@ def test_a_queue_that_exists_until_the_node_restarts(
                 lambda: "restart the node that leads the queue" in caplog.text, "the cure is named"
             )
             assert not group.held
-            await asyncio.to_thread(owned.restart)
+            await asyncio.to_thread(broker.restart)
             await eventually(stage.all_handled, "all is handled")
 
     with caplog.at_level(logging.WARNING, "rabbit_chx"):

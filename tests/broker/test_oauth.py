@@ -6,14 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pika
 import pyarrow as pa
 import pytest
 from canary import traces_of_canary
@@ -29,13 +28,9 @@ from rabbit_chx import (
     StreamPublisher,
     StreamReader,
 )
-from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
-from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli import main
-from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
-from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError
+from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import WriteLimits
 from rabbit_chx.testing import RunningBroker
@@ -46,6 +41,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.extended]
 LIFETIME_S = 3
 SPARE_S = 9
 RENEWALS = 10
+NEVER = Retries(reconnect_timeout_s=0)
+LOSES_NOTHING = FailurePolicy(reconnect_timeout_s=0)
 TOPOLOGY = """
 [[queues]]
 name = "q"
@@ -122,26 +119,17 @@ class Clients:
             return 1
 
     def publish(self, token: Token) -> int:
-        rows = 0
-        with Publisher(
-            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
-        ) as publisher:
-            while not self.is_over.wait(0.1):
-                rows += publisher.publish_many(["q"] * 5, [b"body"] * 5).confirmed
-        return rows
+        with Publisher(self.url, exchange="", credentials=token, retries=NEVER) as publisher:
+            return self._repeat(publisher.publish_many)
 
     def publish_once(self, token: Token) -> int:
-        with Publisher(
-            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
-        ) as publisher:
+        with Publisher(self.url, exchange="", credentials=token, retries=NEVER) as publisher:
             assert self.is_over.wait(150)  # the thread of the connection renews the token
             return publisher.publish_many(["q"], [b"body"]).confirmed
 
     def publish_shared(self, token: Token) -> int:
-        rows = 0
-        with SharedPublisher(
-            self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=1)
-        ) as publisher:
+        rows, retries = 0, Retries(reconnect_timeout_s=1)
+        with SharedPublisher(self.url, exchange="", credentials=token, retries=retries) as publisher:
             while not self.is_over.wait(0.1):
                 publisher.submit("q", b"body").result(30)
                 rows += 1
@@ -149,17 +137,19 @@ class Clients:
         return rows
 
     def publish_async(self, token: Token) -> int:
-        async def run() -> int:
-            rows = 0
-            async with SharedPublisher(
-                self.url, exchange="", credentials=token, retries=Retries(reconnect_timeout_s=0)
-            ) as publisher:
-                while not self.is_over.is_set():
-                    rows += (await publisher.publish_many(["q"], [b"body"])).confirmed
-                    await asyncio.sleep(0.1)
-            return rows
+        with SharedPublisher(self.url, exchange="", credentials=token, retries=NEVER) as publisher:
+            return self._repeat(lambda *columns: asyncio.run(publisher.publish_many(*columns)))
 
-        return asyncio.run(run())
+    def write_stream(self, token: Token) -> int:
+        limits = WriteLimits(reconnect_timeout_s=0)
+        with StreamPublisher(self.streams, stream="s", credentials=token, limits=limits) as publisher:
+            return self._repeat(publisher.publish_many)
+
+    def _repeat(self, publish: Callable[..., Any]) -> int:
+        rows = 0
+        while not self.is_over.wait(0.1):
+            rows += publish(["q"] * 5, [b"body"] * 5).confirmed
+        return rows
 
     def consume(self, token: Token) -> int:
         bodies = list[bytes]()
@@ -167,83 +157,39 @@ class Clients:
         async def handle(message: GroupMessage) -> None:
             bodies.append(message.body)
 
-        async def run() -> None:
-            async with ConsumerGroup(
-                self.url,
-                ["q"],
-                member="one",
-                credentials=token,
-                failures=FailurePolicy(reconnect_timeout_s=0),
-            ) as group:
-                running = asyncio.create_task(group.run(handle))
-                await asyncio.to_thread(self.is_over.wait, 150)
-                await asyncio.sleep(2)
-                group.stop()
-                await running
-                assert group.reconnects == 0
-
-        asyncio.run(run())
+        how: Any = {"member": "one", "credentials": token, "failures": LOSES_NOTHING}
+        asyncio.run(self._run(ConsumerGroup(self.url, ["q"], **how), handle))
         return len(bodies)
 
     def share_stream(self, token: Token) -> int:
-        rows = 0
+        rows = list[int]()
 
         async def handle(_: str, batch: pa.RecordBatch) -> None:
-            nonlocal rows
-            rows += batch.num_rows
+            rows.append(batch.num_rows)
 
-        async def run() -> None:
-            async with StreamGroup(
-                self.streams,
-                streams=["s"],
-                name="g",
-                credentials=token,
-                failures=FailurePolicy(reconnect_timeout_s=0),
-            ) as group:
-                running = asyncio.create_task(group.run(handle))
-                await asyncio.to_thread(self.is_over.wait, 150)
-                await asyncio.sleep(2)
-                group.stop()
-                await running
-                assert group.reconnects == 0
+        how: Any = {"name": "g", "credentials": token, "failures": LOSES_NOTHING}
+        asyncio.run(self._run(StreamGroup(self.streams, streams=["s"], **how), handle))
+        return sum(rows)
 
-        asyncio.run(run())
-        return rows
-
-    def write_stream(self, token: Token) -> int:
-        rows = 0
-        with StreamPublisher(
-            self.streams, stream="s", credentials=token, limits=WriteLimits(reconnect_timeout_s=0)
-        ) as publisher:
-            while not self.is_over.wait(0.1):
-                rows += publisher.publish_many(["k"] * 5, [b"body"] * 5).confirmed
-        return rows
+    async def _run(self, group: Any, handle: Callable[..., Any]) -> None:
+        async with group:
+            running = asyncio.create_task(group.run(handle))
+            await asyncio.to_thread(self.is_over.wait, 150)
+            await asyncio.sleep(2)
+            group.stop()
+            await running
+            assert group.reconnects == 0
 
 
 @pytest.mark.slow
 def test_all_clients_survive_ten_renewals(site: tuple[RunningBroker, Issuer], tmp_path: Path) -> None:
-    with logged(tmp_path / "log"):
-        renew_ten_times(*site)
-    log = (tmp_path / "log").read_text()
-    assert "aiormq.connection: Prepare to send" in log
-    assert "pika" in log
-    assert traces_of_canary(tmp_path) == []
-
-
-def renew_ten_times(broker: RunningBroker, issuer: Issuer) -> None:
+    broker, issuer = site
     clients = Clients(broker)
-    work = (
-        clients.publish,
-        clients.publish_once,
-        clients.publish_async,
-        clients.publish_shared,
-        clients.consume,
-        clients.write_stream,
-        clients.share_stream,
-    )
+    publishing = (clients.publish, clients.publish_once, clients.publish_async, clients.publish_shared)
+    work = (*publishing, clients.consume, clients.write_stream, clients.share_stream)
     # Ten renewals take 16 seconds or more, so the first token of each client expires meanwhile.
     tokens = {run.__name__: Token(issuer, SPARE_S) for run in work} | {"control": Token(issuer)}
-    with ThreadPoolExecutor(len(tokens)) as pool:
+    with logged(tmp_path / "log"), ThreadPoolExecutor(len(tokens)) as pool:
         running = {"control": pool.submit(clients.control, tokens["control"])}
         assert clients.is_declared.wait(60)
         running |= {run.__name__: pool.submit(run, tokens[run.__name__]) for run in work}
@@ -255,100 +201,32 @@ def renew_ten_times(broker: RunningBroker, issuer: Issuer) -> None:
     rows = {name: one.result() for name, one in running.items()}
     calls = {name: token.calls for name, token in tokens.items()}
     assert min(calls.values()) > RENEWALS, calls
-    published = (rows[name] for name in ("publish", "publish_once", "publish_async", "publish_shared"))
-    assert rows["consume"] == sum(published) > 0
-    with StreamReader(clients.streams, "s", credentials=issuer.token) as reader:
+    assert rows["consume"] == sum(rows[run.__name__] for run in publishing) > 0
+    with (
+        logged(tmp_path / "log"),
+        StreamReader(clients.streams, "s", credentials=issuer.token) as reader,
+    ):
         assert sum(batch.num_rows for batch in reader) == rows["write_stream"] == rows["share_stream"] > 0
-
-
-def test_a_control_connection_outlives_its_tokens(site: tuple[RunningBroker, Issuer]) -> None:
-    broker, issuer = site
-    (settings,) = with_credentials([ConnectionSettings.from_uri(without_login(broker.url))], issuer.token)
-    with closing(PikaConnection(settings)) as connection:
-        channel = connection.open_channel()
-        queue = str(channel.queue_declare("", exclusive=True).method.queue)
-        end = time.monotonic() + 2 * LIFETIME_S
-        while time.monotonic() < end:
-            connection.wait_until(lambda: True)
-            channel.queue_declare(queue, passive=True)
-            time.sleep(0.2)
-        time.sleep(LIFETIME_S + 1)  # a handler that takes longer than a token is valid
-        with pytest.raises(RabbitChxError), connection.own_errors():
-            channel.queue_declare(queue, passive=True)
-        connection.check_exchange("amq.fanout")  # on a new connection
-        with pytest.raises(NotFoundError):
-            connection.count(queue)
-
-
-class SlowToken:
-    """Credentials whose second call takes as long as the test needs."""
-
-    def __init__(self, issuer: Issuer) -> None:
-        self.issuer = replace(issuer, lifetime_s=60)
-        self.calls = 0
-        self.is_called, self.may_return = threading.Event(), threading.Event()
-
-    def __call__(self) -> tuple[str, float]:
-        self.calls += 1
-        if self.calls > 1:
-            self.is_called.set()
-            assert self.may_return.wait(20)
-        return self.issuer.token()[0], time.time() + 2
-
-
-def publish_meanwhile(publisher: Publisher | StreamPublisher, token: SlowToken) -> None:
-    with publisher:
-        publisher.publish_many(["q"], [b"body"])
-        assert token.is_called.wait(20)
-        assert not token.may_return.is_set()
-        publisher.publish_many(["q"] * 5, [b"body"] * 5)
-        token.may_return.set()
-
-
-def test_a_slow_function_does_not_stop_its_clients(site: tuple[RunningBroker, Issuer]) -> None:
-    broker, issuer = site
-    url = without_login(broker.url)
-    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
-        connection.channel().queue_declare("slow", durable=True, arguments={"x-queue-type": "stream"})
-    amqp, stream, loop = SlowToken(issuer), SlowToken(issuer), SlowToken(issuer)
-    common: dict[str, Any] = {
-        "exchange": "",
-        "on_unroutable": "report",
-        "retries": Retries(reconnect_timeout_s=0),
-    }
-    publish_meanwhile(Publisher(url, credentials=amqp, **common), amqp)
-    streams = f"rabbitmq-stream://robin@127.0.0.1:{broker.stream_port}"
-    publish_meanwhile(StreamPublisher(streams, stream="slow", credentials=stream), stream)
-
-    async def publish() -> None:
-        async with SharedPublisher(url, "", credentials=loop) as publisher:
-            await publisher.publish_many(["slow"], [b"body"])
-            assert await asyncio.to_thread(loop.is_called.wait, 20)
-            await publisher.publish("slow", b"body")
-            await publisher.publish_many(["slow"] * 5, [b"body"] * 5)
-            loop.may_return.set()
-
-    asyncio.run(publish())
-
-
-def publish_for_10_s(publisher: Publisher) -> None:
-    for _ in range(100):
-        publisher.publish_many(["k"], [b"body"])
-        time.sleep(0.1)
+    log = (tmp_path / "log").read_text()
+    assert "aiormq.connection: Prepare to send" in log
+    assert "pika" in log
+    assert traces_of_canary(tmp_path) == []
 
 
 def test_an_expired_token_ends_a_connection(site: tuple[RunningBroker, Issuer]) -> None:
     broker, issuer = site
     token, _ = issuer.token()
-    publisher = Publisher(
-        without_login(broker.url),
-        exchange="",
-        on_unroutable="report",
-        credentials=lambda: (token, time.time() + 3600),
-        retries=Retries(reconnect_timeout_s=0),
-    )
-    with publisher, pytest.raises(PublishError, match="credential expired"):
-        publish_for_10_s(publisher)
+    given: Any = {"exchange": "", "on_unroutable": "report", "retries": NEVER}
+
+    def publish_for_10_s() -> None:
+        later = time.time() + 3600
+        with Publisher(without_login(broker.url), credentials=lambda: (token, later), **given) as publisher:
+            for _ in range(100):
+                publisher.publish_many(["k"], [b"body"])
+                time.sleep(0.1)
+
+    with pytest.raises(PublishError, match="credential expired"):
+        publish_for_10_s()
 
 
 def test_the_command_line_runs_a_token_command(

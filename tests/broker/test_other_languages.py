@@ -50,13 +50,10 @@ def needed(path: Path) -> Path:
 
 def java(folder: Path) -> list[str]:
     """Compile the program into a folder, and return the command that runs it."""
-    jars = [
-        str(needed(Path("/usr/share/java", f"{name}.jar")))
-        for name in ("amqp-client", "slf4j-api", "slf4j-nop")
-    ]
-    source = EXAMPLES / "java" / "Orders.java"
+    names = ("amqp-client", "slf4j-api", "slf4j-nop")
+    jars = [str(needed(Path("/usr/share/java", f"{name}.jar"))) for name in names]
     path = ":".join([*jars, str(folder)])
-    run(program("javac"), "-cp", path, "-d", str(folder), str(source))
+    run(program("javac"), "-cp", path, "-d", str(folder), str(EXAMPLES / "java" / "Orders.java"))
     return [program("java"), "-cp", path, "Orders"]
 
 
@@ -125,9 +122,8 @@ def test_each_message_is_in_the_predicted_queue_and_handled_in_order(
     capsys.readouterr()
     assert main(["route", "--exchange", "orders", *handled, "--output", "json", *live(vhost)]) == 0
     answers: Any = json.loads(capsys.readouterr().out)["answers"]
-    assert {key: queue for queue, key, _ in lines} == {
-        answer["key"]: answer["destination"] for answer in answers
-    }
+    predicted = {answer["key"]: answer["destination"] for answer in answers}
+    assert {key: queue for queue, key, _ in lines} == predicted
     assert len({queue for queue, _, _ in lines}) == 4
 
     with temporary_vhost(vhost) as streams:  # `verify` reads the rows of streams
@@ -140,7 +136,7 @@ def test_each_message_is_in_the_predicted_queue_and_handled_in_order(
         assert f"compared  {COUNT} of {COUNT} rows" in capsys.readouterr().out
 
 
-def test_a_consumer_whose_queue_is_deleted_ends(
+def test_a_consumer_whose_queue_is_deleted_ends_and_an_unroutable_message_is_an_error(
     vhost: RunningBroker, command: list[str], tmp_path: Path
 ) -> None:
     declare(vhost, tmp_path, FILE)
@@ -157,9 +153,7 @@ def test_a_consumer_whose_queue_is_deleted_ends(
             time.sleep(0.1)
         channel.queue_delete("orders.4")
         assert process.wait(60) not in (0, None)
-
-
-def test_an_unroutable_message_is_an_error(vhost: RunningBroker, command: list[str], tmp_path: Path) -> None:
-    declare(vhost, tmp_path, '[[exchanges]]\nname = "orders"\ntype = "x-modulus-hash"\n')
+        for number in (1, 2, 3):
+            channel.queue_delete(f"orders.{number}")
     with pytest.raises(AssertionError, match="20 messages are unroutable"):
         run(*command, "publish", "20", AMQP_URL=vhost.url)

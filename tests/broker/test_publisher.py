@@ -1,20 +1,21 @@
-"""The publisher against a real broker: rows, counts, refusals."""
+"""The publisher against a real broker: rows, properties and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
-from rabbit_chx.errors import NotFoundError, PublishError
-from rabbit_chx.publishing import Limits, Publisher
+from rabbit_chx.errors import PublishError
+from rabbit_chx.publishing import Limits, Publisher, PublishReport
 
 pytestmark = pytest.mark.broker
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_every_row_arrives_as_it_was_given(consumed: Consumed, vhost_url: str) -> None:
@@ -25,23 +26,8 @@ def test_every_row_arrives_as_it_was_given(consumed: Consumed, vhost_url: str) -
     assert (report.rows, report.confirmed) == (3_000, 3_000)
     found = consumed()
     assert sorted((m.key, m.body) for m in found) == sorted(rows)
-    assert {(m.properties.delivery_mode, m.properties.content_type) for m in found} == {(2, "text/plain")}
-
-
-@pytest.mark.parametrize(
-    "form",
-    [list, iter, lambda values: pa.chunked_array([values[:7], values[7:]])],
-    ids=["list", "iterator", "Arrow chunks"],
-)
-def test_rows_of_any_form_are_published(
-    consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]
-) -> None:
-    keys, bodies = [f"k{i}" for i in range(1_203)], [f"b{i}" for i in range(1_203)]
-    with Publisher(vhost_url, "x", limits=Limits(max_in_flight=100), persistent=False) as publisher:
-        assert publisher.publish_many(form(keys), form(bodies)).confirmed == 1_203
-    found = consumed()
-    assert sorted((m.key, m.body.decode()) for m in found) == sorted(zip(keys, bodies, strict=True))
-    assert {m.properties.delivery_mode for m in found} == {1}
+    given = {(m.properties.delivery_mode, m.properties.content_type, m.properties.headers) for m in found}
+    assert given == {(2, "text/plain", None)}  # no header of a trace without a tracer provider
 
 
 def test_bodies_of_every_size_pass_a_narrow_window(consumed: Consumed, vhost_url: str) -> None:
@@ -52,23 +38,35 @@ def test_bodies_of_every_size_pass_a_narrow_window(consumed: Consumed, vhost_url
     assert sorted(m.body for m in consumed()) == sorted(bodies)
 
 
-def test_an_error_does_not_spoil_the_next_batch(
-    channel: BlockingChannel, consumed: Consumed, vhost_url: str
-) -> None:
-    channel.exchange_declare("late", CHX)
-    with Publisher(vhost_url, "late") as publisher:
-        with pytest.raises(PublishError, match="'old'"):
-            publisher.publish_many(["old"] * 3, ["b"] * 3)
-        channel.queue_bind("q1", "late", "1")
-        with pytest.raises(PublishError, match="row 1: the routing key") as caught:
-            publisher.publish_many(["k", None], ["b", "b"])  # type: ignore[list-item]
-        assert caught.value.report.rows == 0
-        report = publisher.publish_many(["new"] * 5, ["b"] * 5)
-        assert (report.rows, report.confirmed, report.returned, report.samples) == (5, 5, 0, ())
-        channel.queue_unbind("q1", "late", "1")
-        with pytest.raises(PublishError, match="'newest'"):
-            publisher.publish_many(["newest"], ["b"])
-    assert len(consumed()) == 5
+def test_every_property_is_read_back_by_pika(consumed: Consumed, vhost_url: str) -> None:
+    columns: dict[str, list[Any]] = {
+        "message_id": ["m0", "m1", None],
+        "correlation_id": ["c0", b"c1", None],
+        "content_type": ["text/plain", None, None],
+        "content_encoding": ["gzip", "", None],
+        "type": ["t0", "t1", None],
+        "app_id": [None, "other", None],
+        "reply_to": ["r0", "r1", None],
+        "expiration": ["60000", "70000", None],
+        "priority": [0, 255, None],
+        "timestamp": [NOON, 7, None],
+        "delivery_mode": [1, 2, None],
+        "user_id": ["guest", None, None],
+        "headers": [{"tenant": "a", "n": 5}, [("tenant", "b"), ("nested", {"x": [1, None]})], None],
+    }
+    constants = {"app_id": "app", "content_type": "application/json"}
+    with Publisher(vhost_url, "x", properties=constants) as publisher:
+        assert publisher.publish_many(["0", "1", "2"], ["b"] * 3, properties=columns).confirmed == 3
+    found = [m.properties for m in sorted(consumed(), key=lambda m: m.key)]
+    assert {name: [getattr(each, name) for each in found] for name in columns} == {
+        **columns,
+        "correlation_id": ["c0", "c1", None],
+        "content_type": ["text/plain", "application/json", "application/json"],
+        "app_id": ["app", "other", "app"],
+        "timestamp": [int(NOON.timestamp()), 7, None],
+        "delivery_mode": [1, 2, 2],
+        "headers": [{"tenant": "a", "n": 5}, {"tenant": "b", "nested": {"x": [1, None]}}, None],
+    }
 
 
 def test_an_unbound_exchange_loses_nothing_in_silence(channel: BlockingChannel, vhost_url: str) -> None:
@@ -80,15 +78,18 @@ def test_an_unbound_exchange_loses_nothing_in_silence(channel: BlockingChannel, 
             publisher.publish_many([f"k{i}" for i in range(700)], [b"b" * 200_000] + [b"b"] * 699)
         report = caught.value.report
         assert (report.rows, report.confirmed, report.returned, report.unknown) == (700, 0, 700, 0)
-    with Publisher(vhost_url, "unbound", on_unroutable="report") as publisher:
-        assert publisher.publish_many(["k"], ["b"]).returned == 1
 
 
-def test_an_unknown_exchange_is_an_error_and_nothing_is_confirmed(vhost_url: str) -> None:
-    with (
-        Publisher(vhost_url, "nope") as publisher,
-        pytest.raises(PublishError, match="no exchange 'nope'") as caught,
-    ):
-        publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
-    assert isinstance(caught.value.__cause__, NotFoundError)
-    assert caught.value.report.confirmed == 0
+def test_what_progress_raises_ends_the_call(consumed: Consumed, vhost_url: str) -> None:
+    asked_to_stop = True
+
+    def stop(report: PublishReport) -> None:
+        if report.confirmed and asked_to_stop:
+            raise ZeroDivisionError
+
+    with Publisher(vhost_url, "x", progress=stop) as publisher:
+        with pytest.raises(ZeroDivisionError):
+            publisher.publish_many(["k"] * 1_000_000, ["b"] * 1_000_000)
+        asked_to_stop = False
+        report = publisher.flush()
+    assert report.confirmed == report.rows == len(consumed()) < 1_000_000

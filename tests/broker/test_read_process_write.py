@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,26 +126,32 @@ def test_killed_at_thirty_points_it_loses_and_repeats_nothing(vhost: RunningBrok
         assert program.wait(20) == 0
 
 
+def check_results_over_faults(nodes: Nodes, faults: list[Callable[[], None]]) -> None:
+    """Publish a part of the rows before each fault; the results are there once, and the program ends in order."""
+    bodies = payments()[: 5_000 * len(faults)]
+    with (
+        started(nodes) as program,
+        StreamPublisher(nodes.urls, stream="s", name="source", addresses=nodes.addresses) as publisher,
+    ):
+        for number, fault in enumerate(faults):
+            ids = range(number * 5_000 + 1, (number + 1) * 5_000 + 1)
+            publisher.publish_many(["k"] * 5_000, bodies[ids[0] - 1 : ids[-1]], ids=ids)
+            assert program.stdout is not None
+            assert program.stdout.readline(), "it ended by itself"
+            fault()
+        assert results(nodes, len(expected(bodies))) == expected(bodies)
+        program.terminate()
+        assert program.wait(60) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.restarts
 def test_a_broker_that_is_killed_loses_and_repeats_nothing(vhost: RunningBroker) -> None:
-    nodes = with_streams(vhost)
-    bodies = payments()[:20_000]
-    with (
-        started(nodes) as program,
-        StreamPublisher(vhost.stream_url, stream="s", name="source") as publisher,
-    ):
-        for first in range(0, len(bodies), 5_000):
-            part = bodies[first : first + 5_000]
-            publisher.publish_many(["k"] * len(part), part, ids=range(first + 1, first + 1 + len(part)))
-            if not first:
-                assert program.stdout is not None
-                assert program.stdout.readline(), "it ended by itself"
-            vhost.kill()
-            vhost.start()
-        assert results(nodes, len(expected(bodies))) == expected(bodies)
-        program.terminate()
-        assert program.wait(30) == 0
+    def kill() -> None:
+        vhost.kill()
+        vhost.start()
+
+    check_results_over_faults(with_streams(vhost), [kill] * 4)
 
 
 @pytest.mark.slow
@@ -153,7 +159,6 @@ def test_a_broker_that_is_killed_loses_and_repeats_nothing(vhost: RunningBroker)
 @pytest.mark.restarts
 def test_leaders_that_are_lost_lose_and_repeat_nothing(chx_cluster: RunningCluster) -> None:
     chx_cluster.wait_until_together()
-    bodies = payments()[:20_000]
     with temporary_vhost(chx_cluster.nodes[0]) as home:
         for stream in ("s", "t"):
             make_stream(home, stream, initial_cluster_size="3")
@@ -161,17 +166,5 @@ def test_leaders_that_are_lost_lose_and_repeat_nothing(chx_cluster: RunningClust
         vhost = home.url.rpartition("/")[2]
         urls = [in_vhost(node, vhost).stream_url for node in chx_cluster.nodes]
         nodes = Nodes(urls, addresses_of(chx_cluster))
-        with (
-            started(nodes) as program,
-            StreamPublisher(urls, stream="s", name="source", addresses=nodes.addresses) as publisher,
-        ):
-            for number, lost in enumerate(("s", "t", "s", "t")):
-                part = bodies[number * 5_000 :][:5_000]
-                first = number * 5_000 + 1
-                publisher.publish_many(["k"] * len(part), part, ids=range(first, first + len(part)))
-                assert program.stdout is not None
-                assert program.stdout.readline(), "it ended by itself"
-                ThreeNodes(chx_cluster, vhost, lost).lose_leader()
-            assert results(nodes, len(expected(bodies))) == expected(bodies)
-            program.terminate()
-            assert program.wait(60) == 0
+        leaders = [ThreeNodes(chx_cluster, vhost, stream) for stream in ("s", "t", "s", "t")]
+        check_results_over_faults(nodes, [leader.lose_leader for leader in leaders])

@@ -33,12 +33,15 @@ REMEDY = r"The group's journal is the stream 'rabbit-chx\.groups'.* pass journal
 
 def queues_of(vhost: RunningBroker) -> dict[str, str]:
     """The type of each queue of a vhost, by name."""
-    assert vhost.management_url is not None
-    management = Management(vhost.management_url)
-    found: list[dict[str, Any]] = management.request(
-        "GET", "queues", ConnectionSettings.from_uri(vhost.url).vhost
-    )
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    found: list[dict[str, Any]] = Management(str(vhost.management_url)).request("GET", "queues", name)
     return {queue["name"]: queue["arguments"].get("x-queue-type", "classic") for queue in found}
+
+
+def limit_queues(vhost: RunningBroker, most: int) -> None:
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    management = Management(str(vhost.management_url))
+    management.request("PUT", "vhost-limits", name, "max-queues", body={"value": most})
 
 
 @pytest.fixture
@@ -88,24 +91,17 @@ def test_a_broker_that_refuses_streams(without_streams: RunningBroker) -> None:
         assert queues_of(vhost) == {"q.0": "quorum", "q.1": "quorum"}
 
 
-def test_a_vhost_that_has_as_many_queues_as_it_may(stage: GroupStage, vhost: RunningBroker) -> None:
-    assert vhost.management_url is not None
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    Management(vhost.management_url).request("PUT", "vhost-limits", name, "max-queues", body={"value": 2})
+def test_a_group_that_cannot_run_declares_no_journal(stage: GroupStage, vhost: RunningBroker) -> None:
+    """The vhost has as many queues as it may, and then one that is not fit."""
+    limit_queues(vhost, 2)
     with pytest.raises(BrokerRefusedError, match=rf"406 .*queue limit.*raise the limit.*{REMEDY}"):
         enter(stage)
-    assert set(queues_of(vhost)) == {"q.0", "q.1"}
-
-
-def test_a_group_that_cannot_run_declares_no_journal(stage: GroupStage, vhost: RunningBroker) -> None:
-    async def enter_with_a_classic_queue() -> None:
-        async with ConsumerGroup(vhost.url, [*stage.queues, "classic"]):
-            pass
-
+    limit_queues(vhost, 9)
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         connection.channel().queue_declare("classic", durable=True)
+    stage.queues.append("classic")
     with pytest.raises(MismatchError, match="queue 'classic'"):
-        asyncio.run(enter_with_a_classic_queue())
+        enter(stage)
     assert set(queues_of(vhost)) == {"q.0", "q.1", "classic"}
 
 
@@ -129,8 +125,8 @@ def test_a_journal_that_is_not_a_stream(stage: GroupStage, vhost: RunningBroker,
 @pytest.mark.chx_broker(">=4")
 def test_the_journal_is_a_stream_where_quorum_is_the_default(stage: GroupStage, vhost: RunningBroker) -> None:
     """As on Amazon MQ from 4.2 on, which has no streams: here the type that is named in the declaration counts."""
-    assert vhost.management_url is not None
     name = ConnectionSettings.from_uri(vhost.url).vhost
-    Management(vhost.management_url).request("PUT", "vhosts", name, body={"default_queue_type": "quorum"})
+    management = Management(str(vhost.management_url))
+    management.request("PUT", "vhosts", name, body={"default_queue_type": "quorum"})
     enter(stage)
     assert queues_of(vhost)[JOURNAL] == "stream"

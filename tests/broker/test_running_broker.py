@@ -23,6 +23,7 @@ from local_server import local_broker
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
+from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.testing.containers import docker
 from rabbit_chx.testing.running_broker import amqp_version, check_management, free_ports
 
@@ -57,20 +58,14 @@ def broker(kind: Kind) -> Iterator[RunningBroker]:
         yield running
 
 
-def connect(broker: RunningBroker) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.URLParameters(broker.url))
-
-
 def address(broker: RunningBroker) -> tuple[str, int]:
     parts = urlsplit(broker.url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    return parts.hostname, parts.port
+    return str(parts.hostname), int(parts.port or 0)
 
 
 def put(broker: RunningBroker) -> str:
     queue = f"kept-{uuid4()}"
-    with connect(broker) as connection:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare(queue, durable=True)
@@ -79,7 +74,7 @@ def put(broker: RunningBroker) -> str:
 
 
 def get(broker: RunningBroker, queue: str) -> Any:
-    with connect(broker) as connection:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         return connection.channel().basic_get(queue, auto_ack=True)[2]
 
 
@@ -105,46 +100,34 @@ def test_it_serves_what_the_project_needs(broker: RunningBroker) -> None:
     assert broker.url.startswith("amqp://guest:guest@127.0.0.1:")
     assert amqp_version(broker.url) == broker.version
     assert broker.run("rabbitmqctl", "version").strip() == broker.version
-    assert broker.management_url is not None
-    check_management(broker.management_url)
+    check_management(str(broker.management_url))
     assert broker.version in broker.origin
     plugins = broker.run("rabbitmq-plugins", "list", "-e", "-m", "-q").split()
     assert {"rabbitmq_consistent_hash_exchange", "rabbitmq_management", "rabbitmq_sharding"} <= set(plugins)
-    major, minor, *_ = broker.version.split(".")
-    assert ("rabbitmq_stream" in plugins) == ((int(major), int(minor)) >= (3, 9))
+    assert ("rabbitmq_stream" in plugins) == release_is_in(broker.version, ">=3.9")
 
 
-def test_the_tools_run_through_the_prefix(broker: RunningBroker) -> None:
+def test_its_tools_run_through_the_prefix_and_fail_without_secrets(broker: RunningBroker) -> None:
     assert broker.ring_via is not None
-    done = subprocess.run(
-        [*broker.ring_via, "rabbitmqctl", "-q", "eval", "1 + 1."], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "2"
-
-
-def test_a_tool_that_fails_reports_why_and_keeps_secrets(broker: RunningBroker) -> None:
+    command = [*broker.ring_via, "rabbitmqctl", "-q", "eval", "1 + 1."]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "2"
     with pytest.raises(BrokerRefusedError, match="rabbitmqctl change_password exited with") as caught:
         broker.run("rabbitmqctl", "change_password", "nobody", "s3cret", "surplus")
     assert "s3cret" not in str(caught.value)
-
-
-def test_a_tool_that_does_not_end_is_ended(broker: RunningBroker) -> None:
     with pytest.raises(BrokerTimeoutError, match="did not end within 1 s"):
         broker.run("rabbitmqctl", "eval", "timer:sleep(5000).", timeout_s=1)
-
-
-def test_a_wrong_password_is_refused_and_not_shown(broker: RunningBroker) -> None:
-    assert broker.management_url is not None
-    with pytest.raises(NoBrokerError, match="no AMQP login") as caught:
-        amqp_version(broker.url.replace(":guest@", ":wr0ng@"))
-    assert "wr0ng" not in str(caught.value)
-    with pytest.raises(NoBrokerError, match="401") as caught:
-        check_management(broker.management_url.replace(":guest@", ":wr0ng@"))
-    assert "wr0ng" not in str(caught.value)
+    for check, url, says in (
+        (amqp_version, broker.url, "no AMQP login"),
+        (check_management, str(broker.management_url), "401"),
+    ):
+        with pytest.raises(NoBrokerError, match=says) as refused:
+            check(url.replace(":guest@", ":wr0ng@"))
+        assert "wr0ng" not in str(refused.value)
 
 
 @pytest.mark.slow
-def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker: RunningBroker) -> None:
+def test_ports_and_data_are_kept_over_a_kill_a_pause_and_a_restart(broker: RunningBroker) -> None:
+    """Each may be done twice."""
     queue = put(broker)
     broker.kill()
     broker.kill()
@@ -155,9 +138,6 @@ def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker
     broker.start()
     assert get(broker, queue) == b"kept"
 
-
-@pytest.mark.slow
-def test_paused_it_accepts_and_sends_nothing(broker: RunningBroker) -> None:
     queue = put(broker)
     with broker.paused():
         broker.pause()
@@ -169,9 +149,6 @@ def test_paused_it_accepts_and_sends_nothing(broker: RunningBroker) -> None:
     broker.resume()
     assert get(broker, queue) == b"kept"
 
-
-@pytest.mark.slow
-def test_a_restart_keeps_ports_and_data_also_of_a_paused_one(broker: RunningBroker) -> None:
     queue = put(broker)
     broker.pause()
     broker.restart()

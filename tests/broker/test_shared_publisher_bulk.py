@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -14,15 +14,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
-from rabbit_chx import Limits, Retries, SharedPublisher
-from rabbit_chx.errors import (
-    InputError,
-    MismatchError,
-    NotFoundError,
-    PublishError,
-    RowError,
-    UnreachableError,
-)
+from rabbit_chx import Limits, SharedPublisher, errors
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 
@@ -65,31 +57,27 @@ class Gate:
 
 
 @pytest.mark.parametrize("form", [list, iter])
-def test_a_call_has_the_report_of_publisher(
+def test_calls_of_two_event_loops_have_the_report_of_publisher(
     consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]
 ) -> None:
-    keys = [f"k{i}" for i in range(1_203)]
-
-    async def run() -> PublishReport:
-        async with SharedPublisher(
-            vhost_url, "nowhere", limits=Limits(max_in_flight=100), properties={"app_id": "a"}
-        ) as publisher:
-            report = await publisher.publish_many(
-                form(keys), form(keys), properties={"message_id": form(keys)}, exchanges=["x"] * 1_203
+    halves = [[f"{loop}.{i}" for i in range(1_203)] for loop in range(2)]
+    limits, constants = Limits(max_in_flight=100), {"app_id": "a"}
+    with SharedPublisher(vhost_url, "nowhere", limits=limits, properties=constants) as publisher:
+        for keys in halves:
+            properties: Any = {"message_id": form(keys)}
+            call = publisher.publish_many(
+                form(keys), form(keys), properties=properties, exchanges=["x"] * 1_203
             )
-            assert publisher.stats().submitted == 0
-            return report
-
-    report = asyncio.run(run())
-    assert (report.rows, report.confirmed, report.complete) == (1_203, 1_203, True)
-    assert sorted((m.key, m.body.decode(), m.properties.message_id) for m in consumed()) == sorted(
-        zip(keys, keys, keys, strict=True)
-    )
+            report = asyncio.run(call)
+            assert (report.rows, report.confirmed, report.complete) == (1_203, 1_203, True)
+        assert publisher.stats().submitted == 0
+    found = [(m.key, m.body.decode(), m.properties.message_id, m.properties.app_id) for m in consumed()]
+    assert sorted(found) == sorted((key, key, key, "a") for keys in halves for key in keys)
 
 
 @in_loop
-async def test_calls_of_several_tasks_take_turns_on_one_connection(
-    consumed: Consumed, vhost_url: str
+async def test_calls_of_several_tasks_take_turns_on_one_connection_and_not_after_a_fork(
+    consumed: Consumed, vhost_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with SharedPublisher(vhost_url, "x") as publisher:
         await publisher.publish_many(["k"], ["b"])
@@ -97,6 +85,10 @@ async def test_calls_of_several_tasks_take_turns_on_one_connection(
         reports = await asyncio.gather(*(publisher.publish_many(["k"] * n, ["b"] * n) for n in range(1, 6)))
         assert [report.confirmed for report in reports] == [1, 2, 3, 4, 5]
         assert publisher._bulk._publisher._connection is connection  # type: ignore[union-attr]
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(errors.InputError, match="after the fork"):
+                await publisher.publish_many(["k"], ["b"])
     assert len(consumed()) == 16
 
 
@@ -115,14 +107,15 @@ async def test_each_call_has_the_error_of_its_own_rows_and_the_next_one_works(
             publisher.publish_many(rows, rows),
             return_exceptions=True,
         )
-    assert [type(outcome) for outcome in outcomes] == [PublishReport, *[PublishError] * 3, PublishReport]
-    _, returned, refused, bad, _ = outcomes
-    assert isinstance(returned, PublishError)
+    assert [type(outcome) for outcome in outcomes] == [
+        PublishReport,
+        *[errors.PublishError] * 3,
+        PublishReport,
+    ]
+    returned, refused, bad = (outcome for outcome in outcomes if isinstance(outcome, errors.PublishError))
     assert (returned.report.returned, returned.report.confirmed) == (20, 0)
-    assert isinstance(refused, PublishError)
-    assert isinstance(refused.__cause__, NotFoundError)
-    assert isinstance(bad, PublishError)
-    assert isinstance(bad.__cause__, RowError)
+    assert isinstance(refused.__cause__, errors.NotFoundError)
+    assert isinstance(bad.__cause__, errors.RowError)
     assert "row 20: the routing key is missing" in str(bad)
     assert len(consumed()) == 40 + bad.report.confirmed
 
@@ -142,15 +135,8 @@ async def test_single_messages_and_the_event_loop_go_on_meanwhile(consumed: Cons
     assert len(consumed()) == 12
 
 
-def test_several_event_loops_may_share_it(consumed: Consumed, vhost_url: str) -> None:
-    with SharedPublisher(vhost_url, "x") as publisher:
-        reports = [asyncio.run(publisher.publish_many(["k"] * 3, ["b"] * 3)) for _ in range(2)]
-    assert [report.confirmed for report in reports] == [3, 3]
-    assert len(consumed()) == 6
-
-
 @in_loop
-async def test_the_rows_of_a_cancelled_call_are_sent_unless_it_still_waits(
+async def test_the_rows_of_a_cancelled_call_are_sent_before_the_close_unless_it_still_waits(
     consumed: Consumed, vhost_url: str
 ) -> None:
     gate = Gate("running 1", "running 2")
@@ -165,18 +151,13 @@ async def test_the_rows_of_a_cancelled_call_are_sent_unless_it_still_waits(
                 await call
         gate.open()
         assert (await publisher.publish_many(["k"], ["next"])).rows == 1
-    assert [message.body for message in consumed()] == [b"running 1", b"running 2", b"next"]
-
-
-@in_loop
-async def test_close_waits_for_a_cancelled_call(consumed: Consumed, vhost_url: str) -> None:
-    gate = Gate("1", "2")
-    async with SharedPublisher(vhost_url, "x") as publisher:
-        call = asyncio.create_task(publisher.publish_many(["k"] * 2, gate))
+        gate = Gate("last 1", "last 2")
+        last = asyncio.create_task(publisher.publish_many(["k"] * 2, gate))
         await gate.wait()
-        call.cancel()
+        last.cancel()
         asyncio.get_running_loop().call_later(0.2, gate.open)
-    assert [message.body for message in consumed()] == [b"1", b"2"]
+    found = [message.body for message in consumed()]
+    assert found == [b"running 1", b"running 2", b"next", b"last 1", b"last 2"]
 
 
 @in_loop
@@ -184,7 +165,7 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
     way = proxy()
     publisher = SharedPublisher(through(vhost_url, way.port), "", limits=Limits(confirm_timeout_s=600))
     rows = ["k"] * 10
-    with pytest.raises(PublishError):  # no queue has this name
+    with pytest.raises(errors.PublishError):  # no queue has this name
         await publisher.publish_many(rows, rows)
     gate = Gate("1", "2")
     running = asyncio.create_task(publisher.publish_many(["k"] * 2, gate))
@@ -194,24 +175,13 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
     gate.open()
     await asyncio.sleep(0)
     await asyncio.to_thread(publisher.close, 0.3)
-    with pytest.raises(PublishError, match="was closed before all messages were answered") as caught:
+    with pytest.raises(errors.PublishError, match="was closed before all messages were answered") as caught:
         await running
     assert (caught.value.report.rows, caught.value.report.unknown) == (2, 2)
-    with pytest.raises(InputError, match="is closed"):
+    with pytest.raises(errors.InputError, match="is closed"):
         await waiting
-    with pytest.raises(InputError, match="is closed"):
+    with pytest.raises(errors.InputError, match="is closed"):
         await publisher.publish_many(rows, rows)
-
-
-@in_loop
-async def test_without_a_broker_nothing_was_sent() -> None:
-    url = "amqp://127.0.0.1:1"
-    async with SharedPublisher(
-        url, "x", retries=Retries(reconnect_timeout_s=0.2, backoff_s=0.05)
-    ) as publisher:
-        for _ in range(2):
-            with pytest.raises(UnreachableError):
-                await publisher.publish_many(["k"], ["b"])
 
 
 @in_loop
@@ -222,29 +192,9 @@ async def test_a_ring_that_has_changed_is_an_error(
     channel.queue_declare("q0")
     publisher = SharedPublisher(vhost_url, "x", routing="client", ring=lambda: next(rings))
     assert (await publisher.publish_many(["k"], ["b"])).confirmed == 1
-    with pytest.raises(PublishError) as caught:
+    with pytest.raises(errors.PublishError) as caught:
         await publisher.publish_many(["k"], ["b"])
-    assert isinstance(caught.value.__cause__, MismatchError)
-    with pytest.raises(MismatchError):
+    assert isinstance(caught.value.__cause__, errors.MismatchError)
+    with pytest.raises(errors.MismatchError):
         publisher.close()
     consumed()
-
-
-@in_loop
-async def test_columns_that_come_asynchronously_are_refused(consumed: Consumed, vhost_url: str) -> None:
-    async def keys() -> AsyncIterator[str]:
-        yield "k"
-
-    async with SharedPublisher(vhost_url, "x") as publisher:
-        with pytest.raises(PublishError, match="keys is a single async_generator: pass a list of them"):
-            await publisher.publish_many(keys(), ["b"])  # type: ignore[arg-type]
-    consumed()
-
-
-@in_loop
-async def test_a_forked_process_is_refused(vhost_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with SharedPublisher(vhost_url, "x") as publisher:
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(InputError, match="after the fork"):
-                await publisher.publish_many(["k"], ["b"])

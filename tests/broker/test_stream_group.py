@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from exposition import parsed_exposition
 from group_stage import QUICK, eventually, in_order, nothing_was_skipped
 from stream_group_stage import StreamGroupStage
 from streamed import numbers_in
 from super_streams import create_super_stream
-from tcp_proxy import Proxy
 
 from rabbit_chx import StreamGroup, StreamPublisher
-from rabbit_chx.cli import main
-from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection, stream_status
+from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.errors import HandlerError, InputError, MissingRowsError, NotFoundError
+from rabbit_chx.errors import HandlerError, MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
 
@@ -181,58 +176,6 @@ def test_a_handler_that_fails_ends_the_group_and_the_next_member_begins_there(
     assert [row.number for row in stage.by_queue()["s.3"]] == [0, 1, 2, 3, 4]
 
 
-def test_hooks_and_where_to_start(stage: StreamGroupStage) -> None:
-    """`on_gained` is called until it returns; it returns where to start."""
-    events: list[tuple[str, str]] = []
-
-    async def gained(stream: str) -> int | None:
-        events.append(("gained", stream))
-        if len([name for _, name in events if name == stream]) == 1:
-            raise OSError("the store is not there yet")
-        return 3 if stream == "s.0" else None
-
-    async def lost(stream: str) -> None:
-        events.append(("lost", stream))
-
-    async def story() -> None:
-        stage.publish(5)
-        async with stage.member("a", on_gained=gained, on_lost=lost, backoff_s=0.01) as group:
-            await eventually(lambda: len(stage.handled) == 5 * 6 - 3, "all is handled")
-            assert group.generation("s.0") is not None
-
-    asyncio.run(story())
-    assert [row.number for row in stage.by_queue()["s.0"]] == [3, 4]
-    for stream in stage.queues:
-        assert [event for event, of in events if of == stream] == ["gained", "gained", "lost"]
-
-
-@pytest.mark.usefixtures("stage")
-def test_failures_of_on_gained_are_counted_over_lost_connections(vhost: RunningBroker) -> None:
-    """The broker closes the connection of a member that does not say within 60 s where to start; its attempts do not begin again."""
-    line = Proxy(vhost.stream_url)
-    calls: list[str] = []
-
-    async def on_gained(stream: str) -> None:
-        calls.append(stream)
-        if len(calls) % 2 == 0:
-            line.cut()
-            await asyncio.sleep(30)
-        raise OSError("the store does not answer")
-
-    async def story() -> None:
-        url = vhost.stream_url.replace(f":{vhost.stream_port}/", f":{line.port}/")
-        how: Any = {"timing": QUICK, "retries": 1, "backoff_s": 0.01, "reconnect_backoff_s": 0.1}
-        async with StreamGroup(url, streams=["s.0"], name="late", on_gained=on_gained, **how) as group:
-            await asyncio.wait_for(group.run(unexpected_rows), 60)
-
-    with (
-        closing(line),
-        pytest.raises(HandlerError, match="on_gained raised OSError at the last of 2 attempts"),
-    ):
-        asyncio.run(story())
-    assert len(calls) == 3
-
-
 def test_two_groups_on_one_stream_are_independent(vhost: RunningBroker) -> None:
     first = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
     second = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"], group="audit")
@@ -249,51 +192,11 @@ def test_two_groups_on_one_stream_are_independent(vhost: RunningBroker) -> None:
     asyncio.run(story())
 
 
-def test_two_members_of_one_name(stage: StreamGroupStage) -> None:
-    async def noted(stream: str, _: pa.RecordBatch) -> None:
-        pytest.fail(f"{stream} has two owners")
-
-    async def story() -> None:
-        async with stage.member("a") as a:
-            await eventually(lambda: a.members == ("a",), "it is ready")
-            async with StreamGroup(
-                stage.url, streams=stage.queues, name=stage.group, member="a", timing=QUICK
-            ) as twin:
-                with pytest.raises(InputError, match="another process is the member 'a'"):
-                    await asyncio.wait_for(twin.run(noted), 60)
-
-    asyncio.run(story())
-
-
-def test_start_next_loses_no_row_of_a_release(stage: StreamGroupStage) -> None:
-    """The first member resolves ``next`` and stores it, so that another one does not begin later."""
-
-    async def hangs(_: str, __: pa.RecordBatch) -> None:
-        await asyncio.sleep(60)
-
-    async def story() -> None:
-        stage.publish(10)
-        async with stage.member("a", start="next", handle=hangs, timing=QUICK) as a:
-            await eventually(lambda: len(a.held) == 6, "it has every stream")
-            await eventually(lambda: all(stored(stage, name) == 9 for name in stage.queues), "stored")
-            stage.publish(10)
-            async with stage.member("b", start="next"):
-                a.stop()
-                for task in asyncio.all_tasks():
-                    if "hangs" in repr(task):
-                        task.cancel()
-                await eventually(lambda: len(stage.handled) == 60, "the other one handles them")
-
-    asyncio.run(story())
-    assert {row.number for row in stage.handled} == set(range(10, 20))
-
-
 @pytest.mark.core
+@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_a_group_reads_all_partitions_of_a_super_stream(vhost: RunningBroker) -> None:
     partitions = [f"orders-{number}" for number in range(3)]
     with closing(open_any(settings_of(vhost.stream_url))) as connection:
-        if "4" not in connection.server_version[:1]:
-            pytest.skip("the command is of 3.13")
         create_super_stream(connection, "orders", partitions, ["0", "1", "2"])
     stage = StreamGroupStage(vhost.stream_url, partitions)
 
@@ -306,32 +209,6 @@ def test_a_group_reads_all_partitions_of_a_super_stream(vhost: RunningBroker) ->
             await eventually(lambda: len(stage.handled) == 300, "all is handled")
 
     asyncio.run(story())
-
-
-def test_rows_that_retention_has_removed(vhost: RunningBroker) -> None:
-    stage = StreamGroupStage(vhost.stream_url, ["s.0"])
-    stage.declare(**{"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
-
-    async def run(**how: Any) -> StreamGroup:
-        async with StreamGroup(
-            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=from_zero, **how
-        ) as group:
-
-            async def handle(_: str, batch: pa.RecordBatch) -> None:
-                if numbers_in(batch)[-1] == stage.sent - 1:
-                    group.stop()
-
-            await asyncio.wait_for(group.run(handle), 60)
-        return group
-
-    async def from_zero(_: str) -> int:
-        return 0
-
-    for _ in range(30):
-        stage.publish(200)
-    with pytest.raises(MissingRowsError, match=r"'s\.0' does not have the offsets 0 to"):
-        asyncio.run(run())
-    assert asyncio.run(run(on_missing="count")).missing > 0
 
 
 def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
@@ -371,17 +248,6 @@ def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
     assert missing > 20
     assert begin > 20
     assert stored(stage, "s.0") is not None
-
-
-def test_streams_that_do_not_exist(stage: StreamGroupStage) -> None:
-    async def enter(**how: Any) -> None:
-        async with StreamGroup(stage.url, name="billing", **how):
-            pass
-
-    with pytest.raises(NotFoundError, match="nope"):
-        asyncio.run(enter(streams=["s.0", "nope"]))
-    with pytest.raises(NotFoundError, match="nope"):
-        asyncio.run(enter(super_stream="nope"))
 
 
 def test_a_stream_that_is_deleted_and_created_again(stage: StreamGroupStage) -> None:
@@ -438,29 +304,6 @@ def test_the_journal_is_deleted(stage: StreamGroupStage) -> None:
     assert nothing_was_skipped(stage)
 
 
-def test_the_journal_is_deleted_and_created_again_at_once(stage: StreamGroupStage) -> None:
-    """Its offsets begin again, so a member that only subscribed again after the last one would read nothing."""
-    stage.most_reconnects = 1
-
-    async def story() -> None:
-        stage.publish(5)
-        timing = replace(QUICK, journal_s=3.0)
-        async with stage.member("a", timing=timing) as a:
-            await eventually(lambda: len(a.held) == 6, "it has every stream")
-            await asyncio.sleep(2)  # some entries
-            with closing(open_any(settings_of(stage.url))) as connection:
-
-                def again() -> None:
-                    connection.delete_stream(JOURNAL)
-                    connection.create_stream(JOURNAL)
-
-                await asyncio.to_thread(again)
-            await eventually(lambda: a.reconnects, "it has a new session")
-            await eventually(lambda: a.members == ("a",), "it reads the journal")
-
-    asyncio.run(story())
-
-
 def test_a_start_after_the_end_of_the_stream(
     stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -482,7 +325,7 @@ def test_a_start_after_the_end_of_the_stream(
 
 
 def test_the_command_shows_members_assignment_and_lag(
-    vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    vhost: RunningBroker, answer: Callable[..., Any]
 ) -> None:
     stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
     stage.declare()
@@ -506,39 +349,3 @@ def test_the_command_shows_members_assignment_and_lag(
     (share,) = answer(*show)["streams"]
     assert (share["assigned"], share["active"], share["lag_rows"]) == (None, None, 5)
     assert 0 < share["lag_s"] < 60
-    assert main([*show, "--output", "prometheus"]) == 0
-    metrics = parsed_exposition(capsys.readouterr().out)
-    assert metrics["rabbit_chx_stream_group_lag_rows"].value(group="billing", stream="s.1") == 5
-    assert metrics["rabbit_chx_group_members"].value(group="billing") == 0
-    assert main(list(show)) == 0
-    assert "lag rows" in capsys.readouterr().out
-
-
-def test_the_command_shows_the_whole_group_and_no_member_that_was_killed(
-    vhost: RunningBroker, answer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """After the last member nobody writes to the journal that it is gone."""
-    stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
-    stage.declare()
-    show = ("group", "show", "s.0", "s.1", "--stream-group", stage.group, "--url", vhost.stream_url)
-    stage.publish(10)
-    file = tmp_path / "handled"
-    process = stage.process("a", file)
-    try:
-        deadline = time.monotonic() + 60
-        while not file.exists() or len(file.read_text().splitlines()) < 20:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
-    stage.publish(5)
-    document = answer(*show)
-    assert [member["name"] for member in document["members"]] == ["a"]
-    assert [share["active"] for share in document["streams"]] == ["a", "a"]
-    monkeypatch.setattr(stream_status, "_SILENT_S", 0.1)
-    document = answer(*show)
-    assert document["members"] == []
-    shown = [(share["stream"], share["assigned"], share["active"]) for share in document["streams"]]
-    assert shown == [("s.0", None, None), ("s.1", None, None)]
-    assert all(share["lag_rows"] >= 5 for share in document["streams"])

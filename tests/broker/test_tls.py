@@ -108,32 +108,24 @@ def refusal(way: Way, url: str) -> str:
 
 
 @WAYS
-def test_the_right_authority_is_enough(one_way: TlsBroker, way: Way) -> None:
-    assert way(url_for(way, one_way, one_way.trusted))
-    assert way(url_for(way, one_way, one_way.certified))
+def test_the_right_authority_and_name_are_enough(one_way: TlsBroker, way: Way) -> None:
+    for parameters in (one_way.trusted, one_way.certified, {"verify": "verify_none"}):
+        assert way(url_for(way, one_way, parameters))
+    for name in ("disable", OTHER_NAME):
+        parameters = one_way.trusted | {"server_name_indication": name}
+        assert way(url_for(way, one_way, parameters, "localhost"))
 
 
 @pytest.mark.slow
 @WAYS
-def test_verification_is_the_default(one_way: TlsBroker, way: Way) -> None:
+def test_another_authority_or_name_is_refused(one_way: TlsBroker, way: Way) -> None:
+    """Verification is the default."""
     for parameters in ({}, {"cacertfile": one_way.file("other-ca.pem")}, {"verify": "verify_peer"}):
         said = refusal(way, url_for(way, one_way, parameters))
         assert way is by_pika or "the broker's certificate is not accepted" in said
         assert "certificate verify failed" in said or "cacertfile" in said
-    assert way(url_for(way, one_way, {"verify": "verify_none"}))
-
-
-@WAYS
-def test_a_certificate_for_another_name(one_way: TlsBroker, way: Way) -> None:
     said = refusal(way, url_for(way, one_way, one_way.trusted, "localhost"))
     assert way is by_pika or "server_name_indication" in said
-    unnamed = one_way.trusted | {"server_name_indication": "disable"}
-    assert way(url_for(way, one_way, unnamed, "localhost"))
-
-
-@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, *BY_STREAMS, by_http])
-def test_the_name_to_look_for(one_way: TlsBroker, way: Way) -> None:
-    assert way(url_for(way, one_way, one_way.trusted | {"server_name_indication": OTHER_NAME}, "localhost"))
     refusal(way, url_for(way, one_way, one_way.trusted | {"server_name_indication": "other.test"}))
 
 

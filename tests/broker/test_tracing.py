@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,10 +17,8 @@ from opentelemetry.trace import SpanKind
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
-from rabbit_chx import ConsumerGroup, Publisher, SharedPublisher, StreamGroup, StreamPublisher, tracing
+from rabbit_chx import ConsumerGroup, Publisher, SharedPublisher, tracing
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.streams.nodes import open_any, settings_of
-from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
@@ -104,40 +101,8 @@ def test_each_handled_message_has_a_span_that_is_linked_to_its_publisher(
     assert [span.name for span in handled] == ["process traced"] * 3
     assert {span.kind for span in handled} == {SpanKind.CONSUMER}
     assert [span.context for span in handled] == current
-    assert [[link.context.span_id for link in span.links] for span in handled] == [
-        [sent.context.span_id],
-        [sent.context.span_id],
-        [],
-    ]
-
-
-@pytest.mark.chx_broker(">=3.11")
-def test_each_handled_batch_of_a_stream_has_a_span(spans: InMemorySpanExporter, vhost: RunningBroker) -> None:
-    with closing(open_any(settings_of(vhost.stream_url))) as connection:
-        connection.create_stream("traced", {})
-    with StreamPublisher(vhost.stream_url, stream="traced") as publisher:
-        publisher.publish_many(["k"], ["1"])
-    current = list[Any]()
-
-    async def run() -> None:
-        async with StreamGroup(vhost.stream_url, streams=["traced"], name="g", member="one") as group:
-
-            async def handle(_stream: str, _batch: object) -> None:
-                current.append(trace.get_current_span().get_span_context())
-                group.stop()
-
-            await asyncio.wait_for(group.run(handle), 60)
-
-    asyncio.run(run())
-    (span,) = spans.get_finished_spans()
-    assert (span.name, span.kind, span.links) == ("process traced", SpanKind.CONSUMER, ())
-    assert [span.context] == current
-
-
-def test_without_a_tracer_provider_no_message_has_a_header(consumed: Consumed, vhost_url: str) -> None:
-    with Publisher(vhost_url, "x") as publisher:
-        publisher.publish_many(["k"], [b"b"])
-    assert [m.properties.headers for m in consumed()] == [None]
+    links = [[link.context.span_id for link in span.links] for span in handled]
+    assert links == [[sent.context.span_id], [sent.context.span_id], []]
 
 
 def test_without_opentelemetry_nothing_of_it_is_imported(consumed: Consumed, vhost_url: str) -> None:

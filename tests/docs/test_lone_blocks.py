@@ -120,7 +120,7 @@ def test_each_page_with_python_is_run() -> None:
     assert sorted([*PAGES, *OTHERS]) == [name for name in ALL_PAGES if python_blocks(name)]
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_the_block_runs_alone(run: Callable[..., None], block: str) -> None:
     run(block)
 

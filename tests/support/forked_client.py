@@ -1,4 +1,4 @@
-"""A program that forks while a client is open. The child tries to use it and closes it; then the parent uses it.
+"""A program that forks while a client is open. The child tries to use it, closes it and ends; then the parent uses it.
 
 Its input is a line of JSON: the kind of the client, the URL, and its other arguments. It prints what each process came to.
 """
@@ -16,8 +16,14 @@ from typing import Any
 import rabbit_chx
 from rabbit_chx.errors import InputError
 
+_PUBLISH: tuple[Callable[[Any], object], Callable[[Any], object]] = (
+    lambda publisher: publisher.publish_many(["k"], ["before the fork"]),
+    lambda publisher: publisher.publish_many(["k"], ["after the fork"]).reconnects,
+)
 #: What a client does first, and then in each process.
 _USES: dict[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
+    "Publisher": _PUBLISH,
+    "StreamPublisher": _PUBLISH,
     "StreamReader": (next, lambda reader: [*reader] and reader.rows_returned),
     "Broker": (
         lambda broker: broker.open(),
@@ -46,7 +52,7 @@ def main() -> None:
     child = wait_for_child()
     tell(partial(use, client))
     client.close()
-    if not child:
+    if not child and not kind.endswith("Publisher"):
         os._exit(0)  # without the ends of the parent's objects
 
 

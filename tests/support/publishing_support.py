@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -12,11 +12,3 @@ Consumed: TypeAlias = "Callable[[], list[Any]]"
 def through(url: str, port: int) -> str:
     """Return the URL with the proxy's port."""
     return url.replace(f":{urlsplit(url).port}", f":{port}")
-
-
-def bodies_with(events: dict[int, Callable[[], None]], rows: int) -> Iterator[str]:
-    """Yield bodies that all differ; before some of them an event happens."""
-    for i in range(rows):
-        if i in events:
-            events[i]()
-        yield str(i)

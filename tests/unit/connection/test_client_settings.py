@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from descriptors import no_descriptor_left
 
 from rabbit_chx.amqp import TlsSettings
-from rabbit_chx.connection.client_settings import server_name, tls_context
+from rabbit_chx.connection.client_settings import aio_pika_arguments, server_name, tls_context
 from rabbit_chx.errors import InputError, UnreachableError
 
 
@@ -101,3 +101,18 @@ def test_files_that_cannot_be_opened_now_may_be_later(tmp_path: Path) -> None:
     for tls in (TlsSettings(ca_file=file), TlsSettings(cert_file=file)):
         with no_descriptor_left(), pytest.raises(UnreachableError, match=f"'{file}' .*Too many open files"):
             tls_context(tls)
+
+
+@pytest.mark.parametrize(
+    ("url", "setting"),
+    [
+        ("amqp://u:hush@h?channel_max=7", "channel_max"),
+        ("amqp://u:hush@h?frame_max=8192", "frame_max"),
+        ("amqps://u:hush@h?server_name_indication=other", "server_name_indication"),
+        ("amqp://u:hush@h?auth_mechanism=external&auth_mechanism=plain", "a second auth_mechanism"),
+    ],
+)
+def test_what_aio_pika_would_ignore_is_an_error(url: str, setting: str) -> None:
+    with pytest.raises(InputError, match=f"aio-pika cannot follow {setting}: leave it out") as caught:
+        aio_pika_arguments(url)
+    assert "hush" not in str(caught.value)

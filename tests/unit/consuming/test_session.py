@@ -252,6 +252,9 @@ def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixtur
     for told in (" steps back from q.", " for b, generation", " no longer owns q."):
         assert told in said
     assert "group member b counts as dead: it wrote no heartbeat for 0.2 s" in said
+    owned = [vars(record) for record in caplog.records if " owns q." in record.getMessage()]
+    assert {fields["queue"] for fields in owned} == {"q.0", "q.1"}
+    assert all(isinstance(fields["generation"], int) for fields in owned)
 
 
 async def test_the_first_error_ends_a_session_and_an_error_of_a_handler_is_not_a_loss() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -120,6 +120,14 @@ def test_a_single_value_is_not_a_column(name: str, column: object) -> None:
     columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
     with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: pass a list of them"):
         list(batches(columns, 10))
+
+
+def test_an_asynchronous_column_is_refused() -> None:
+    async def keys() -> AsyncIterator[str]:
+        yield "k"
+
+    with pytest.raises(InputError, match="keys is a single async_generator: pass a list of them"):
+        list(batches({"keys": keys(), "bodies": ["b"]}, 10))
 
 
 def test_columns_become_rows_with_what_the_publisher_gives_the_others() -> None:

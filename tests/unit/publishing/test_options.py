@@ -107,3 +107,16 @@ def test_a_backoff_grows_to_five_seconds() -> None:
     backoff = Retries(backoff_s=1.0).backoff
     assert [backoff.delay_s(failures) for failures in range(6)] == [1, 2, 4, 5, 5, 5]
     assert Retries(backoff_s=0).backoff.delay_s(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"app": "x"}, "there is no message property 'app': did you mean 'app_id'?"),
+        ({"app_id": "x" * 256}, "^app_id b'x+'... has 256 bytes: AMQP carries at most 255"),
+        ({"priority": -1}, "^priority is -1; pass a whole number from 0 to 255"),
+    ],
+)
+def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Publisher("amqp://nowhere.invalid", "x", properties=constants)

@@ -12,7 +12,7 @@ from stream_publishers import URL, Broker, publisher
 
 from rabbit_chx.streams import stored_ids
 from rabbit_chx.streams.nodes import settings_of
-from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes
+from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes, rows_of
 
 FIRST, ROWS = 101, 40
 KEYS = [f"k{row // 3:03}" for row in range(ROWS)]
@@ -148,3 +148,11 @@ def test_what_retention_has_removed_cannot_be_verified(stream: RowLog) -> None:
     assert (found.lost, found.unverified, found.doubled) == (1, 12, 1)
     stream.remove_all()
     assert read_back() == Stored(0, 0, 0, 0, ROWS, ())
+
+
+def test_rows_of_other_names_do_not_count() -> None:
+    others = ["loadx1:1", "load.1", "load.1:", "load.1:2x", "a load.1:3", "load.1:4:4", "load.1:-5", None]
+    batch = pa.record_batch({"message_id": pa.array([*others, f"load.1:{2**63 - 1}", "load.1:6"])})
+    ours, ids = rows_of(batch, "load.1")
+    assert ids.tolist() == [2**63 - 1, 6]
+    assert ours["message_id"].to_pylist() == [f"load.1:{2**63 - 1}", "load.1:6"]

@@ -250,6 +250,9 @@ def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
         assert isinstance(error, errors.UnreachableError)
         assert "was not sent" in str(error)
         assert not publisher.healthy()
+        for _ in range(2):
+            with pytest.raises(errors.UnreachableError):
+                asyncio.run(publisher.publish_many(["k"], ["b"]))
 
 
 def test_every_future_is_done_within_the_three_limits(peer: Peer, shared: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
@@ -83,6 +83,16 @@ def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "error", error)
     with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
         list(rows_of(RANGE, options_of()))
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_rows_of_a_deleted_stream_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "error", NotFoundError("there is no stream 'a'", queue="a"))
+    with pytest.raises(
+        MissingRowsError, match=r"there is no stream 'a'.* With failOnDataLoss=false the reading"
+    ):
+        list(rows_of(RANGE, options_of()))
+    assert list(rows_of(RANGE, options_of(failOnDataLoss="false"))) == []
 
 
 def test_missing_rows_are_counted(
