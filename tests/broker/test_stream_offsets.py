@@ -16,6 +16,7 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
+
 def named(stream: Streamed, **arguments: Any) -> StreamReader:
     return StreamReader(
         stream.broker.stream_url, "s", name="billing", limits=ReadLimits(batch_rows=100), **arguments
