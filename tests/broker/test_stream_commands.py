@@ -110,7 +110,7 @@ def test_super_streams_are_verified_and_other_exchanges_refused(
         create_super_stream(connection, "others", others, ["0", "1"])
     with StreamPublisher(trips.broker.stream_url, super_stream="events") as publisher:
         publisher.publish_many(KEYS * 3, [f"{n}" for n in range(30)])
-    given = ("--super-stream", "events")
+    given: tuple[str, ...] = ("--super-stream", "events")
     # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
     for where in (trips.at, trips.at[:2]):
         found = answer("verify", *given, *where)
