@@ -240,8 +240,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TESTS / "fire" in item.path.parents:
             item.add_marker("slow")
-        extended = any(map(item.get_closest_marker, ("slow", "docker", "restarts"))) or item.path in rank
-        if extended and not item.get_closest_marker("core"):
+        own_broker = item.get_closest_marker("docker") or item.get_closest_marker("restarts")
+        is_core = item.get_closest_marker("core")
+        if item.get_closest_marker("slow") or ((own_broker or item.path in rank) and not is_core):
             item.add_marker("extended")
         ranges = [marker.args[0] for marker in item.iter_markers("chx_broker") if marker.args]
         if ranges:
