@@ -87,22 +87,6 @@ def test_what_is_sent_over_each_connection_and_counted(
     assert " ".join(f"{name}={getattr(report, name)}" for name in names if getattr(report, name)) == counts
 
 
-def test_nothing_is_sent_while_the_broker_blocks() -> None:
-    broker = Broker([still_sent(), still_sent(), unblocked, ack()])
-    broker.run(broker.delivery.connect())
-    blocked(broker.connections[0])
-    assert broker.publish("a").confirmed == 1
-    assert broker.connections[0].bodies == ["a"]
-
-
-def test_batches_are_sent_again_in_the_order_in_which_they_were_handed_over() -> None:
-    broker = Broker([ack(1), lost(), ack()])
-    for bodies in ("a b", "c", "d e"):
-        broker.hand_over(bodies)
-    assert broker.drain().confirmed == 5
-    assert broker.connections[1].bodies == ["b", "c", "d", "e"]
-
-
 def test_each_attempt_waits_twice_as_long_and_goes_through_all_targets() -> None:
     broker = Broker(iter([lost()]), A, B, max_reconnects=3, backoff_s=1.0)
     broker.run(broker.delivery.connect())
@@ -120,28 +104,6 @@ def test_each_attempt_waits_twice_as_long_and_goes_through_all_targets() -> None
 def test_the_budget_is_spent_by_losses_without_an_answer() -> None:
     with pytest.raises(errors.ConnectionLostError):
         Broker(iter([lost(), lost()]), max_reconnects=1).publish("a")
-
-
-@pytest.mark.parametrize(
-    ("cause", "again"),
-    [
-        *(
-            (errors.BrokerRefusedError(f"{code}", reply_code=code), True)
-            for code in (501, 504, 505, 506, 541)
-        ),
-        (errors.NotFoundError("404", reply_code=404), False),
-        (errors.AccessRefusedError("403", reply_code=403), False),
-        (errors.InputError("the connection is closed"), False),
-    ],
-)
-def test_which_ends_may_pass(cause: errors.RabbitChxError, *, again: bool) -> None:
-    broker = Broker(iter([lost(cause), ack()]))
-    if again:
-        assert broker.publish("a").confirmed == 1
-    else:
-        with pytest.raises(type(cause)):
-            broker.publish("a")
-        assert broker.slept == []
 
 
 NO_TOPIC = "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'"
@@ -364,16 +326,6 @@ def test_without_reconnects_the_close_is_the_error() -> None:
         broker.publish("a b")
 
 
-@pytest.mark.parametrize("retry", [False, True])
-def test_a_refused_first_connection_is_tried_neither_again_nor_elsewhere(*, retry: bool) -> None:
-    broker = Broker(iter([]), A, B, retry_first_connection=retry)
-    broker.refusals = [errors.AccessRefusedError("403", reply_code=403)]
-    with pytest.raises(errors.AccessRefusedError):
-        broker.run(broker.delivery.connect())
-    assert broker.opened == ["a"]
-    assert broker.slept == []
-
-
 def test_a_stall_is_a_loss_once() -> None:
     broker = Broker(chain([nothing] * 241, [ack()]), backoff_s=0)
     assert broker.publish("a").reconnects == 1
@@ -383,18 +335,6 @@ def test_a_stall_is_a_loss_once() -> None:
     ):
         broker.publish("a")
     assert len(broker.connections) == 2
-
-
-def test_bytes_on_a_slow_line_are_progress() -> None:
-    def crawl(connection: ScriptedConnection) -> None:
-        connection.bytes_under_way -= 1_000
-
-    slow = Broker(chain([crawl] * 1_000, [ack()]), reconnect_timeout_s=0)
-    assert slow.publish("a").confirmed == 1
-    assert slow.now > 240
-    stuck = Broker(chain([crawl] * 100, [nothing] * 242), reconnect_timeout_s=0)
-    with pytest.raises(errors.RabbitChxError, match="answered nothing for 60 s"):
-        stuck.publish("a")
 
 
 def test_a_message_that_is_refused_each_time_is_named() -> None:

@@ -71,13 +71,6 @@ def test_what_is_written_is_read_back(rows: list[tuple[bytes, int]], mandatory: 
         assert head.properties.content_type == "text/plain"
 
 
-def test_text_is_its_utf8_bytes_also_where_it_is_mixed_with_bytes() -> None:
-    wire = encoder("é").encode(rows_of(["ключ", b"k"], ["тело", b"\xff"]))
-    (first, _, text), (second, _, raw) = decode(wire)
-    assert (first.exchange, first.routing_key, text.decode()) == ("é", "ключ", "тело")
-    assert (second.routing_key, raw) == ("k", b"\xff")
-
-
 def test_more_body_lengths_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rabbit_chx.publishing.encoder._KEPT_LENGTHS", 3)
     writer = encoder()

@@ -12,28 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.header_table import encode_headers, encode_table, parse_table, properties_in
+from rabbit_chx.amqp.header_table import encode_headers, parse_table, properties_in
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Properties
-
-FIELDS = [
-    AmqpField("longstr", "é"), AmqpField("binary", b"\xff"), AmqpField("byte", -7), AmqpField("unsignedbyte", 200),
-    AmqpField("short", -300), AmqpField("unsignedshort", 60_000), AmqpField("signedint", -1), AmqpField("unsignedint", 1),
-    AmqpField("long", -(1 << 63)), AmqpField("bool", True), AmqpField("double", 0.1), AmqpField("float", 0.5),
-    AmqpField("decimal", (2, 314)), AmqpField("timestamp", 7), AmqpField("void"),
-    AmqpField("array", [AmqpField("void"), AmqpField("byte", 1)]),
-    AmqpField("table", {"inner": AmqpField("bool", False)}),
-]  # fmt: skip
-
-
-def test_every_type_of_field_is_read_back() -> None:
-    table = tuple((field.type.encode(), field) for field in FIELDS)
-    wire = encode_table(table)
-    assert int.from_bytes(wire[:4], "big") == len(wire) - 4
-    assert parse_table(wire[4:]) == table
-
 
 names = st.text(max_size=8)
 values = st.recursive(

@@ -98,6 +98,9 @@ A_DOWN, B_DOWN = errors.UnreachableError("a is down"), errors.UnreachableError("
         ((A, B), [A_DOWN, B_DOWN, A_DOWN], False, errors.UnreachableError, "^a is down; b is down$"),
         ((A,), [A_DOWN] * 100, True, errors.ConnectionLostError, "^a is down; gave up after 26 attempts to connect in 120 s$"),
         ((A,), [A_DOWN, errors.AccessRefusedError("403", reply_code=403)], True, errors.AccessRefusedError, "403; it began with: a is down"),
+        # A refusal is tried neither again nor elsewhere.
+        ((A, B), [errors.AccessRefusedError("403", reply_code=403)], False, errors.AccessRefusedError, "^403$"),
+        ((A, B), [errors.AccessRefusedError("403", reply_code=403)], True, errors.AccessRefusedError, "^403$"),
     ],
 )  # fmt: skip
 def test_the_first_connection_fails_at_once_unless_asked(

@@ -93,12 +93,6 @@ def test_rows_are_unknown_until_they_are_answered(
     assert counts(tally, connection) == expected
 
 
-def test_rows_refused_for_good_are_not_unknown() -> None:
-    connection = ScriptedConnection(A)
-    tally = tally_of(1, connection)
-    nack(1)(connection)
-    tally.nacked += 1
-    assert counts(tally, connection) == (0, 0, 1, 0)
 
 
 def test_answers_before_a_report_belong_to_the_report_before() -> None:

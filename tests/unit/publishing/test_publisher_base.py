@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from typing import Any
 
@@ -47,30 +45,6 @@ def test_messages_are_mandatory_and_persistent_unless_told_otherwise(
         publisher.publish_many(["k"] * 2, ["b"] * 2, properties={"message_id": ["1", None]})
     sent = [(message.mandatory, message.properties.delivery_mode) for message in peer.messages]
     assert sent == [(mandatory, mode)] * 4
-
-
-def test_each_row_arrives_with_all_its_values(peer: Peer, opened: Any) -> None:
-    numbers = range(5)
-    columns = [[f"{name}{number}" for number in numbers] for name in "kbm"]
-    keys, bodies, ids = columns
-    exchanges = ["x0", None, "x2", None, "x4"]
-    with opened(max_in_flight=4, properties={"app_id": "a"}) as publisher:
-        publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
-    read = [(each.exchange, each.routing_key, each.body.decode(), each.properties) for each in peer.messages]
-    arrived = [(*row, content.message_id, content.app_id) for *row, content in read]
-    assert arrived == [(exchanges[n] or "orders", *(column[n] for column in columns), "a") for n in numbers]
-
-
-def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer, opened: Any) -> None:
-    peer.answer = only(2, nack)
-    keys, bodies, ids, exchanges = ([f"{name}{number}" for number in (1, 2, 3)] for name in "kbmx")
-    with opened(backoff_s=0) as publisher:
-        report = publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
-    assert report.confirmed == 3
-    _, refused, _, again = peer.messages
-    assert (again.tag, again.body) == (4, b"b2")
-    assert (again.exchange, again.routing_key) == ("x2", "k2")
-    assert again.properties.message_id == refused.properties.message_id == "m2"
 
 
 # -- what came of the rows
@@ -190,24 +164,6 @@ def test_no_descriptor_left_is_an_outage(peer: Peer, opened: Any) -> None:
         ):
             publisher.publish_many(["k"], ["b"])
     assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
-
-
-def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer, opened: Any) -> None:
-    with (
-        contextlib.ExitStack() as without,
-        opened(reconnect_timeout_s=60, backoff_s=0.01) as publisher,
-    ):
-
-        def hang_up_once(message: Message) -> bytes:
-            peer.answer = ack
-            without.enter_context(no_descriptor_left())
-            threading.Timer(0.1, without.close).start()
-            return hang_up(message)
-
-        publisher.publish_many(["k"], ["b"])
-        peer.answer = hang_up_once
-        report = publisher.publish_many(["k"], ["b"])
-    assert (report.confirmed, report.reconnects) == (1, 1)
 
 
 # -- leaving the block

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from amqp_broker import ACK as ACK_METHOD
-from amqp_broker import Answer, Message, ack, confirm, hang_up, nack, nothing, unroutable
+from amqp_broker import Answer, Message, ack, confirm, nack, nothing, unroutable
 from bounded import until
 from broker_frames import said
 from pamqp import commands
@@ -85,17 +85,6 @@ def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer, sh
             publisher.submit("k", "b", header={})
         assert error_of(publisher.submit("k", "good")) is None
     assert peer.bodies == ["good"]
-
-
-def test_a_message_that_closes_the_channel_is_the_only_one_with_an_error(peer: Peer, shared: Any) -> None:
-    close = said(commands.Channel.Close(404, "NOT_FOUND - no exchange 'nope' in vhost '/'", 60, 40))
-    peer.answer = lambda message: close if message.exchange == "nope" else ack(message)
-    with shared(backoff_s=0.01) as publisher:
-        futures = [publisher.submit("k", str(i), exchange="nope" if i == 3 else None) for i in range(8)]
-        outcomes = [error_of(future) for future in futures]
-    assert [place for place, error in enumerate(outcomes) if error is not None] == [3]
-    assert isinstance(outcomes[3], errors.NotFoundError)
-    assert (outcomes[3].reply_code, outcomes[3].exchange) == (404, "nope")
 
 
 def test_submit_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None:
@@ -191,58 +180,6 @@ def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer, shared: Any) 
     assert peer.bodies == ["sent"]
 
 
-def test_several_event_loops_and_threads_share_it(peer: Peer, shared: Any) -> None:
-    peer.answer = lambda message: (unroutable if message.body.endswith(b"7") else ack)(message)
-    lost: list[str] = []
-
-    async def publish(publisher: SharedPublisher, name: str) -> None:
-        async def one(i: int) -> None:
-            try:
-                await publisher.publish("k", f"{name}.{i}")
-            except errors.UnroutableError:
-                lost.append(f"{name}.{i}")
-
-        await asyncio.gather(*(one(i) for i in range(20)))
-
-    with shared() as publisher:
-        threads = [
-            threading.Thread(target=lambda name=name: asyncio.run(publish(publisher, name))) for name in "abc"
-        ]
-        for thread in threads:
-            thread.start()
-        for i in range(20):
-            assert (error_of(publisher.submit("k", f"d.{i}")) is None) == (i % 10 != 7)
-        for thread in threads:
-            thread.join(_SOON_S)
-    assert sorted(lost) == sorted(f"{name}.{i}" for name in "abc" for i in (7, 17))
-    for name in "abcd":
-        assert [body for body in peer.bodies if body[0] == name] == [f"{name}.{i}" for i in range(20)]
-
-
-def test_a_lost_connection_is_replaced_and_rows_are_sent_again_in_order(peer: Peer, shared: Any) -> None:
-    peer.answer = lambda message: nothing(message) if message.body != b"4" else hang_up(message)
-    with shared(backoff_s=0.01) as publisher:
-        futures = [publisher.submit("k", str(i)) for i in range(5)]
-        peer.until(lambda: len(peer.messages) == 5)
-        peer.answer = ack
-        assert [error_of(future) for future in futures] == [None] * 5
-        stats = publisher.stats()
-    assert peer.bodies[5:] == [str(i) for i in range(5)]
-    assert (stats.reconnects, stats.republished) == (1, 5)
-
-
-def test_an_outage_is_the_error_of_its_messages_only(peer: Peer, shared: Any) -> None:
-    peer.answer = hang_up
-    with shared(reconnect_timeout_s=0.2, backoff_s=0.01) as publisher:
-        error = error_of(publisher.submit("k", "0"))
-        assert isinstance(error, errors.UnknownOutcomeError)
-        assert isinstance(error.__cause__, errors.ConnectionLostError)
-        peer.answer = ack
-        assert error_of(publisher.submit("k", "1")) is None
-        stats = publisher.stats()
-    assert (stats.failed, stats.unknown, stats.confirmed) == (1, 1, 1)
-
-
 def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
     how: dict[str, Any] = {"reconnect_timeout_s": 0.1, "backoff_s": 0.01}
     with SharedPublisher("amqp://localhost:1", "orders", **how) as publisher:
@@ -250,18 +187,6 @@ def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
         assert isinstance(error, errors.UnreachableError)
         assert "was not sent" in str(error)
         assert not publisher.healthy()
-
-
-def test_every_future_is_done_within_the_three_limits(peer: Peer, shared: Any) -> None:
-    """Also that of a message that is never answered while others are."""
-    peer.answer = by_body({"stuck": nothing})
-    with shared(reconnect_timeout_s=0.1, confirm_timeout_s=2.0, blocked_timeout_s=0.1) as publisher:
-        stuck = publisher.submit("k", "stuck")
-        deadline = time.monotonic() + _SOON_S
-        while not stuck.done() and time.monotonic() < deadline:
-            assert error_of(publisher.submit("k", "fine")) is None
-            time.sleep(0.01)
-        assert isinstance(error_of(stuck), errors.UnknownOutcomeError)
 
 
 def test_the_three_limits_of_a_message_are_added(shared: Any) -> None:
