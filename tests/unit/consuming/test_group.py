@@ -157,24 +157,6 @@ def test_however_it_ends_the_hook_is_called(
     assert "ends 2" not in told
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.BrokerTimeoutError("no answer"),
-        errors.ConnectionLostError("cut"),
-        errors.UnreachableError("away"),
-    ],
-)
-async def test_whatever_ends_a_connection_is_followed_by_another_one(error: Any, site: Site) -> None:
-    async with handling(site):
-        site.openings = [refused, refused]
-        site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
-        await eventually(lambda: len(site.connections) == 2, "it connects again")
-        site.told.clear()
-        await site.has_a_message()
-        assert site.group.reconnects == 1
-
-
 async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:
     site.gate.clear()
     async with handling(site) as task:

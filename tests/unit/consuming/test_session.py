@@ -35,20 +35,6 @@ def other(kind: Any) -> JournalEntry:
     return JournalEntry(kind, "b", 0.0, 1.0, queues, "q.0" if kind == "claim" else "", "b1")
 
 
-async def test_a_message_is_handled_when_its_claim_is_read() -> None:
-    async with consuming_stage() as (stage, _):
-        stage.journal.readers.clear()
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
-        await asyncio.sleep(0.05)
-        assert stage.handled == [], "another member may have been elected meanwhile"
-        offset, claim = next(
-            (n, entry) for n, entry in enumerate(stage.journal.entries) if entry.kind == "claim"
-        )
-        stage.session.on_entry(offset, claim)
-        await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
-
-
 async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_and_claims_nothing() -> None:
     async with consuming_stage() as (stage, running):
         line = await stage.owned()
@@ -206,15 +192,6 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
         assert stage.cancelled == (under_way == "handler")
 
 
-async def test_a_queue_that_another_member_has_claimed_is_not_held_any_more() -> None:
-    async with consuming_stage() as (stage, _):
-        await stage.owned()
-        ownership = stage.runners[0].ownership
-        assert ownership.is_held
-        stage.session.on_entry(99, other("claim"))
-        await eventually(lambda: not ownership.is_held, "it lets go of the queue")
-
-
 async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
     """Its queues have another connection by then."""
     async with consuming_stage() as (stage, _):
@@ -223,35 +200,6 @@ async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
         assert not stage.session.roster.claims
 
 
-def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with stage.running():
-            await stage.ready()
-            await stage.connection.deliver("q.0", 1)
-            await stage.connection.deliver("q.1", 1)
-            await eventually(lambda: len(stage.handled) == 2, "it has both queues")
-            stage.journal.write(other("ready"))
-            for _ in range(3):
-                stage.journal.write(other("alive"))
-            await eventually(
-                lambda: stage.runners[0].ownership.is_held + stage.runners[1].ownership.is_held == 1,
-                "it lets go of one",
-            )
-            await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
-            await eventually(
-                lambda: "the members are a" in caplog.records[-1].getMessage(), "it has read that"
-            )
-
-    with caplog.at_level(logging.INFO, "rabbit_chx"):
-        asyncio.run(story())
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "group member a: the members are a\n" in said
-    assert "group member a owns q.0, generation" in said
-    assert "group member a: the members are a, b\n" in said
-    for told in (" steps back from q.", " for b, generation", " no longer owns q."):
-        assert told in said
-    assert "group member b counts as dead: it wrote no heartbeat for 0.2 s" in said
 
 
 async def test_the_first_error_ends_a_session_and_an_error_of_a_handler_is_not_a_loss() -> None:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from stream_group_world import GROUP, TIMING, URL, Call, GroupWorld, TimedLog
+from stream_group_world import GROUP, TIMING, URL, GroupWorld, TimedLog
 
 from rabbit_chx import errors
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection
-from rabbit_chx.streams.frames import Code, Key, StreamChanged
+from rabbit_chx.streams.frames import Code, Key
 from rabbit_chx.streams.nodes import settings_of
 
 
@@ -56,24 +56,6 @@ async def test_batch_rows_splits_a_chunk_and_the_offset_of_each_part_is_stored(w
         await world.until(world.is_all_handled, "all is handled")
     assert batches(world) == [[0, 1, 2], [3, 4, 5], [6]]
     assert stores(world) == [2, 5, 6]
-
-
-@in_world
-async def test_a_handler_that_fails_for_good_leaves_its_batch_to_the_next_member(world: GroupWorld) -> None:
-    world.node.publish("s", 2)
-
-    async def fails(_: Call) -> None:
-        raise ValueError("I cannot")
-
-    failing = world.member("a", retries=1)
-    failing.before = fails
-    with pytest.raises(errors.HandlerError, match="for the offsets 0 to 1 at the last of 2 attempts"):
-        await failing.end()
-    world.members.clear()
-    assert world.node.stores == []
-    async with world.joined("b"):
-        await world.until(world.is_all_handled, "the next member has it")
-    assert batches(world) == [[0, 1]]
 
 
 @in_world
@@ -187,22 +169,6 @@ async def test_a_start_that_on_gained_returns_needs_no_rows_that_retention_has_r
         await late.end()
 
 
-@in_world
-async def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: GroupWorld) -> None:
-    """``next`` is resolved once, and stored."""
-    world.node.publish("s", 10)
-    world.skipped = set(range(10))
-    first = world.member("first", start="next")
-    await world.until(lambda: world.node.offsets, "it is stored")
-    assert world.node.offsets[GROUP, "s"] == 9
-    await first.kill()
-    world.node.publish("s", 2)
-    async with world.joined("second", start="next"):
-        await world.until(lambda: world.calls, "it handles")
-    assert len(batches(world)) == 1
-    assert world.handled("s") == world.node.rows_of("s")[10:]
-
-
 # -- hooks
 
 
@@ -234,60 +200,7 @@ async def test_an_on_gained_that_fails_once_at_each_election_never_ends_the_grou
             world.lose(world.node.reader_of("s"))
 
 
-@in_world
-async def test_failures_of_on_gained_are_counted_over_lost_connections(world: GroupWorld) -> None:
-    async def fails(_: str) -> None:
-        if len(world.members[0].gained) == 2:
-            world.lose(world.node.reader_of("s"))
-            await asyncio.sleep(5)
-        raise OSError("the store does not answer")
-
-    member = world.member("a", retries=1)
-    member.gain = fails
-    with pytest.raises(errors.HandlerError, match="on_gained raised OSError at the last of 2 attempts"):
-        await member.end()
-    assert member.gained == ["s"] * 3
-
-
-def test_hooks_alternate_and_a_generation_ends_with_the_stream() -> None:
-    world = GroupWorld(streams=("s.0", "s.1", "s.2", "s.3"))
-
-    async def story() -> None:
-        a = world.member("a")
-        await world.until(lambda: len(a.group.held) == 4, "it has all")
-        async with world.joined("b") as b:
-            await world.until(lambda: len(a.group.held) == len(b.group.held) == 2, "halves")
-            for stream in world.streams:
-                owner, other = (a, b) if stream in a.group.held else (b, a)
-                assert owner.group.generation(stream) is not None
-                assert other.group.generation(stream) is None, "it fences effects"
-            assert sorted(a.lost) == sorted(b.group.held)
-            assert sorted(a.gained) == list(world.streams)
-        assert sorted(b.gained) == sorted(b.lost)
-        await a.stop()
-        assert sorted(a.gained) == sorted(a.lost)
-        assert len(a.gained) == 6
-
-    world.run(story)
-
-
 # -- losses
-
-
-@in_world
-async def test_a_release_waits_until_the_leader_has_the_last_offset(world: GroupWorld) -> None:
-    world.node.store_delay_s = 0.9
-    async with world.joined("first"):
-        for _ in range(4):
-            world.node.publish("s", 1)
-            await asyncio.sleep(0.5)
-        second = world.member("second")
-        await world.until(lambda: len(world.node.consumers[GROUP, "s"]) == 2, "the second waits")
-    await world.until(lambda: second.group.held, "it takes over")
-    world.node.publish("s", 1)
-    await world.until(world.is_all_handled, "all is handled")
-    await second.stop()
-    assert world.handled("s") == world.node.rows_of("s"), "each once"
 
 
 @in_world
@@ -460,14 +373,6 @@ async def test_an_entry_is_blocked_until_it_is_confirmed(world: GroupWorld) -> N
         assert not await connection.is_blocked()
 
 
-@in_world
-async def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorld) -> None:
-    member = world.member("a", streams=["s", "nope"])
-    with pytest.raises(errors.NotFoundError, match="nope"):
-        await member.end()
-    assert world.node.starts == []
-
-
 # -- the journal
 
 
@@ -532,18 +437,3 @@ async def test_a_journal_that_another_member_has_just_created_is_awaited(world: 
         world.node.starting = set()
         await world.until(world.is_all_handled, "all is handled")
         assert member.group.reconnects == 0
-
-
-@in_world
-async def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
-    async with world.joined() as member:
-        await world.until(lambda: member.group.held, "it is ready")
-        readers = world.node.journal_readers()
-        del world.node.streams[JOURNAL]
-        for session in readers:
-            session.tell(StreamChanged(JOURNAL, Code.STREAM_NOT_AVAILABLE))
-        for session in world.node.writers:
-            session.lose()
-        await world.until(lambda: member.group.reconnects == 1, "another session")
-        world.node.publish("s", 1)
-        await world.until(world.is_all_handled, "it goes on")

@@ -201,35 +201,6 @@ async def test_a_group_must_be_open_and_its_handler_async() -> None:
         await ConsumerGroup("amqp://host", ["q"]).run(cast("Any", handle))
 
 
-async def lose(stage: ScriptedStage, *losses: tuple[str, errors.RabbitChxError | None]) -> None:
-    """Run a member whose channels fail alone until each queue was lost as wanted, and each delivers again."""
-    lines = stage.connection.lines
-    stage.connection.channels_fail_alone = True
-    async with stage.running() as running:
-        await stage.consuming()
-        for tags, lost in (((1, 2), losses), ((3, 4), ())):
-            for queue, tag in zip(("q.0", "q.1"), tags, strict=True):
-                await stage.connection.deliver(queue, tag)
-            await eventually(lambda: sorted(stage.handled) == [*range(1, tags[1] + 1)], "it handles both")  # noqa: B023
-            for queue, refusal in lost:
-                count = len(lines[queue])
-                lines[queue][-1]._closed(refusal)
-                await eventually(lambda: len(lines[queue]) > count or running.done(), "again")  # noqa: B023
-                if running.done():
-                    await running
-
-
-async def test_a_lost_stream_is_consumed_again_and_the_others_are_not() -> None:
-    stage = ScriptedStage()
-    await lose(stage, ("q.0", None), ("q.0", errors.UnreachableError("gone")))
-    assert [len(stage.connection.lines[queue]) for queue in ("q.0", "q.1")] == [3, 1]
-
-
-async def test_a_refused_stream_ends_the_session() -> None:
-    with pytest.raises(errors.NotFoundError):
-        await lose(ScriptedStage(), ("q.0", errors.NotFoundError("no stream 'q.0'")))
-
-
 async def test_a_blocking_function_returns_or_raises_from_its_thread() -> None:
     assert await in_thread(lambda: 1 + 1) == 2
     with pytest.raises(errors.UnreachableError, match="gone"):
