@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from stream_group_world import GROUP, TIMING, URL, GroupWorld, TimedLog
+from stream_group_world import GROUP, TIMING, URL, Call, GroupWorld, TimedLog
 
 from rabbit_chx import errors
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection
-from rabbit_chx.streams.frames import Code, Key
+from rabbit_chx.streams.frames import Code, Key, StreamChanged
 from rabbit_chx.streams.nodes import settings_of
 
 
@@ -56,6 +56,24 @@ async def test_batch_rows_splits_a_chunk_and_the_offset_of_each_part_is_stored(w
         await world.until(world.is_all_handled, "all is handled")
     assert batches(world) == [[0, 1, 2], [3, 4, 5], [6]]
     assert stores(world) == [2, 5, 6]
+
+
+@in_world
+async def test_a_handler_that_fails_for_good_leaves_its_batch_to_the_next_member(world: GroupWorld) -> None:
+    world.node.publish("s", 2)
+
+    async def fails(_: Call) -> None:
+        raise ValueError("I cannot")
+
+    failing = world.member("a", retries=1)
+    failing.before = fails
+    with pytest.raises(errors.HandlerError, match="for the offsets 0 to 1 at the last of 2 attempts"):
+        await failing.end()
+    world.members.clear()
+    assert world.node.stores == []
+    async with world.joined("b"):
+        await world.until(world.is_all_handled, "the next member has it")
+    assert batches(world) == [[0, 1]]
 
 
 @in_world
@@ -198,6 +216,21 @@ async def test_an_on_gained_that_fails_once_at_each_election_never_ends_the_grou
             await world.until(world.is_all_handled, "it is handled")
             assert len(member.gained) == 2 * count
             world.lose(world.node.reader_of("s"))
+
+
+@in_world
+async def test_failures_of_on_gained_are_counted_over_lost_connections(world: GroupWorld) -> None:
+    async def fails(_: str) -> None:
+        if len(world.members[0].gained) == 2:
+            world.lose(world.node.reader_of("s"))
+            await asyncio.sleep(5)
+        raise OSError("the store does not answer")
+
+    member = world.member("a", retries=1)
+    member.gain = fails
+    with pytest.raises(errors.HandlerError, match="on_gained raised OSError at the last of 2 attempts"):
+        await member.end()
+    assert member.gained == ["s"] * 3
 
 
 # -- losses
@@ -373,6 +406,14 @@ async def test_an_entry_is_blocked_until_it_is_confirmed(world: GroupWorld) -> N
         assert not await connection.is_blocked()
 
 
+@in_world
+async def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorld) -> None:
+    member = world.member("a", streams=["s", "nope"])
+    with pytest.raises(errors.NotFoundError, match="nope"):
+        await member.end()
+    assert world.node.starts == []
+
+
 # -- the journal
 
 
@@ -437,3 +478,18 @@ async def test_a_journal_that_another_member_has_just_created_is_awaited(world: 
         world.node.starting = set()
         await world.until(world.is_all_handled, "all is handled")
         assert member.group.reconnects == 0
+
+
+@in_world
+async def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
+    async with world.joined() as member:
+        await world.until(lambda: member.group.held, "it is ready")
+        readers = world.node.journal_readers()
+        del world.node.streams[JOURNAL]
+        for session in readers:
+            session.tell(StreamChanged(JOURNAL, Code.STREAM_NOT_AVAILABLE))
+        for session in world.node.writers:
+            session.lose()
+        await world.until(lambda: member.group.reconnects == 1, "another session")
+        world.node.publish("s", 1)
+        await world.until(world.is_all_handled, "it goes on")

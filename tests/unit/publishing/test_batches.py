@@ -81,6 +81,16 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
             assert len(some) == 1 or sum(map(len, some)) < BATCH_BYTES + max(sizes)
 
 
+def test_columns_of_different_forms_make_the_same_batches() -> None:
+    columns = columns_of(8)
+    forms: list[Any] = [pa.array, iter, tuple, deque]
+    mixed = {name: form(values) for form, (name, values) in zip(forms, columns.items(), strict=True)}
+    found = list(batches(mixed, 3))
+    assert [len(batch[0]) for batch in found] == [3, 3, 2]
+    for place, values in enumerate(columns.values()):
+        assert [value for batch in found for value in batch[place]] == values
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

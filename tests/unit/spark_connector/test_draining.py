@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.errors import InputError
 from spark_connector import draining
 from spark_connector.draining import DrainReport, drain
 from spark_connector.reading.queue_consumer import UnsettledMessage
@@ -122,3 +123,38 @@ def test_messages_of_others_are_not_left(consumer: Scripted, monkeypatch: pytest
     consumer.queues = {"a": [b"." * SIZE] * 2}
     monkeypatch.setattr(consumer, "ready", lambda _: 9)
     assert drained(consumer).left == {}
+
+
+def test_a_batch_that_was_not_written_is_not_acknowledged(consumer: Scripted) -> None:
+    consumer.queues = {"a": [b"." * SIZE] * 4}
+    frames = []
+
+    def write(frame: Any) -> None:
+        frames.append(frame)
+        if len(frames) == 2:
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space") as raised:
+        drained_by(write, "a", maxRows=3)
+    assert consumer.events == ["acknowledge 3", "close"]
+    assert len(consumer.unsettled) == 1
+    words = "3 messages of 1 queues written and acknowledged in 1 batches, 0 redelivered, 1 left"
+    assert words in str(raised.value.__notes__)
+
+
+def test_a_write_that_stores_nothing_is_refused(consumer: Scripted) -> None:
+    class DataFrameWriter:
+        pass
+
+    consumer.queues = {"a": [b"."]}
+    with pytest.raises(InputError, match="write has returned a DataFrameWriter, so nothing is stored yet"):
+        drained_by(lambda _: DataFrameWriter(), "a")
+    assert consumer.events == ["close"]
+
+
+def test_a_stream_is_refused_before_messages_are_taken(consumer: Scripted) -> None:
+    consumer.queues, consumer.streams = {"a": [b"."], "log": [b"."]}, {"log"}
+    words = r"queue 'log' is a stream, .* with spark\.read and the option stream='log'"
+    with pytest.raises(InputError, match=words):
+        drained(consumer)
+    assert consumer.events == ["close"]

@@ -120,6 +120,18 @@ def test_starting_offsets_that_do_not_fit_are_refused(logs: Logs) -> None:
             batches_of(startingOffsets=offsets).begin()
 
 
+def test_a_batch_ends_where_the_streams_end_or_have_been_held(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1")
+    batches, held = batches_of(), batches_of()
+    begin = batches.begin()
+    assert batches.after(begin, None, None) == begin
+    held.hold()
+    logs.grow("a", b"2")
+    assert batches.after(begin, None, None) == {"a": logs.place("a"), "b": logs.place("b")}
+    assert held.after(begin, None, None) == begin
+
+
 def test_bounds_of_a_batch(logs: Logs) -> None:
     logs.grow("a", b"1", b"2", b"3")
     logs.grow("b", b"1")
@@ -131,6 +143,13 @@ def test_bounds_of_a_batch(logs: Logs) -> None:
     assert nexts(batches.after(begin, None, 2 * size)) == {"a": 15, "b": 5}
     assert nexts(batches.after(begin, 4, 2 * size)) == {"a": 3, "b": 1}
     assert sum(nexts(batches.after(begin, None, 1)).values()) == 1
+
+
+def test_a_stream_that_is_new_begins_with_the_next_batch(logs: Logs) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1", b"2")
+    del logs.chunks["b"][0]
+    assert nexts(batches_of().after({"a": Place(0)}, None, None)) == {"a": 10, "b": 10}
 
 
 REWRITTEN = "offset 20, and its log was rewritten"
@@ -212,6 +231,36 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
         read.ends()
+
+
+def test_a_missing_stream_keeps_its_place(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+    logs.grow("a", b"1")
+    logs.grow("b", b"1")
+    batches = batches_of(failOnDataLoss="false")
+    begin = batches.begin()
+    for times in (1, 2):  # each time that it goes is told, once
+        chunks = logs.chunks.pop("b")
+        for _ in range(3):
+            assert batches.after(begin, None, None) == begin
+        assert sum("stream 'b'" in record.getMessage() for record in caplog.records) == times
+        logs.chunks["b"] = chunks
+        assert batches.after(begin, None, None) == begin
+
+
+def test_how_far_a_query_is_behind() -> None:
+    """The offsets of a progress are texts of JSON in its JSON, and objects in other places; other sources have none of ours."""
+    ends = {"streams": {"s": {"next": 90}, "t": {"next": 10}, "new": {"next": 0}}}
+    latest = {"streams": {"s": {"next": 100}, "t": {"next": 30}}}
+    ours = {"description": "x", "endOffset": json.dumps(ends), "latestOffset": latest}
+    rates = {"endOffset": 7, "latestOffset": "9"}
+    assert micro_batches.offsets_behind_latest({"sources": [rates, ours]}) == {
+        "minOffsetsBehindLatest": 10,
+        "maxOffsetsBehindLatest": 20,
+        "avgOffsetsBehindLatest": 15.0,
+        "byStream": {"s": 10, "t": 20},
+    }
+    none = {"endOffset": None, "latestOffset": None}
+    assert micro_batches.offsets_behind_latest({"sources": [rates, none]}) == {}
 
 
 # -- offsets of a query as text: the same places are the same text, which Spark compares

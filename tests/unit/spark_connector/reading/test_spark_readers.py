@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rabbit_chx.errors import MissingRowsError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
@@ -74,6 +75,14 @@ def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scri
     expected = {"stream": "a", "start": 3, "end": 5, "filters": ("eu",), "match_unfiltered": True}
     expected |= {"on_missing": "raise", "expect": RANGE.before, "landmarks": RANGE.landmarks}
     assert scripted.asked | expected == scripted.asked
+
+
+@pytest.mark.usefixtures("scripted")
+def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
+    monkeypatch.setattr(Scripted, "error", error)
+    with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
+        list(rows_of(RANGE, options_of()))
 
 
 def test_missing_rows_are_counted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.types import StructType
@@ -19,10 +20,12 @@ from spark_connector.writing.stream_layout import (
     StreamLayout,
     check_end,
     check_version,
+    plan_layout,
 )
 
 URL = {"url": "amqp://h", "superStream": "s"}
 ONCE = {**URL, "delivery": "exactly-once"}
+NAMED = {**ONCE, "appId": "load", "version": "1"}
 RING = HashRing.from_buckets(["s0", "s1", "s1"])
 
 
@@ -106,6 +109,34 @@ def test_a_batch_has_a_name_and_a_version_and_a_query_has_its_own() -> None:
             check_mode(WriteOptions.parse({**ONCE, **given}), streaming=streaming)
     check_mode(WriteOptions.parse(ONCE), streaming=True)
     check_mode(WriteOptions.parse(URL), streaming=False)
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0) -> None:
+    """Let each connection answer for a super stream of two partitions whose last id is `last_id`."""
+    answers = {
+        "partitions": lambda _name: ("s0", "s1"),
+        "metadata": lambda _streams: None,
+        "binding_keys": lambda _name, streams: tuple(map(str, range(len(streams)))),
+        "publisher_sequence": lambda _name, _stream: last_id,
+        "close": lambda: None,
+    }
+    monkeypatch.setattr(stream_layout, "open_any", lambda _settings: SimpleNamespace(**answers))
+
+
+def test_names_are_counted_in_each_stream_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[str, str]] = []
+    scripted(monkeypatch)
+    monkeypatch.setattr(stream_layout, "check_references", lambda _, __, *what: counted.append(what))
+    options = WriteOptions.parse({**NAMED, "managementUrl": "http://h:15672"})
+    name = plan_layout(options, SCHEMA).name("load")
+    assert counted == [("s0", name), ("s1", name)]
+
+
+def test_a_stale_version_is_refused_unless_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, last_id=(2 << ROW_BITS) + 1)
+    with pytest.raises(InputError, match="stream 's0' has rows of version 2 already"):
+        plan_layout(WriteOptions.parse(NAMED), SCHEMA)
+    plan_layout(WriteOptions.parse({**NAMED, "onStaleVersion": "skip"}), SCHEMA)
 
 
 @pytest.mark.parametrize(("error", "calls"), [(MismatchError, 1), (InputError, 1), (ConnectionLostError, 2)])

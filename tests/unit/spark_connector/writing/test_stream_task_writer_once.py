@@ -12,10 +12,11 @@ from spark_messages import SCHEMA
 from stream_logs import RowLog
 from stream_publishers import Broker, running_broker
 
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.routing import SuperStream
 from spark_connector.reports import StreamCounts, TaskReport
-from spark_connector.writing import stream_layout, stream_task_writer
+from spark_connector.writing import commit, stream_layout, stream_task_writer
+from spark_connector.writing.commit import commit_write
 from spark_connector.writing.stream_layout import ROW_BITS, StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
@@ -83,6 +84,18 @@ def test_a_version_that_is_half_written_is_completed(broker: Broker, on_stale: s
     assert (report.skipped, report.confirmed, report.notes) == (0, ROWS, ())
     assert counts(report).known == stored
     assert broker.rows["s1"].ids == ids()
+
+
+def test_an_older_version_is_skipped_or_refused_and_a_later_one_is_stored(broker: Broker) -> None:
+    run(2)
+    report = run(1, onStaleVersion="skip")
+    assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
+    assert report.notes == ("stream 's1' has rows of version 2 already: nothing of version 1 is written",)
+    with pytest.raises(InputError, match=r"'s1' has rows of version 2 .* version 1"):
+        run(1)
+    assert broker.rows["s1"].ids == ids(2)
+    assert counts(run(3, onStaleVersion="skip")).known == 0
+    assert broker.rows["s1"].ids == ids(2) + ids(3)
 
 
 def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: Broker) -> None:
@@ -163,6 +176,30 @@ def test_lost_and_doubled_rows_and_those_that_retention_removed_are_found(broker
     del stream.log[20]
     found = counts(run(verify="full"))
     assert (found.verified, found.lost, found.doubled, found.changed) == (ROWS - 2, 1, 1, 0)
+
+
+def test_the_tail_is_the_last_row(broker: Broker) -> None:
+    run()
+    with pytest.raises(PublishError, match="the rows differ from the earlier run"):
+        run(values=[*VALUES[:-1], "value z"])
+    run(values=[*VALUES[:-1], "value z"], verify="off")
+    assert broker.rows["s1"].ids == ids()
+
+
+def test_a_write_with_a_changed_row_fails(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
+    monkeypatch.setattr(commit, "check_absent", lambda *_: None)
+    run()
+    words = (
+        r"39 are stored once, 0 are lost and 0 are there more than once, 1 have another key or body\. "
+        r"stream 's1': row 7 \(id \d+\) has another body\. Changed rows: the streams keep the rows of an earlier run"
+    )
+    with pytest.raises(PublishError, match=words):
+        commit_write(plan_of(verify="full"), [run(**OTHER_VALUE, verify="full")])
+    run(2, verify="full")
+    report = commit_write(plan_of(2), [run(2, verify="full")])
+    assert report.streams is not None
+    assert (report.failed, report.streams.verified) == (False, ROWS)
+    assert broker.rows["s1"].ids == ids() + ids(2)
 
 
 def test_the_first_micro_batch_has_the_version_1() -> None:
