@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import pytest
 
 #: Plays an event, and tells what follows.
 Play: TypeAlias = Callable[[str], str]
@@ -15,6 +17,13 @@ def read_stories(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     for story in path.read_text(encoding="utf-8").strip().split("\n\n"):
         title, how, *lines = story.splitlines()
         yield title, how.strip(), [line.strip() for line in lines]
+
+
+def each_story(path: Path) -> Any:
+    """Return the mark of a test that is run with the begin and the lines of each story."""
+    return pytest.mark.parametrize(
+        ("how", "lines"), [pytest.param(how, lines, id=title) for title, how, lines in read_stories(path)]
+    )
 
 
 def played(play: Play, lines: list[str]) -> list[str]:

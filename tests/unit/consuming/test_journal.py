@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming.journal import (
     Assignments,
@@ -185,11 +185,9 @@ class Reader:
         )
 
 
-@pytest.mark.parametrize(
-    ("token", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
-def test_each_entry_of_a_story_has_its_consequences(token: str, lines: list[str]) -> None:
-    assert played(Reader(token).play, lines) == lines
+@each_story(STORIES)
+def test_each_entry_of_a_story_has_its_consequences(how: str, lines: list[str]) -> None:
+    assert played(Reader(how).play, lines) == lines
 
 
 SHARED = [f"orders.{number}" for number in range(64)]

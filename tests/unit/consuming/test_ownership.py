@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming.ownership import POLL, DeliveredMessage, QueueOwnership, TimerReason
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
@@ -87,9 +86,7 @@ def begin(how: str) -> QueueOwnership:
     return ownership
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_each_event_of_a_story_has_its_commands(how: str, lines: list[str]) -> None:
     assert played(partial(play, begin(how)), lines) == lines
 

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, check_queues, learn_argument, queue_warnings
@@ -62,9 +61,7 @@ class Group:
         return ""
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_what_is_said_of_the_queues_of_a_group(how: str, lines: list[str]) -> None:
     assert played(Group(how).play, lines) == lines
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx import Release
 from rabbit_chx.consuming.status import GroupStatus, group_findings
@@ -88,9 +87,7 @@ class Group:
         ]
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_what_is_told_of_a_group(how: str, lines: list[str]) -> None:
     assert played(Group(how).play, lines) == lines
 

@@ -24,7 +24,7 @@ from scripted_delivery import (
     nothing,
     returned,
 )
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx import errors
 from rabbit_chx.amqp.replies import error_for
@@ -36,9 +36,7 @@ from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
 STORIES = Path(__file__).with_name("deliveries.txt")
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_what_is_sent_counted_and_raised(how: str, lines: list[str]) -> None:
     assert played(DeliveryStory(how).play, lines) == lines
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 from itertools import chain, repeat
 from pathlib import Path
 
-import pytest
 from delivery_stories import DeliveryStory
 from scripted_delivery import Broker, ScriptedConnection, ack, lost
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.publishing.steps import Open, Step
 
 STORIES = Path(__file__).with_name("outages.txt")
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_how_an_outage_ends(how: str, lines: list[str]) -> None:
     assert played(DeliveryStory(how).play, lines) == lines
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from scripted_delivery import A, ScriptedConnection, ack, blocked, unblocked
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.errors import BrokerTimeoutError
 from rabbit_chx.publishing.limits import ProgressTimeout
@@ -61,9 +60,7 @@ class Wait:
                 {"blocked": blocked, "unblocked": unblocked}[word](self.connection)
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_a_wait_ends_without_progress(how: str, lines: list[str]) -> None:
     assert played(Wait(how).play, lines) == lines
 

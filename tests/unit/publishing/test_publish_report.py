@@ -9,9 +9,8 @@ import json
 import pickle
 from pathlib import Path
 
-import pytest
 from scripted_delivery import A, ScriptedConnection, ack, nack, returned
-from stories import played, read_stories, write_stories
+from stories import each_story, played, write_stories
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
@@ -79,9 +78,7 @@ class Site:
                 {"ack": ack, "nack": nack, "returned": returned}[word](number)(connection)
 
 
-@pytest.mark.parametrize(
-    ("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in read_stories(STORIES)]
-)
+@each_story(STORIES)
 def test_each_event_counts(how: str, lines: list[str]) -> None:
     assert played(Site(how).play, lines) == lines
 
