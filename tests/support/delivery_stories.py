@@ -1,12 +1,13 @@
 """Deliveries as stories: what a program hands over and what the broker does meanwhile, with what was sent, counted and raised.
 
-An action is `publish BODIES`, `hand BODIES`, `drain` or `connect`, with the script of the broker behind a colon: events with commas between
+An action is `publish BODIES`, `hand BODIES`, `drain`, `finish` or `connect`, with the script of the broker behind a colon: events with commas between
 them, `nack 1 + lost` in one poll, `nothing x3` three times, and `ack...` for ever. Other lines are `refuse REASON`, the outcome of the
 next attempt to connect, and `meanwhile EVENT`, between two actions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import repeat
@@ -41,9 +42,14 @@ REFUSALS: dict[str, errors.RabbitChxError] = {
     "full": errors.ConnectionLimitError("530 limit reached", reply_code=530),
     "starting": errors.BrokerRefusedError("541 vhost is down", reply_code=541),
 }
-ENDS: dict[str, errors.RabbitChxError] = {
-    "541": error_for(541, "INTERNAL_ERROR", where="amqp://broker"),
-    "320": errors.ConnectionLostError("320 user 'u' is deleted", reply_code=320),
+#: The texts of the broker; `xc` is the exchange of the row.
+TEXTS = {
+    "320": "CONNECTION_FORCED - user 'u' is deleted",
+    "403": "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'",
+    "404": "NOT_FOUND - no exchange 'xc' in vhost '/'",
+    "406": "PRECONDITION_FAILED - message size 1 is larger than configured max size 0",
+    "541": "INTERNAL_ERROR",
+    "expired": "ACCESS_REFUSED - access to exchange 'xc' in vhost '/' refused for user 'u': Provided JWT token has expired",
 }
 COUNTS = ("confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects")
 
@@ -86,12 +92,16 @@ class DeliveryStory:
         broker = self.broker
         try:
             match word:
-                case "publish":
-                    broker.publish(bodies)
-                case "hand":
-                    broker.hand_over(bodies)
-                case _:
-                    broker.run(broker.delivery.connect() if word == "connect" else broker.delivery.drain())
+                case "publish" | "hand":
+                    rows = [body.partition("@")[::2] for body in bodies.split()]
+                    exchanges = [exchange for _, exchange in rows] if "@" in bodies else None
+                    broker.hand_over(" ".join(body for body, _ in rows), exchanges)
+                case "connect":
+                    broker.run(broker.delivery.connect())
+                case "finish":
+                    broker.delivery.finish()
+            if word in ("publish", "drain"):
+                broker.drain()
         except errors.RabbitChxError as cause:
             return f"{type(cause).__name__}: {cause}"
         return ""
@@ -101,6 +111,9 @@ class DeliveryStory:
         broker, report = self.broker, self.broker.delivery.report
         yield " ".join("".join(connection.bodies) or "-" for connection in broker.connections)
         yield " ".join(f"{name}={getattr(report, name)}" for name in COUNTS if getattr(report, name))
+        yield ", ".join(
+            f"closed by {str(error).partition(' (')[0]}" for error in broker.delivery.tally.closes
+        )
         yield f"looks {' '.join(self.looks)}" if self.looks else ""
         yield f"pauses {' '.join(f'{pause:g}' for pause in broker.slept)}" if broker.slept else ""
         yield f"opened {''.join(broker.opened)}"
@@ -108,7 +121,7 @@ class DeliveryStory:
     def events(self, script: str) -> Iterable[Event]:
         """Yield the events of a script."""
         for item in filter(None, map(str.strip, script.split(","))):
-            text, _, times = item.partition(" x")
+            text, times = re.fullmatch(r"(.*?)(?: x(\d+))?", item, re.DOTALL).groups()  # type: ignore[union-attr]  # all matches
             if text.endswith("..."):
                 yield from repeat(self.event(text.removesuffix("...")))
             yield from [self.event(text)] * int(times or 1)
@@ -123,17 +136,34 @@ class DeliveryStory:
             "ack": lambda: ack(*numbers, multiple="alone" not in rest),
             "nack": lambda: nack(*numbers),
             "returned": lambda: returned(*numbers),
-            "lost": lambda: lost(ENDS[rest[0]] if rest else None),
+            "lost": lambda: lost(close(*rest) if rest else None),
             "wait": lambda: lambda _: setattr(self.broker, "now", self.broker.now + numbers[0]),
             "look": lambda: lambda connection: self.looks.append("".join(connection.bodies) or "-"),
-            "closes": lambda: lambda connection: self.close_over(rest[1], connection),
+            "closes": lambda: lambda connection: close_over(connection, *rest[1:]),
+            "breaks": lambda: lambda connection: break_over(connection, *rest[1:]),
             "nothing": lambda: nothing,
             "blocked": lambda: blocked,
             "unblocked": lambda: unblocked,
         }
         return makers[word]()
 
-    def close_over(self, poison: str, connection: ScriptedConnection) -> None:
-        """Close the connection over these rows, without an answer for the rows before them; ack all other rows."""
-        is_poisoned = any(body in poison for body in connection.bodies)
-        (lost(ENDS["541"]) if is_poisoned else ack())(connection)
+
+def close(code: str, exchange: str = "x") -> errors.RabbitChxError:
+    """Return the error of a close."""
+    number = 403 if code == "expired" else int(code)
+    return error_for(number, TEXTS[code].replace("'xc'", f"'{exchange}'"), where="amqp://broker")
+
+
+def close_over(connection: ScriptedConnection, poison: str, code: str = "541", exchange: str = "") -> None:
+    """Close over these rows, whose exchange is `x` and their body, without an answer for the rows before them; ack all other rows."""
+    first = next((body for body in connection.bodies if body in poison), None)
+    (ack() if first is None else lost(close(code, exchange or f"x{first}")))(connection)
+
+
+def break_over(connection: ScriptedConnection, poison: str, *how: str) -> None:
+    """Let the channel fail over this row, and lose the connection: by a close unless it is `silently`. Other rows have no confirm unless `acks`."""
+    connection.fails_over = poison
+    if poison in connection.bodies:
+        lost(None if "silently" in how else close("541"))(connection)
+    elif "acks" in how:
+        ack()(connection)

@@ -30,7 +30,6 @@ from rabbit_chx import errors
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.options import Limits
 from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
 
 STORIES = Path(__file__).with_name("deliveries.txt")
@@ -46,7 +45,6 @@ INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
 
 NO_TOPIC = "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'"
 NO_EXCHANGE = "NOT_FOUND - no exchange 'xc' in vhost '/'"
-TOO_LARGE = "PRECONDITION_FAILED - message size 1 is larger than configured max size 0"
 
 
 def closing(*poison: str, code: int = 541, text: str = "INTERNAL_ERROR") -> Iterator[Event]:
@@ -98,57 +96,6 @@ def test_rows_that_close_the_connection_are_named_and_their_neighbours_are_confi
     assert broker.delivery.failure is None
 
 
-def test_where_confirms_are_slow_a_row_in_doubt_follows_once_the_one_before_was_processed() -> None:
-    """Each confirm takes long. Then the last row that was not processed closed the connection."""
-
-    def serve(connection: ScriptedConnection) -> None:
-        connection.fails_over = "c"
-        if "c" in connection.bodies:
-            lost(INTERNAL)(connection)
-        elif broker.now > 30:
-            ack()(connection)
-
-    broker = Broker(repeat(serve))
-    report = broker.publish("a b c d")
-    assert (report.confirmed, report.nacked) == (3, 1)
-    assert [int(str(error).split()[1]) for error in broker.delivery.tally.closes] == [2]
-    sent = [connection.bodies for connection in broker.connections]
-    assert sent == [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]]
-
-
-def test_closes_of_an_earlier_doubt_count_no_more() -> None:
-    """A row without a confirm was in doubt, and another closed the connection. A later close over nothing does not refuse it."""
-
-    def fail_over_p(connection: ScriptedConnection) -> None:
-        connection.fails_over = "p"
-        if "p" in connection.bodies:
-            lost(INTERNAL)(connection)
-
-    broker = Broker(repeat(fail_over_p), limits=Limits(max_in_flight=2))
-    broker.hand_over("a p")
-    broker.hand_over("x")
-    assert broker.connections[-1].bodies == ["a", "x"]
-    broker.follow(chain([ack(2, multiple=False), lost(INTERNAL)], repeat(ack())))
-    report = broker.drain()
-    assert (report.confirmed, report.nacked) == (2, 1)
-
-
-def test_rows_that_are_processed_are_progress_of_an_outage() -> None:
-    """It takes longer than `reconnect_timeout_s` to find the row, and no confirm comes before."""
-    rows = [f"r{number}" for number in range(40)]
-
-    def serve(connection: ScriptedConnection) -> None:
-        connection.fails_over = "p"
-        if "p" in connection.bodies:
-            lost(INTERNAL)(connection)
-        elif len(broker.connections) > 3:
-            ack()(connection)
-
-    broker = Broker(repeat(serve), limits=Limits(max_in_flight=50), reconnect_timeout_s=5)
-    report = broker.publish(" ".join([*rows, "p"]))
-    assert (report.confirmed, report.nacked) == (40, 1)
-
-
 def test_a_probe_that_is_answered_late_blames_no_row_of_a_later_batch() -> None:
     def serve(connection: ScriptedConnection) -> None:
         connection.fails_over = "b"  # which closes nothing: the answer to its probe never comes
@@ -164,16 +111,6 @@ def test_a_probe_that_is_answered_late_blames_no_row_of_a_later_batch() -> None:
     assert broker.publish("c d e").nacked == 0
 
 
-@pytest.mark.parametrize(("code", "text"), [(404, NO_EXCHANGE), (403, NO_TOPIC), (406, TOO_LARGE)])
-def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, text: str) -> None:
-    broker = Broker(closing("a", code=code, text=text))
-    broker.hand_over("a b c", ["xa", "xb", "xb"])
-    report = broker.drain()
-    assert (report.confirmed, report.nacked, report.republished) == (2, 1, 2)
-    assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"], ["b", "c"]]
-    assert broker.slept == [0.0]
-
-
 @pytest.mark.parametrize(
     "text",
     ["user_id property set to 'nobody' but authenticated user was 'guest'", "a text of a later release"],
@@ -181,41 +118,6 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
 def test_a_406_of_a_publish_is_about_the_message(text: str) -> None:
     cause = error_for(406, f"PRECONDITION_FAILED - {text}", where="amqp://broker")
     assert type(close_error(cause, "row 5", "x")) is errors.ChannelClosedError
-
-
-def test_an_expired_token_is_no_fault_of_a_row() -> None:
-    text = "ACCESS_REFUSED - access to exchange 'xa' in vhost '/' refused for user 'u': Provided JWT token has expired"
-    broker = Broker(iter([lost(error_for(403, text, where="amqp://broker")), *[ack()] * 3]))
-    broker.hand_over("a b c", ["xa", "xb", "xb"])
-    report = broker.drain()
-    assert (report.confirmed, report.nacked, len(broker.connections)) == (3, 0, 2)
-
-
-def test_rows_to_an_exchange_that_is_missing_are_refused_without_a_further_close() -> None:
-    broker = Broker(closing("b", code=404, text="NOT_FOUND - no exchange 'gone' in vhost '/'"))
-    broker.hand_over("a b c b", ["x", "gone", "x", "gone"])
-    broker.run(broker.delivery.drain())
-    broker.hand_over("b d b", ["gone", "x", "gone"])
-    broker.hand_over("b", ["gone"])
-    report = broker.drain()
-    assert (report.rows, report.confirmed, report.nacked) == (8, 3, 5)
-    assert len(broker.connections) == 2
-    assert len(broker.delivery.tally.closes) == 1
-    assert not broker.delivery.finish().refused_exchanges.isdisjoint({b"gone"})
-    assert not broker.delivery.tally.refused_exchanges  # somebody may declare it
-
-
-def test_a_row_that_was_alone_at_each_loss_of_an_outage_is_named_at_its_end() -> None:
-    def drop(connection: ScriptedConnection) -> None:
-        connection.fails_over = "b"
-        (lost() if "b" in connection.bodies else ack())(connection)
-
-    broker = Broker(repeat(drop), reconnect_timeout_s=20)
-    with pytest.raises(
-        errors.ConnectionLostError, match=r"row 1 \(routing key 'k'\) was sent alone.*each time \(\d+\)"
-    ):
-        broker.publish("a b c")
-    assert broker.delivery.report.confirmed == 1
 
 
 def test_a_row_that_was_processed_later_is_not_named_at_the_end_of_an_outage() -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
-from scripted_delivery import A, ScriptedConnection, ack, nack, returned
+from scripted_delivery import A, Event, ScriptedConnection, ack, nack, returned
 from stories import each_story, played, write_stories
 
 from rabbit_chx.amqp.frames import Return
@@ -75,7 +76,8 @@ class Site:
                 self.tally.detach(connection)
                 self.connection = None
             case _:
-                {"ack": ack, "nack": nack, "returned": returned}[word](number)(connection)
+                answers: dict[str, Callable[[int], Event]] = {"ack": ack, "nack": nack, "returned": returned}
+                answers[word](number)(connection)
 
 
 @each_story(STORIES)
