@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+
+from rabbit_chx.errors import RabbitChxError
 
 #: Plays an event, and tells what follows.
 Play: TypeAlias = Callable[[str], str]
@@ -37,3 +40,16 @@ def write_stories(path: Path, begin: Callable[[str], Play]) -> None:
     told = [[title, how, *played(begin(how), lines)] for title, how, lines in read_stories(path)]
     text = "\n\n".join("\n    ".join(story) for story in told)
     path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def refusals(call: Callable[..., object]) -> Play:
+    """Return how to play a call: its arguments in JSON are followed by its error, if it has one."""
+
+    def play(event: str) -> str:
+        try:
+            call(**json.loads(event))
+        except RabbitChxError as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    return play

@@ -13,8 +13,8 @@ from pamqp import commands
 from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
-from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import Limits, Retries
+from rabbit_chx.errors import PublishError, RowError
+from rabbit_chx.publishing import Limits
 from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -199,35 +199,6 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer, opened: Any) 
 
 
 # -- arguments
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"url": None}, "url is of type NoneType: pass an AMQP URI"),
-        ({"url": 5}, "url is of type int: pass an AMQP URI"),
-        ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
-        ({"properties": 5}, "properties is of type int: pass a dict of values by name"),
-        ({"limits": 100}, r"limits is 100: pass Limits\(\.\.\.\)"),
-        ({"url": []}, "url is an empty list"),
-        ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
-        ({"exchange": "\ud800"}, "half of a surrogate pair"),
-        ({"exchange": None}, "the exchange is None: pass its name as a str"),
-        ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': pass 'raise' or 'report'"),
-        ({"on_unroutable": None}, "on_unroutable is None"),
-        ({"routing": "nowhere"}, "routing is 'nowhere'"),
-        ({"retries": None}, r"retries is None: pass Retries\(\.\.\.\)"),
-        ({"limits": Retries()}, r"limits is .*: pass Limits\(\.\.\.\)"),
-        ({"properties": []}, "properties is "),
-    ],
-    ids=str,
-)
-def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
-    arguments: dict[str, Any], message: str
-) -> None:
-    given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
-    with pytest.raises(InputError, match=message):
-        PublisherBase(PublishOptions(**given))
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
