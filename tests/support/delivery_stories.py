@@ -48,7 +48,12 @@ TEXTS = {
     "403": "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'",
     "404": "NOT_FOUND - no exchange 'xc' in vhost '/'",
     "406": "PRECONDITION_FAILED - message size 1 is larger than configured max size 0",
+    "501": "FRAME_ERROR",
+    "504": "CHANNEL_ERROR",
+    "505": "UNEXPECTED_FRAME",
+    "506": "RESOURCE_ERROR",
     "541": "INTERNAL_ERROR",
+    "denied": "ACCESS_REFUSED - access to exchange 'xc' in vhost '/' refused for user 'u'",
     "expired": "ACCESS_REFUSED - access to exchange 'xc' in vhost '/' refused for user 'u': Provided JWT token has expired",
 }
 COUNTS = ("confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects")
@@ -150,7 +155,7 @@ class DeliveryStory:
 
 def close(code: str, exchange: str = "x") -> errors.RabbitChxError:
     """Return the error of a close."""
-    number = 403 if code == "expired" else int(code)
+    number = int(code) if code.isdigit() else 403
     return error_for(number, TEXTS[code].replace("'xc'", f"'{exchange}'"), where="amqp://broker")
 
 

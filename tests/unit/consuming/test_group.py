@@ -161,6 +161,16 @@ def test_however_it_ends_the_hook_is_called(
     assert "ends 2" not in told
 
 
+async def test_attempts_to_connect_that_fail_are_followed_by_another_one(site: Site) -> None:
+    async with handling(site):
+        site.openings = [refused, refused]
+        site.connections[0].cut()
+        await eventually(lambda: len(site.connections) == 2, "it connects again")
+        site.told.clear()
+        await site.has_a_message()
+        assert site.group.reconnects == 1
+
+
 async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:
     site.gate.clear()
     async with handling(site) as task:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,6 +32,20 @@ def other(kind: Any) -> JournalEntry:
     """An entry of the member `b`; a claim is of the queue `q.0`."""
     queues = ("q.0", "q.1") if kind == "ready" else ()
     return JournalEntry(kind, "b", 0.0, 1.0, queues, "q.0" if kind == "claim" else "", "b1")
+
+
+async def test_a_message_is_handled_when_its_claim_is_read() -> None:
+    async with consuming_stage() as (stage, _):
+        stage.journal.readers.clear()
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
+        await asyncio.sleep(0.05)
+        assert stage.handled == [], "another member may have been elected meanwhile"
+        offset, claim = next(
+            (n, entry) for n, entry in enumerate(stage.journal.entries) if entry.kind == "claim"
+        )
+        stage.session.on_entry(offset, claim)
+        await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
 
 
 async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_and_claims_nothing() -> None:
@@ -198,8 +211,6 @@ async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
         stage.session.detach()
         stage.session.on_entry(7, other("claim"))
         assert not stage.session.roster.claims
-
-
 
 
 async def test_the_first_error_ends_a_session_and_an_error_of_a_handler_is_not_a_loss() -> None:

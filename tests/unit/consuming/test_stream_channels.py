@@ -314,19 +314,15 @@ async def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
 
     world.node.delivered = delivered
 
-    def read() -> None:
-        nonlocal ahead
-        feed = Feed(StreamReading(settings_of(URL), GROUP), "s", 0, {})
-        rows = 0
-        while rows < 20 * 60_000:
-            feed.poll(1.0)
-            assert ahead <= 6, "8 MiB, and one that is taken apart"
-            batch = feed.batch()
-            assert batch is not None
-            rows, ahead = rows + batch.num_rows, ahead - batch.num_rows // 60_000
-        feed.close()
-
-    read()
+    feed = Feed(StreamReading(settings_of(URL), GROUP), "s", 0, {})
+    rows = 0
+    while rows < 20 * 60_000:
+        feed.poll(1.0)
+        assert ahead <= 6, "8 MiB, and one that is taken apart"
+        batch = feed.batch()
+        assert batch is not None
+        rows, ahead = rows + batch.num_rows, ahead - batch.num_rows // 60_000
+    feed.close()
 
 
 # -- the connections of a member

@@ -5,6 +5,7 @@ python tests/unit/publishing/test_options.py    # writes the refusals of this ve
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,12 @@ def open_nothing(**given: Any) -> None:
     PublisherBase(PublishOptions(**{"url": "amqp://localhost:1", "exchange": "x", **given}))
 
 
-CALLS: dict[str, Any] = {"Limits": Limits, "Retries": Retries, "Publisher": open_nothing}
+CALLS: dict[str, Any] = {
+    "Limits": Limits,
+    "Retries": Retries,
+    "Publisher": open_nothing,
+    "SharedPublisher": partial(SharedPublisher, "amqp://localhost", "x"),
+}
 
 
 @each_story(STORIES)

@@ -45,30 +45,25 @@ def error_of(future: Future[None]) -> BaseException | None:
 
 
 def test_each_message_has_its_own_outcome(peer: Peer, shared: Any) -> None:
-    peer.answer = by_body({"lost": unroutable, "full": nack})
+    """Also if they differ only in a property."""
+    answer = by_body({"lost": unroutable, "full": nack})
+    peer.answer = lambda message: (unroutable if message.properties.message_id == "2" else answer)(message)
     with shared() as publisher:
         futures = {name: publisher.submit("k", name) for name in ("a", "lost", "b", "full", "c")}
+        futures |= {number: publisher.submit("k", "twin", message_id=number) for number in "123"}
         outcomes = {name: error_of(future) for name, future in futures.items()}
         stats = publisher.stats()
-    assert [name for name, error in outcomes.items() if error is None] == ["a", "b", "c"]
+    assert [name for name, error in outcomes.items() if error is None] == ["a", "b", "c", "1", "3"]
+    assert isinstance(outcomes["2"], errors.UnroutableError)
     lost = outcomes["lost"]
     assert isinstance(lost, errors.UnroutableError)
     assert (lost.reply_code, lost.exchange) == (312, "orders")
     assert "NO_ROUTE" in str(lost)
     assert isinstance(outcomes["full"], errors.NackedError)
-    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked) == (5, 3, 1, 1)
+    assert (stats.submitted, stats.confirmed, stats.returned, stats.nacked) == (8, 5, 2, 1)
     assert (stats.in_flight, stats.in_flight_bytes) == (0, 0)
     assert stats.p50_s is not None
     assert stats.p50_s < _SOON_S
-
-
-def test_messages_that_differ_only_in_a_property_are_told_apart(peer: Peer, shared: Any) -> None:
-    peer.answer = lambda message: (unroutable if message.properties.message_id == "2" else ack)(message)
-    with shared() as publisher:
-        futures = [publisher.submit("k", "", message_id=str(i)) for i in range(5)]
-        outcomes = [error_of(future) for future in futures]
-    assert [place for place, error in enumerate(outcomes) if error is not None] == [2]
-    assert isinstance(outcomes[2], errors.UnroutableError)
 
 
 def test_submit_raises_the_error_of_a_message_that_cannot_be_sent(peer: Peer, shared: Any) -> None:
@@ -209,27 +204,6 @@ def test_a_message_that_was_not_sent_does_not_get_the_type_of_a_close_of_the_con
     assert peer.bodies == []
 
 
-def test_close_gives_up_after_its_time(peer: Peer, shared: Any) -> None:
-    peer.answer = nothing
-    publisher = shared()
-    future = publisher.submit("k", "0")
-    peer.until(lambda: len(peer.messages) == 1)
-    publisher.close(timeout_s=0.05)
-    assert isinstance(error_of(future), errors.UnknownOutcomeError)
-    with pytest.raises(errors.InputError, match="is closed: open another one"):
-        publisher.submit("k", "1")
-    publisher.close()
-
-
-def test_a_callback_may_submit_again(shared: Any) -> None:
-    again: list[Future[None]] = []
-    with shared(max_in_flight=1) as publisher:
-        first = publisher.submit("k", "0")
-        first.add_done_callback(lambda _: again.append(publisher.submit("k", "1")))
-        assert error_of(first) is None
-    assert [error_of(future) for future in again] == [None]
-
-
 def test_a_publisher_is_healthy_while_it_is_open_and_not_blocked(peer: Peer, shared: Any) -> None:
     with shared() as publisher:
         assert error_of(publisher.submit("k", "0")) is None
@@ -310,14 +284,6 @@ publisher.close()
     )
     assert "InputError the SharedPublisher of exchange 'orders' was opened by process" in done.stdout
     assert peer.bodies == [*(str(i) for i in range(10)), "parent"]
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"), [("block_s", -1), ("linger_s", float("inf")), ("limits", 5), ("retries", None)]
-)
-def test_an_invalid_argument_is_refused(shared: Any, argument: str, value: Any) -> None:
-    with pytest.raises(errors.InputError, match=argument):
-        shared(**{argument: value})
 
 
 def test_latencies_are_those_of_the_last_minute() -> None:
@@ -403,7 +369,7 @@ def test_a_signal_handler_may_submit(shared: Any, monkeypatch: pytest.MonkeyPatc
     assert (stats.in_flight, stats.in_flight_bytes, stats.submitted) == (0, 0, len(futures) + len(extra))
 
 
-def test_a_callback_cannot_wait_for_another_message(peer: Peer, shared: Any) -> None:
+def test_a_callback_may_submit_another_message_and_cannot_wait_for_it(peer: Peer, shared: Any) -> None:
     """That message would wait for the callback, and so would all later ones, without end."""
     peer.answer = nothing
     waits: list[BaseException | None] = []
@@ -416,7 +382,7 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer, shared: Any) -> 
             except errors.InputError as error:
                 waits.append(error)
 
-    with shared() as publisher:
+    with shared(max_in_flight=1) as publisher:
         first = publisher.submit("k", "0")
         first.add_done_callback(wait)
         peer.until(lambda: len(peer.messages) == 1)
@@ -430,7 +396,9 @@ def test_a_callback_cannot_wait_for_another_message(peer: Peer, shared: Any) -> 
 
 
 @pytest.mark.timeout(100)
-def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer, shared: Any) -> None:
+def test_close_gives_up_after_its_time_and_its_callbacks_cannot_wait_for_another_message(
+    peer: Peer, shared: Any
+) -> None:
     peer.answer = nothing
     waits: list[BaseException | None] = []
     publisher = shared()
@@ -447,6 +415,9 @@ def test_a_callback_of_close_cannot_wait_for_another_message(peer: Peer, shared:
     publisher.close(timeout_s=0.0)
     assert isinstance(waits[0], errors.InputError)
     assert isinstance(other.exception(), errors.UnknownOutcomeError)
+    with pytest.raises(errors.InputError, match="is closed: open another one"):
+        publisher.submit("k", "2")
+    publisher.close()
 
 
 def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
