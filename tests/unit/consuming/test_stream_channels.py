@@ -187,6 +187,22 @@ async def test_a_start_that_on_gained_returns_needs_no_rows_that_retention_has_r
         await late.end()
 
 
+@in_world
+async def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(world: GroupWorld) -> None:
+    """``next`` is resolved once, and stored."""
+    world.node.publish("s", 10)
+    world.skipped = set(range(10))
+    first = world.member("first", start="next")
+    await world.until(lambda: world.node.offsets, "it is stored")
+    assert world.node.offsets[GROUP, "s"] == 9
+    await first.kill()
+    world.node.publish("s", 2)
+    async with world.joined("second", start="next"):
+        await world.until(lambda: world.calls, "it handles")
+    assert len(batches(world)) == 1
+    assert world.handled("s") == world.node.rows_of("s")[10:]
+
+
 # -- hooks
 
 
@@ -231,6 +247,28 @@ async def test_failures_of_on_gained_are_counted_over_lost_connections(world: Gr
     with pytest.raises(errors.HandlerError, match="on_gained raised OSError at the last of 2 attempts"):
         await member.end()
     assert member.gained == ["s"] * 3
+
+
+def test_hooks_alternate_and_a_generation_ends_with_the_stream() -> None:
+    world = GroupWorld(streams=("s.0", "s.1", "s.2", "s.3"))
+
+    async def story() -> None:
+        a = world.member("a")
+        await world.until(lambda: len(a.group.held) == 4, "it has all")
+        async with world.joined("b") as b:
+            await world.until(lambda: len(a.group.held) == len(b.group.held) == 2, "halves")
+            for stream in world.streams:
+                owner, other = (a, b) if stream in a.group.held else (b, a)
+                assert owner.group.generation(stream) is not None
+                assert other.group.generation(stream) is None, "it fences effects"
+            assert sorted(a.lost) == sorted(b.group.held)
+            assert sorted(a.gained) == list(world.streams)
+        assert sorted(b.gained) == sorted(b.lost)
+        await a.stop()
+        assert sorted(a.gained) == sorted(a.lost)
+        assert len(a.gained) == 6
+
+    world.run(story)
 
 
 # -- losses

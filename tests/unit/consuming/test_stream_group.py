@@ -195,6 +195,24 @@ async def test_a_group_must_be_open_and_its_handler_async() -> None:
         await ConsumerGroup("amqp://host", ["q"]).run(cast("Any", handle))
 
 
+async def test_a_lost_stream_is_consumed_again_and_a_refused_one_ends_the_session() -> None:
+    stage = ScriptedStage()
+    stage.connection.channels_fail_alone = True
+    lines = stage.connection.lines
+    async with stage.running() as running:
+        await stage.consuming()
+        for refusal in (None, errors.UnreachableError("gone")):
+            count = len(lines["q.0"])
+            lines["q.0"][-1]._closed(refusal)
+            await eventually(lambda count=count: len(lines["q.0"]) > count, "it consumes again")  # type: ignore[misc]
+        await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: stage.handled == [1], "it handles")
+        assert len(lines["q.1"]) == 1
+        lines["q.0"][-1]._closed(errors.NotFoundError("no stream 'q.0'"))
+        with pytest.raises(errors.NotFoundError):
+            await running
+
+
 async def test_a_blocking_function_returns_or_raises_from_its_thread() -> None:
     assert await in_thread(lambda: 1 + 1) == 2
     with pytest.raises(errors.UnreachableError, match="gone"):

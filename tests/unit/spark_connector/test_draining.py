@@ -98,6 +98,20 @@ def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> D
     return drained_by(write, ",".join(consumer.queues), most=most, **options)
 
 
+@pytest.mark.parametrize(
+    ("queues", "options", "batches"),
+    [({"a": 8}, {"maxBytes": 3 * SIZE}, [3, 3, 2]), ({"a": 2, "b": 3}, {"maxRows": 4}, [4, 1])],
+)
+def test_a_batch_ends_at_a_bound_and_not_with_a_queue_and_the_drain_goes_on(
+    consumer: Scripted, queues: dict[str, int], options: dict[str, int], batches: list[int]
+) -> None:
+    consumer.queues = {queue: [b"." * SIZE] * count for queue, count in queues.items()}
+    report = drained(consumer, **options)
+    assert (report.messages, report.left, report.batches) == (queues, {}, len(batches))
+    steps = [f"{step} {count}" for count in batches for step in ("write", "acknowledge")]
+    assert consumer.events == [*steps, "close"]
+
+
 @pytest.mark.parametrize("options", [{}, {"maxBytes": 2 * SIZE}, {"maxRows": 2}])
 def test_what_a_bound_leaves(consumer: Scripted, options: dict[str, int]) -> None:
     consumer.queues = {"a": [b"." * SIZE] * 4, "b": [b"." * SIZE] * 3}

@@ -91,6 +91,16 @@ def nexts(places: Mapping[str, Place]) -> dict[str, int]:
 # -- where a batch begins and ends
 
 
+def test_where_a_query_begins(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2")
+    logs.grow("b")
+    assert batches_of().begin() == {"a": logs.place("a"), "b": Place(0)}
+    assert batches_of(startingOffsets="earliest").begin() == {"a": Place(0), "b": Place(0)}
+    within = Place(15, logs.place("a").before)  # the last chunk that is read in part
+    assert batches_of(startingOffsets='{"a": 15, "b": -1}').begin() == {"a": within, "b": Place(0)}
+    assert batches_of(startingOffsets='{"a": 10, "b": -2}').begin()["a"] == logs.place("a", 0)
+
+
 def test_a_place_behind_rows_that_are_gone_has_no_fingerprint(logs: Logs) -> None:
     """That of the next chunk is not one of what was read: with more rows it would look as if the log had been rewritten."""
     logs.grow("a", b"1", b"2", b"3")

@@ -61,6 +61,14 @@ def test_a_failed_write_reports_the_remaining_rows(
     assert vars(caplog.records[-1])["exchange"] == plan.options.target
 
 
+def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    plan = planned(reportPath=str(path))
+    report = commit_write(plan, [DONE])
+    assert path.read_text() == report.to_json()
+    assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
+
+
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs no task for a frame without rows."""
     monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
