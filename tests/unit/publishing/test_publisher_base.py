@@ -50,14 +50,27 @@ def test_messages_are_mandatory_and_persistent_unless_told_otherwise(
 # -- what came of the rows
 
 
-def test_one_returned_row_is_an_error(peer: Peer, opened: Any) -> None:
-    peer.answer = only(2, unroutable)
-    with opened() as publisher:
-        said = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
-        with pytest.raises(PublishError, match=said) as caught:
+NO_QUEUE = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
+REJECTED = "the broker rejected messages"
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "says", "count"),
+    [
+        (unroutable, {}, NO_QUEUE, "returned"),
+        (nack, {}, REJECTED, "nacked"),
+        (nack, {"on_unroutable": "report"}, REJECTED, "nacked"),
+    ],
+)
+def test_one_row_that_is_not_confirmed_is_an_error(
+    peer: Peer, opened: Any, *, answer: Answer, options: dict[str, Any], says: str, count: str
+) -> None:
+    peer.answer = only(2, answer)
+    with opened(nack_retries=0, **options) as publisher:
+        with pytest.raises(PublishError, match=says) as caught:
             publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
         report = caught.value.report
-        assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
+        assert (report.rows, report.confirmed, getattr(report, count)) == (3, 2, 1)
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
@@ -67,18 +80,6 @@ def test_returned_rows_are_only_reported_on_request(peer: Peer, opened: Any) -> 
         report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
     assert [sample.key for sample in report.samples] == ["k2"]
-
-
-@pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
-def test_one_row_that_was_refused_is_an_error(peer: Peer, opened: Any, options: dict[str, Any]) -> None:
-    peer.answer = only(2, nack)
-    with (
-        opened(nack_retries=0, **options) as publisher,
-        pytest.raises(PublishError, match="the broker rejected messages") as caught,
-    ):
-        publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
-    report = caught.value.report
-    assert (report.rows, report.confirmed, report.nacked) == (3, 2, 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
