@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Iterator
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -135,26 +135,6 @@ def test_a_row_that_was_processed_later_is_not_named_at_the_end_of_an_outage() -
     with pytest.raises(errors.ConnectionLostError) as caught:
         broker.publish("a b c")
     assert "sent alone" not in str(caught.value)
-
-
-def test_a_refused_message_is_sent_again_after_a_wait_that_doubles() -> None:
-    refused_at: list[float] = []
-
-    def refusing() -> Iterator[Event]:
-        for tag in range(1, 5):
-            while len(broker.connections[0].bodies) < tag:
-                yield nothing
-            refused_at.append(broker.now)
-            yield nack(tag)
-
-    broker = Broker(refusing(), nack_retries=3, backoff_s=1.0)
-    assert broker.publish("a").nacked == 1
-    poll_s = 0.25  # the broker answers at the end of one
-    assert [after - before for before, after in pairwise(refused_at)] == [
-        1 + poll_s,
-        2 + poll_s,
-        4 + poll_s,
-    ]
 
 
 def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
