@@ -92,8 +92,6 @@ def test_a_publisher_that_nobody_closes_warns_with_its_counts_and_ends_its_threa
             assert not thread.is_alive()
 
 
-
-
 def test_a_finalizer_in_the_thread_of_the_connection_closes_it() -> None:
     with Peer(nothing, heartbeat_s=60) as peer:
         connection = Connection(peer.settings)
