@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from scripted_group import ScriptedConnection, ScriptedJournal
 
 from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange, errors
 from rabbit_chx.consuming import GroupMessage, GroupTiming, group
+from rabbit_chx.consuming.group import GroupHealth
+from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Roster, queue_owners
 
 BRISK = GroupTiming(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 
@@ -157,18 +161,10 @@ def test_however_it_ends_the_hook_is_called(
     assert "ends 2" not in told
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.BrokerTimeoutError("no answer"),
-        errors.ConnectionLostError("cut"),
-        errors.UnreachableError("away"),
-    ],
-)
-async def test_whatever_ends_a_connection_is_followed_by_another_one(error: Any, site: Site) -> None:
+async def test_attempts_to_connect_that_fail_are_followed_by_another_one(site: Site) -> None:
     async with handling(site):
         site.openings = [refused, refused]
-        site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
+        site.connections[0].cut()
         await eventually(lambda: len(site.connections) == 2, "it connects again")
         site.told.clear()
         await site.has_a_message()
@@ -399,3 +395,48 @@ def test_arguments_that_cannot_work_are_refused() -> None:
     ]:
         with pytest.raises(errors.InputError, match=said):
             ConsumerGroup("amqp://host", queues, **how)  # type: ignore[arg-type]
+
+
+# -- health: it is connected, and no other member holds what is assigned to it
+
+QUEUES = tuple(f"q{number}" for number in range(4))
+#: Of the members a and b.
+OWNERS = queue_owners(QUEUES, {"a": 1.0, "b": 1.0})
+MINE, OTHERS = (next(queue for queue in QUEUES if OWNERS[queue] == name) for name in "ab")
+
+
+def health(*entries: tuple[EntryKind, str, str], is_up: bool = True, is_lost: bool = False) -> GroupHealth:
+    """The health of the member a after these entries: their kinds, members and queues."""
+    roster = Roster()
+    ready = [("ready", name, "") for name in "ab"]
+    for offset, (kind, member, queue) in enumerate([*ready, *entries]):
+        queues = QUEUES if kind == "ready" else ()
+        roster.take(offset, JournalEntry(kind, member, 1.0, 1.0, queues, queue, member))  # type: ignore[arg-type]
+    group: Any = ConsumerGroup("amqp://host", QUEUES, member="a")
+    group._session = SimpleNamespace(is_up=is_up, is_lost=is_lost, roster=roster, ignored_entries=0)
+    group._runners = [
+        SimpleNamespace(handled_at=None if day is None else datetime(2026, 1, day, tzinfo=UTC))
+        for day in (2, None, 3, 1)
+    ]
+    found: GroupHealth = group.healthy()
+    return found
+
+
+def test_a_member_is_healthy_unless_another_one_holds_what_is_its_own() -> None:
+    assert health()
+    assert health(("claim", "a", MINE))
+    assert health(("claim", "b", OTHERS)), "others own their queues"
+    assert health(("claim", "a", OTHERS)), "that is the trouble of the other one"
+    assert health(("claim", "b", MINE), ("released", "b", MINE))
+    held = health(("claim", "b", MINE))
+    assert (bool(held), held.connected, held.not_owned) == (False, True, (MINE,))
+
+
+@pytest.mark.parametrize("how", [{"is_up": False}, {"is_lost": True}])
+def test_a_member_without_a_connection_is_not_healthy(how: Any) -> None:
+    assert not health(**how)
+    assert not health(**how).connected
+
+
+def test_handled_at_is_that_of_the_last_call() -> None:
+    assert health().handled_at == datetime(2026, 1, 3, tzinfo=UTC)

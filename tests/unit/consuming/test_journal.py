@@ -1,15 +1,20 @@
-"""The state that members derive from the journal: members, claims and assigned owners. Each test is a journal."""
+"""The state that members derive from the journal: members, claims and assigned owners. Each story of `journal_stories.txt` is a journal.
+
+python tests/unit/consuming/test_journal.py    # writes the consequences in this version into the file
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming.journal import (
     Assignments,
@@ -23,59 +28,12 @@ from rabbit_chx.consuming.journal import (
     score,
 )
 
+STORIES = Path(__file__).with_name("journal_stories.txt")
 QUEUES = ("q1", "q2", "q3", "q4")
 
 
-def entry(kind: EntryKind, member: str, run: str = "t", queue: str = "") -> JournalEntry:
+def entry(kind: Any, member: str, run: str = "t", queue: str = "") -> JournalEntry:
     return JournalEntry(kind, member, 1000.0, queues=QUEUES, queue=queue, token=run)
-
-
-def test_members_come_and_go() -> None:
-    roster = Roster()
-    assert roster.take(0, entry("ready", "a"))
-    assert not roster.take(1, entry("alive", "a"))
-    assert roster.take(2, entry("ready", "b"))
-    assert (sorted(roster.members), roster.term) == (["a", "b"], 2)
-    assert sorted(roster.owners().values()) == ["a", "a", "b", "b"]
-    assert roster.take(3, entry("left", "a"))
-    assert set(roster.owners().values()) == {"b"}
-
-
-def test_who_reads_from_later_on_has_the_same_members() -> None:
-    late = Roster()
-    told = [entry("alive", "b"), entry("ready", "a"), entry("ready", "b")]
-    changes = [late.take(n, each) for n, each in enumerate(told, 7)]
-    assert changes == [False, True, True]
-    assert sorted(late.members) == ["a", "b"]
-
-
-def test_words_of_an_earlier_run_change_nothing() -> None:
-    """Two processes of one name do not make the others share anew each few seconds."""
-    roster = Roster()
-    roster.take(0, entry("ready", "a", "first"))
-    assert roster.take(1, entry("ready", "a", "second"), now=10.0)
-    assert not roster.take(2, entry("alive", "a", "first"), now=20.0)
-    assert (roster.term, roster.members["a"].token) == (1, "second")
-    assert (roster.silent(19.5, 10.0), roster.silent(20.5, 10.0)) == ([], ["a"])
-    assert not roster.take(2, entry("alive", "a", "second"), now=21.0)
-    assert roster.silent(30.5, 10.0) == []
-    assert not roster.take(3, entry("gone", "a", "first"))
-    assert list(roster.members) == ["a"]
-
-
-def test_a_claim_is_held_until_it_is_released_or_its_member_has_left() -> None:
-    roster = Roster()
-    roster.take(0, entry("ready", "a"))
-    roster.take(1, entry("claim", "a", queue="q2"))
-    roster.take(2, entry("gone", "a"))
-    assert not roster.claims["q2"].held
-    roster.take(5, entry("claim", "a", "c1", "q1"))
-    claim = roster.claims["q1"]
-    assert (claim.member, claim.generation, claim.held) == ("a", 5, True)
-    roster.take(6, entry("released", "b", queue="q1"))
-    assert roster.claims["q1"].held, "another one cannot release it"
-    roster.take(7, entry("released", "a", queue="q1"))
-    assert not roster.claims["q1"].held
 
 
 def test_members_with_other_queues_share_what_they_have_in_common() -> None:
@@ -191,107 +149,45 @@ def test_the_time_for_which_a_member_cannot_write_counts_for_nobodys_silence() -
 
 
 class Reader:
-    """One member that reads a journal."""
+    """A member with this token, which reads a journal."""
 
     def __init__(self, token: str) -> None:
         self.roster = Roster()
         self.assignments = Assignments(token)
 
-    def read(self, offset: int, kind: EntryKind, member: str, token: str = "") -> list[str]:
-        """Take an entry, and return the queues behind whose owner this member steps back."""
-        token = token or member
-        changed = self.roster.take(
-            offset, JournalEntry(kind, member, 0.0, queues=QUEUES if kind == "ready" else (), token=token)
-        )
+    def play(self, event: str) -> str:
+        """Take an entry: `offset kind member`, with its token, queue and time if the story has them; or answer a question."""
+        roster, assignments = self.roster, self.assignments
+        match event.split():
+            case ["overdue", queue, claimed]:
+                return str(assignments.is_overdue(queue, int(claimed)))
+            case ["silent", now]:
+                return " ".join(roster.silent(float(now), 10.0))
+            case ["claimed", queue]:
+                claim = roster.claims[queue]
+                return f"{claim.member} {claim.generation} {'held' if claim.held else 'free'}"
+        now = float(event.partition("@")[2] or 0)
+        offset, kind, member, *more = event.partition("@")[0].split()
+        token, queue = (*more, *(member, "")[len(more) :])
         if kind in ("ready", "alive"):
-            self.assignments.on_heartbeat(token, offset)
-        return self.assignments.update(self.roster) if changed else []
-
-    def mine(self) -> list[str]:
-        """Return the queues that it is to have."""
-        return [queue for queue in QUEUES if self.assignments.is_mine(queue)]
-
-
-def test_a_member_steps_back_where_another_one_is_to_have_the_queue() -> None:
-    a, b = Reader("a"), Reader("b")
-    assert a.read(3, "ready", "a") == []
-    assert sorted(b.read(3, "ready", "a")) == list(QUEUES)
-    behind_b, behind_a = a.read(5, "ready", "b"), b.read(5, "ready", "b")
-    assert behind_a == []
-    assert len(behind_b) == 2
-    assert sorted([*a.mine(), *b.mine()]) == list(QUEUES)
-    assert not set(behind_b) & set(a.mine())
+            assignments.on_heartbeat(token, int(offset))
+        if not roster.take(int(offset), entry(kind, member, token, queue), now):
+            return ""
+        behind = assignments.update(roster)
+        shares = [
+            f"{name}: {' '.join(queue for queue in QUEUES if roster.owners().get(queue) == name)}"
+            for name in sorted(roster.members)
+        ]
+        mine = [queue for queue in QUEUES if assignments.is_mine(queue)]
+        is_new = "gains some" if assignments.is_new_owner(roster.term) else "gains none"
+        return "; ".join(
+            [*shares, f"has {' '.join(mine)}", is_new, f"steps back from {' '.join(sorted(behind))}"]
+        )
 
 
-def test_an_owner_is_new_only_when_it_gains_a_queue() -> None:
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    assert a.assignments.is_new_owner(a.roster.term)
-    a.read(5, "ready", "b")
-    assert not a.assignments.is_new_owner(a.roster.term)
-    a.read(9, "left", "b")
-    assert a.assignments.is_new_owner(a.roster.term)
-
-
-def test_nobody_steps_back_where_the_owner_stays() -> None:
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    behind_b = set(a.read(5, "ready", "b"))
-    before = set(a.mine())
-    assert a.read(7, "ready", "b") == [], "nothing has changed"
-    behind_c = set(a.read(9, "ready", "c"))
-    owners = a.roster.owners()
-    assert behind_c == {queue for queue in QUEUES if owners[queue] == "c"} | {
-        queue for queue in before if owners[queue] == "b"
-    }
-    assert behind_c - behind_b
-
-
-def test_the_next_run_is_last_and_the_others_are_after_it() -> None:
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    before = a.read(5, "ready", "b")
-    assert a.read(7, "ready", "b", "b2") == before
-
-
-def test_a_queue_is_let_go_at_the_first_sign_of_life_of_its_new_owner() -> None:
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    queue = a.read(5, "ready", "b")[0]
-    assert not a.assignments.is_overdue(queue, 4)
-    a.read(6, "alive", "a")
-    assert not a.assignments.is_overdue(queue, 4)
-    a.read(7, "alive", "b")
-    assert a.assignments.is_overdue(queue, 4)
-
-
-def test_a_queue_that_was_claimed_later_is_let_go_at_the_second_sign() -> None:
-    """Its owner is most often dead: the broker has elected this member, and the journal does not know yet."""
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    queue = a.read(5, "ready", "b")[0]
-    a.read(7, "alive", "b")
-    assert not a.assignments.is_overdue(queue, 8)
-    a.read(9, "alive", "b")
-    assert not a.assignments.is_overdue(queue, 8)
-    a.read(11, "alive", "b")
-    assert a.assignments.is_overdue(queue, 8)
-
-
-def test_a_queue_without_an_owner_is_kept() -> None:
-    a = Reader("a")
-    a.read(5, "ready", "b")
-    a.read(7, "left", "b")
-    assert not a.assignments.is_overdue("q1", 4)
-    assert a.mine() == []
-
-
-def test_a_sign_of_life_of_an_earlier_run_does_not_count() -> None:
-    a = Reader("a")
-    a.read(3, "ready", "a")
-    queue = a.read(5, "ready", "b", "b2")[0]
-    a.read(7, "alive", "b", "b1")
-    assert not a.assignments.is_overdue(queue, 4)
+@each_story(STORIES)
+def test_each_entry_of_a_story_has_its_consequences(how: str, lines: list[str]) -> None:
+    assert played(Reader(how).play, lines) == lines
 
 
 SHARED = [f"orders.{number}" for number in range(64)]
@@ -350,3 +246,7 @@ def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() ->
     settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
     assert max(late) < min(settled)
     assert max(settled) < 0
+
+
+if __name__ == "__main__":
+    write_stories(STORIES, lambda token: Reader(token).play)

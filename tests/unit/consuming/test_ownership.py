@@ -5,12 +5,12 @@ python tests/unit/consuming/test_ownership.py    # writes the commands of this v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
+from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming.ownership import POLL, DeliveredMessage, QueueOwnership, TimerReason
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
@@ -86,26 +86,10 @@ def begin(how: str) -> QueueOwnership:
     return ownership
 
 
-def stories() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the title, the begin and the lines of each story."""
-    for story in STORIES.read_text(encoding="utf-8").strip().split("\n\n"):
-        title, how, *lines = story.splitlines()
-        yield title, how.strip(), [line.strip() for line in lines]
-
-
-def played(how: str, lines: list[str]) -> list[str]:
-    """Return the lines with the commands of this version."""
-    ownership = begin(how)
-    events = [line.partition("->")[0].strip() for line in lines]
-    return [f"{event:35} -> {play(ownership, event)}".rstrip() for event in events]
-
-
-@pytest.mark.parametrize(("how", "lines"), [pytest.param(*rest, id=title) for title, *rest in stories()])
+@each_story(STORIES)
 def test_each_event_of_a_story_has_its_commands(how: str, lines: list[str]) -> None:
-    assert played(how, lines) == lines
+    assert played(partial(play, begin(how)), lines) == lines
 
 
 if __name__ == "__main__":
-    told = [[title, how, *played(how, lines)] for title, how, lines in stories()]
-    text = "\n\n".join("\n    ".join(story) for story in told)
-    STORIES.write_text(f"{text}\n", encoding="utf-8")
+    write_stories(STORIES, lambda how: partial(play, begin(how)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -204,15 +203,6 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
                 5,
             )
         assert stage.cancelled == (under_way == "handler")
-
-
-async def test_a_queue_that_another_member_has_claimed_is_not_held_any_more() -> None:
-    async with consuming_stage() as (stage, _):
-        await stage.owned()
-        ownership = stage.runners[0].ownership
-        assert ownership.is_held
-        stage.session.on_entry(99, other("claim"))
-        await eventually(lambda: not ownership.is_held, "it lets go of the queue")
 
 
 async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:

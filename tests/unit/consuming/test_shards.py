@@ -1,21 +1,28 @@
-"""Consumers of shards: what they refuse before they connect, and where they cannot connect."""
+"""Consumers of shards: what they refuse before they connect, and where they cannot connect.
+
+python tests/unit/consuming/test_shards.py    # writes the refusals of this version into `shard_refusals.txt`
+"""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stories import each_story, played, refusals, write_stories
 
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.consuming.shards import _Consumer
-from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.errors import UnreachableError
 from rabbit_chx.installation import install_command
 
+STORIES = Path(__file__).with_name("shard_refusals.txt")
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
 
 
@@ -23,31 +30,15 @@ def never(*_: Any, **__: Any) -> Any:
     raise AssertionError("nobody is connected")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"prefetch": 0},
-        {"prefetch": 65_536},
-        {"prefetch": True},
-        {"prefetch": "9"},
-        {"look_every_s": 0},
-        {"look_every_s": float("nan")},
-        {"look_every_s": float("inf")},
-        {"reconnect_timeout_s": -1},
-    ],
-)
-def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(InputError, match=name):
-        ShardConsumer(NOWHERE, "images", never, **wrong)
-    with pytest.raises(InputError, match=name):
-        PseudoQueueConsumer(NOWHERE, "images", **wrong)
+CALLS: dict[str, Any] = {
+    "ShardConsumer": partial(ShardConsumer, NOWHERE, "images", never),
+    "PseudoQueueConsumer": partial(PseudoQueueConsumer, NOWHERE, "images"),
+}
 
 
-@pytest.mark.parametrize("count", [0, -1, True, "2"])
-def test_a_number_of_consumers_that_makes_no_sense_is_refused(count: Any) -> None:
-    with pytest.raises(InputError, match="consumers is"):
-        PseudoQueueConsumer(NOWHERE, "images", count)
+@each_story(STORIES)
+def test_numbers_that_make_no_sense_are_refused(how: str, lines: list[str]) -> None:
+    assert played(refusals(CALLS[how]), lines) == lines
 
 
 def test_the_first_connection_fails_at_once_and_nothing_shows_the_password() -> None:
@@ -124,3 +115,7 @@ def test_without_aio_pika_the_extra_is_named() -> None:
     assert done.stdout == (
         f"PseudoQueueConsumer needs aiormq, which is not installed: {install_command('aio')}\n"
     )
+
+
+if __name__ == "__main__":
+    write_stories(STORIES, lambda how: refusals(CALLS[how]))

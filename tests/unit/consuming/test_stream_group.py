@@ -1,4 +1,7 @@
-"""Members of a group of streams: their arguments, their entries in the journal, and the loss of a single stream."""
+"""Members of a group of streams: their arguments, their entries in the journal, and the loss of a single stream.
+
+python tests/unit/consuming/test_stream_group.py    # writes the refusals of this version into `stream_group_refusals.txt`
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections import deque
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +24,7 @@ import pytest
 from group_stage import eventually
 from loopback import HOST
 from scripted_group import ScriptedStage
+from stories import each_story, played, refusals, write_stories
 from stream_bytes import chunk_bytes, entry, sub_entry
 from stream_logs import chunks_of
 from stream_node import ListeningNode
@@ -31,33 +37,25 @@ from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection, in_thread
 
+STORIES = Path(__file__).with_name("stream_group_refusals.txt")
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({}, "pass one of streams and super_stream"),
-        ({"streams": ["a"], "super_stream": "b"}, "pass one of streams and super_stream"),
-        ({"streams": "orders"}, "pass a list of names"),
-        ({"streams": []}, "streams is empty"),
-        ({"streams": [""]}, "names no stream"),
-        ({"streams": ["a"], "name": ""}, "names no group"),
-        ({"streams": ["a"], "member": ""}, "member is ''"),
-        ({"streams": ["a"], "weight": 0}, "weight is 0"),
-        ({"streams": ["a"], "start": "begin"}, "the start of a stream is 'begin'"),
-        ({"streams": ["a"], "include": ["nope"]}, "no further column 'nope'"),
-        ({"streams": ["a"], "include": "headers"}, "pass a list of columns"),
-        ({"streams": ["a"], "on_missing": "skip"}, "on_missing is 'skip'"),
-        ({"streams": ["a"], "batch_rows": 0}, "batch_rows is 0"),
-        ({"streams": ["a"], "timing": GroupTiming(hook_s=60)}, "hook_s 60: pass 50 at most"),
-        ({"streams": ["a"], "on_gained": lambda _: None}, "on_gained is .* not async: write async def"),
-        ({"streams": ["a"], "on_lost": print}, "on_lost is .* not async"),
-    ],
-)
-def test_invalid_arguments_are_refused(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(errors.InputError, match=said):
-        StreamGroup(URL, **{"name": "billing", **how})
+CALLS = {"StreamGroup": partial(StreamGroup, URL)}
+
+
+@each_story(STORIES)
+def test_invalid_arguments_are_refused(how: str, lines: list[str]) -> None:
+    assert played(refusals(CALLS[how]), lines) == lines
+
+
+def test_a_hook_is_async_and_may_take_50_seconds() -> None:
+    a_group = partial(StreamGroup, URL, streams=["a"], name="billing")
+    assert a_group(timing=GroupTiming(hook_s=50))
+    with pytest.raises(errors.InputError, match="hook_s 60: pass 50 at most"):
+        a_group(timing=GroupTiming(hook_s=60))
+    with pytest.raises(errors.InputError, match=r"on_lost is .* not async: write async def"):
+        a_group(on_lost=cast("Any", print))
 
 
 def test_the_hooks_of_a_consumer_group_are_async() -> None:
@@ -170,10 +168,6 @@ def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
             assert reading.settings[0] == node.settings
 
 
-def test_a_hook_may_take_50_seconds() -> None:
-    assert StreamGroup(URL, streams=["a"], name="billing", timing=GroupTiming(hook_s=50))
-
-
 def test_a_group_names_its_connection_and_hides_its_password() -> None:
     group = StreamGroup(URL, streams=["a", "b", "a"], name="billing", member="pod-7")
     assert group.streams == ("a", "b")
@@ -201,33 +195,22 @@ async def test_a_group_must_be_open_and_its_handler_async() -> None:
         await ConsumerGroup("amqp://host", ["q"]).run(cast("Any", handle))
 
 
-async def lose(stage: ScriptedStage, *losses: tuple[str, errors.RabbitChxError | None]) -> None:
-    """Run a member whose channels fail alone until each queue was lost as wanted, and each delivers again."""
-    lines = stage.connection.lines
+async def test_a_lost_stream_is_consumed_again_and_a_refused_one_ends_the_session() -> None:
+    stage = ScriptedStage()
     stage.connection.channels_fail_alone = True
+    lines = stage.connection.lines
     async with stage.running() as running:
         await stage.consuming()
-        for tags, lost in (((1, 2), losses), ((3, 4), ())):
-            for queue, tag in zip(("q.0", "q.1"), tags, strict=True):
-                await stage.connection.deliver(queue, tag)
-            await eventually(lambda: sorted(stage.handled) == [*range(1, tags[1] + 1)], "it handles both")  # noqa: B023
-            for queue, refusal in lost:
-                count = len(lines[queue])
-                lines[queue][-1]._closed(refusal)
-                await eventually(lambda: len(lines[queue]) > count or running.done(), "again")  # noqa: B023
-                if running.done():
-                    await running
-
-
-async def test_a_lost_stream_is_consumed_again_and_the_others_are_not() -> None:
-    stage = ScriptedStage()
-    await lose(stage, ("q.0", None), ("q.0", errors.UnreachableError("gone")))
-    assert [len(stage.connection.lines[queue]) for queue in ("q.0", "q.1")] == [3, 1]
-
-
-async def test_a_refused_stream_ends_the_session() -> None:
-    with pytest.raises(errors.NotFoundError):
-        await lose(ScriptedStage(), ("q.0", errors.NotFoundError("no stream 'q.0'")))
+        for refusal in (None, errors.UnreachableError("gone")):
+            count = len(lines["q.0"])
+            lines["q.0"][-1]._closed(refusal)
+            await eventually(lambda count=count: len(lines["q.0"]) > count, "it consumes again")  # type: ignore[misc]
+        await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: stage.handled == [1], "it handles")
+        assert len(lines["q.1"]) == 1
+        lines["q.0"][-1]._closed(errors.NotFoundError("no stream 'q.0'"))
+        with pytest.raises(errors.NotFoundError):
+            await running
 
 
 async def test_a_blocking_function_returns_or_raises_from_its_thread() -> None:
@@ -292,3 +275,7 @@ async def test_an_election_is_not_a_handled_batch() -> None:
         line.take(DeliveredMessage(1, "", StreamBatch("q.0", cast("Any", line), rows)))
         await eventually(lambda: line.acked == [0, 1], "the batch is handled")
         assert runner.handled_at is not None
+
+
+if __name__ == "__main__":
+    write_stories(STORIES, lambda how: refusals(CALLS[how]))

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from amqp_broker import ack
 from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
@@ -63,20 +62,6 @@ def test_each_row_goes_to_the_queue_of_its_key_through_the_default_exchange(
     sent = [(message.exchange, message.routing_key, message.body.decode()) for message in peer.messages]
     assert sent == [("", route(key), key) for key in KEYS]
     assert all(message.mandatory for message in peer.messages)
-
-
-def test_rows_of_a_lost_connection_go_to_the_same_queues(peer: Peer, in_client: Any) -> None:
-    def hang_up_once(message: Any) -> bytes:
-        if message.connection == 1:
-            raise ConnectionResetError
-        return ack(message)
-
-    peer.answer = hang_up_once
-    with in_client(RING, backoff_s=0) as publisher:
-        report = publisher.publish_many(KEYS[:50], KEYS[:50])
-    assert (report.confirmed, report.republished) == (50, 50)
-    second = [message for message in peer.messages if message.connection == 2]
-    assert [message.routing_key for message in second] == [RING.destination_for(key) for key in KEYS[:50]]
 
 
 # -- rings by which nothing can be routed

@@ -1,152 +1,50 @@
-"""What is sent again and when, decided without socket and clock: the broker's answers and the time are scripted."""
+"""What is sent again and when, decided without socket and clock: the broker's answers and the time are scripted. `deliveries.txt` has most of it.
+
+python tests/unit/publishing/test_delivery.py    # writes what this version does into the file
+"""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Iterator
-from itertools import chain, pairwise, repeat
-from typing import Any
+from itertools import chain, repeat
+from pathlib import Path
 
 import pytest
+from delivery_stories import DeliveryStory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_delivery import (
-    ROW_BYTES,
-    A,
-    B,
     Broker,
     Event,
     ScriptedConnection,
     ack,
-    all_of,
-    blocked,
     lost,
     nack,
     nothing,
     returned,
-    unblocked,
 )
+from stories import each_story, played, write_stories
 
 from rabbit_chx import errors
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.options import Limits
-from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
+
+STORIES = Path(__file__).with_name("deliveries.txt")
+
+
+@each_story(STORIES)
+def test_what_is_sent_counted_and_raised(how: str, lines: list[str]) -> None:
+    assert played(DeliveryStory(how).play, lines) == lines
+
 
 INTERNAL = error_for(541, "INTERNAL_ERROR", where="amqp://broker")
 
 
-def still_sent(*bodies: str) -> Event:
-    """Time goes by, in which nothing else is sent than this."""
-
-    def look(connection: ScriptedConnection) -> None:
-        assert connection.bodies == list(bodies)
-
-    return look
-
-
-OPEN = [ack(2), ack(4, multiple=False), lost(), ack()]
-REFUSED_AND_LOST = [all_of(nack(1), lost()), *[ack()] * 3]
-CONFIRMED_AND_LOST = [all_of(ack(1, multiple=False), nack(2)), lost(), nothing, nothing, nack(1)]
-BLOCKED = [all_of(nack(1), blocked), *[still_sent("a", "b")] * 3, unblocked, ack()]
-ACK_OF_EITHER = [returned(1), ack(2, multiple=False), lost(), returned(1), ack()]
-
-
-@pytest.mark.parametrize(
-    ("rows", "script", "retries", "sent", "counts"),
-    [
-        # Of a lost connection, exactly the open rows are sent again, in order.
-        ("a b c d e f", OPEN, {}, "abcdef cef", "confirmed=6 republished=3 reconnects=1"),
-        ("a b c", [lost(), ack(1), lost(), ack()], {}, "abc abc bc", "confirmed=3 republished=5 reconnects=2"),
-        ("a b c", [lost(INTERNAL)] * 2 + [ack()] * 4, {}, "abc a abc", "confirmed=3 republished=4 reconnects=2"),
-        # The budget is full again after an answer.
-        ("a b c", [*[ack(1), lost()] * 2, ack()], {"max_reconnects": 1}, "abc bc c", "confirmed=3 republished=3 reconnects=2"),
-        # A refused message is sent again, unless the order is kept.
-        ("a b c", [nack(2), ack(3), nothing, ack(4), ack()], {"backoff_s": 0.5}, "abcb", "confirmed=3 retried=1"),
-        ("a b c", [nack(2), ack()], {"keep_order": True}, "abc", "confirmed=2 nacked=1"),
-        ("a b", BLOCKED, {"backoff_s": 0.1}, "aba", "confirmed=2 retried=1"),
-        # A refusal together with the loss counts.
-        ("a b", REFUSED_AND_LOST, {"nack_retries": 1}, "ab ba", "confirmed=2 retried=1 republished=1 reconnects=1"),
-        ("a b", REFUSED_AND_LOST, {"nack_retries": 0}, "ab b", "confirmed=1 nacked=1 republished=1 reconnects=1"),
-        # Confirms of a lost connection are not new at the next refusal.
-        ("a b", CONFIRMED_AND_LOST, {"nack_retries": 1}, "ab b", "confirmed=1 nacked=1 retried=1 reconnects=1"),
-        # A return whose ack is lost is no confirm. The ack that came may be that of the returned message: so it counts as returned.
-        ("a b", [returned(1), lost(), returned(1), ack()], {}, "ab ab", "confirmed=1 returned=1 republished=2 reconnects=1"),
-        ("a b", ACK_OF_EITHER, {}, "ab a", "returned=2 republished=1 reconnects=1"),
-    ],
-)  # fmt: skip
-def test_what_is_sent_over_each_connection_and_counted(
-    rows: str, script: list[Event], retries: dict[str, Any], sent: str, counts: str
-) -> None:
-    broker = Broker(script, **retries)
-    report = broker.publish(rows)
-    assert " ".join("".join(connection.bodies) for connection in broker.connections) == sent
-    names = ("confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects")
-    assert " ".join(f"{name}={getattr(report, name)}" for name in names if getattr(report, name)) == counts
-
-
-def test_nothing_is_sent_while_the_broker_blocks() -> None:
-    broker = Broker([still_sent(), still_sent(), unblocked, ack()])
-    broker.run(broker.delivery.connect())
-    blocked(broker.connections[0])
-    assert broker.publish("a").confirmed == 1
-    assert broker.connections[0].bodies == ["a"]
-
-
-def test_batches_are_sent_again_in_the_order_in_which_they_were_handed_over() -> None:
-    broker = Broker([ack(1), lost(), ack()])
-    for bodies in ("a b", "c", "d e"):
-        broker.hand_over(bodies)
-    assert broker.drain().confirmed == 5
-    assert broker.connections[1].bodies == ["b", "c", "d", "e"]
-
-
-def test_each_attempt_waits_twice_as_long_and_goes_through_all_targets() -> None:
-    broker = Broker(iter([lost()]), A, B, max_reconnects=3, backoff_s=1.0)
-    broker.run(broker.delivery.connect())
-    broker.refusals = [errors.UnreachableError("nobody answers")] * 6
-    with pytest.raises(
-        errors.ConnectionLostError, match=r"was lost; gave up after 3 attempts to connect in 7 s.* nobody"
-    ):
-        broker.publish("a b")
-    assert broker.slept == [1.0, 2.0, 4.0]
-    assert broker.opened == ["a", "b", "a", "b", "a", "b", "a"]
-    report = broker.delivery.report
-    assert (report.rows, report.unknown, report.reconnects) == (2, 2, 0)
-
-
-def test_the_budget_is_spent_by_losses_without_an_answer() -> None:
-    with pytest.raises(errors.ConnectionLostError):
-        Broker(iter([lost(), lost()]), max_reconnects=1).publish("a")
-
-
-@pytest.mark.parametrize(
-    ("cause", "again"),
-    [
-        *(
-            (errors.BrokerRefusedError(f"{code}", reply_code=code), True)
-            for code in (501, 504, 505, 506, 541)
-        ),
-        (errors.NotFoundError("404", reply_code=404), False),
-        (errors.AccessRefusedError("403", reply_code=403), False),
-        (errors.InputError("the connection is closed"), False),
-    ],
-)
-def test_which_ends_may_pass(cause: errors.RabbitChxError, *, again: bool) -> None:
-    broker = Broker(iter([lost(cause), ack()]))
-    if again:
-        assert broker.publish("a").confirmed == 1
-    else:
-        with pytest.raises(type(cause)):
-            broker.publish("a")
-        assert broker.slept == []
-
-
 NO_TOPIC = "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'"
 NO_EXCHANGE = "NOT_FOUND - no exchange 'xc' in vhost '/'"
-TOO_LARGE = "PRECONDITION_FAILED - message size 1 is larger than configured max size 0"
 
 
 def closing(*poison: str, code: int = 541, text: str = "INTERNAL_ERROR") -> Iterator[Event]:
@@ -198,63 +96,6 @@ def test_rows_that_close_the_connection_are_named_and_their_neighbours_are_confi
     assert broker.delivery.failure is None
 
 
-def test_neighbours_are_sent_twice_at_most_if_the_broker_says_that_it_closes() -> None:
-    broker = Broker(closing("j"))
-    assert broker.publish("a b c d e f g h i j").confirmed == 9
-    assert [len(connection.bodies) for connection in broker.connections] == [10, 10, 0]
-
-
-def test_where_confirms_are_slow_a_row_in_doubt_follows_once_the_one_before_was_processed() -> None:
-    """Each confirm takes long. Then the last row that was not processed closed the connection."""
-
-    def serve(connection: ScriptedConnection) -> None:
-        connection.fails_over = "c"
-        if "c" in connection.bodies:
-            lost(INTERNAL)(connection)
-        elif broker.now > 30:
-            ack()(connection)
-
-    broker = Broker(repeat(serve))
-    report = broker.publish("a b c d")
-    assert (report.confirmed, report.nacked) == (3, 1)
-    assert [int(str(error).split()[1]) for error in broker.delivery.tally.closes] == [2]
-    sent = [connection.bodies for connection in broker.connections]
-    assert sent == [["a", "b", "c"], ["a", "b", "c"], ["a", "b", "c"], ["a", "b", "d"]]
-
-
-def test_closes_of_an_earlier_doubt_count_no_more() -> None:
-    """A row without a confirm was in doubt, and another closed the connection. A later close over nothing does not refuse it."""
-
-    def fail_over_p(connection: ScriptedConnection) -> None:
-        connection.fails_over = "p"
-        if "p" in connection.bodies:
-            lost(INTERNAL)(connection)
-
-    broker = Broker(repeat(fail_over_p), limits=Limits(max_in_flight=2))
-    broker.hand_over("a p")
-    broker.hand_over("x")
-    assert broker.connections[-1].bodies == ["a", "x"]
-    broker.follow(chain([ack(2, multiple=False), lost(INTERNAL)], repeat(ack())))
-    report = broker.drain()
-    assert (report.confirmed, report.nacked) == (2, 1)
-
-
-def test_rows_that_are_processed_are_progress_of_an_outage() -> None:
-    """It takes longer than `reconnect_timeout_s` to find the row, and no confirm comes before."""
-    rows = [f"r{number}" for number in range(40)]
-
-    def serve(connection: ScriptedConnection) -> None:
-        connection.fails_over = "p"
-        if "p" in connection.bodies:
-            lost(INTERNAL)(connection)
-        elif len(broker.connections) > 3:
-            ack()(connection)
-
-    broker = Broker(repeat(serve), limits=Limits(max_in_flight=50), reconnect_timeout_s=5)
-    report = broker.publish(" ".join([*rows, "p"]))
-    assert (report.confirmed, report.nacked) == (40, 1)
-
-
 def test_a_probe_that_is_answered_late_blames_no_row_of_a_later_batch() -> None:
     def serve(connection: ScriptedConnection) -> None:
         connection.fails_over = "b"  # which closes nothing: the answer to its probe never comes
@@ -270,16 +111,6 @@ def test_a_probe_that_is_answered_late_blames_no_row_of_a_later_batch() -> None:
     assert broker.publish("c d e").nacked == 0
 
 
-@pytest.mark.parametrize(("code", "text"), [(404, NO_EXCHANGE), (403, NO_TOPIC), (406, TOO_LARGE)])
-def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, text: str) -> None:
-    broker = Broker(closing("a", code=code, text=text))
-    broker.hand_over("a b c", ["xa", "xb", "xb"])
-    report = broker.drain()
-    assert (report.confirmed, report.nacked, report.republished) == (2, 1, 2)
-    assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"], ["b", "c"]]
-    assert broker.slept == [0.0]
-
-
 @pytest.mark.parametrize(
     "text",
     ["user_id property set to 'nobody' but authenticated user was 'guest'", "a text of a later release"],
@@ -287,58 +118,6 @@ def test_a_row_that_the_text_of_the_close_names_costs_one_connection(code: int, 
 def test_a_406_of_a_publish_is_about_the_message(text: str) -> None:
     cause = error_for(406, f"PRECONDITION_FAILED - {text}", where="amqp://broker")
     assert type(close_error(cause, "row 5", "x")) is errors.ChannelClosedError
-
-
-def test_an_expired_token_is_no_fault_of_a_row() -> None:
-    text = "ACCESS_REFUSED - access to exchange 'xa' in vhost '/' refused for user 'u': Provided JWT token has expired"
-    broker = Broker(iter([lost(error_for(403, text, where="amqp://broker")), *[ack()] * 3]))
-    broker.hand_over("a b c", ["xa", "xb", "xb"])
-    report = broker.drain()
-    assert (report.confirmed, report.nacked, len(broker.connections)) == (3, 0, 2)
-
-
-def test_rows_to_an_exchange_that_is_missing_are_refused_without_a_further_close() -> None:
-    broker = Broker(closing("b", code=404, text="NOT_FOUND - no exchange 'gone' in vhost '/'"))
-    broker.hand_over("a b c b", ["x", "gone", "x", "gone"])
-    broker.run(broker.delivery.drain())
-    broker.hand_over("b d b", ["gone", "x", "gone"])
-    broker.hand_over("b", ["gone"])
-    report = broker.drain()
-    assert (report.rows, report.confirmed, report.nacked) == (8, 3, 5)
-    assert len(broker.connections) == 2
-    assert len(broker.delivery.tally.closes) == 1
-    assert not broker.delivery.finish().refused_exchanges.isdisjoint({b"gone"})
-    assert not broker.delivery.tally.refused_exchanges  # somebody may declare it
-
-
-def test_after_ten_such_rows_no_further_rows_are_taken() -> None:
-    broker = Broker(closing(*"abcdefghij"), limits=Limits(max_in_flight=11))
-    broker.hand_over("a b c d e f g h i j k")
-    with pytest.raises(errors.ChannelClosedError, match="row 0 "):
-        broker.hand_over("l")
-    assert broker.drain().nacked == 10
-
-
-def test_two_losses_without_a_confirm_send_the_rows_one_by_one_until_all_are_answered() -> None:
-    broker = Broker(iter([lost(), lost(), ack(), ack(), ack(), ack()]))
-    broker.publish("a b c")
-    assert [connection.bodies for connection in broker.connections] == [["a", "b", "c"]] * 3
-    broker.publish("d e")
-    assert broker.connections[-1].bodies == ["a", "b", "c", "d", "e"]
-    assert broker.delivery.report.nacked == 0
-
-
-def test_a_row_that_was_alone_at_each_loss_of_an_outage_is_named_at_its_end() -> None:
-    def drop(connection: ScriptedConnection) -> None:
-        connection.fails_over = "b"
-        (lost() if "b" in connection.bodies else ack())(connection)
-
-    broker = Broker(repeat(drop), reconnect_timeout_s=20)
-    with pytest.raises(
-        errors.ConnectionLostError, match=r"row 1 \(routing key 'k'\) was sent alone.*each time \(\d+\)"
-    ):
-        broker.publish("a b c")
-    assert broker.delivery.report.confirmed == 1
 
 
 def test_a_row_that_was_processed_later_is_not_named_at_the_end_of_an_outage() -> None:
@@ -356,118 +135,6 @@ def test_a_row_that_was_processed_later_is_not_named_at_the_end_of_an_outage() -
     with pytest.raises(errors.ConnectionLostError) as caught:
         broker.publish("a b c")
     assert "sent alone" not in str(caught.value)
-
-
-def test_without_reconnects_the_close_is_the_error() -> None:
-    broker = Broker(closing("b"), max_reconnects=0)
-    with pytest.raises(errors.BrokerRefusedError, match="541"):
-        broker.publish("a b")
-
-
-@pytest.mark.parametrize("retry", [False, True])
-def test_a_refused_first_connection_is_tried_neither_again_nor_elsewhere(*, retry: bool) -> None:
-    broker = Broker(iter([]), A, B, retry_first_connection=retry)
-    broker.refusals = [errors.AccessRefusedError("403", reply_code=403)]
-    with pytest.raises(errors.AccessRefusedError):
-        broker.run(broker.delivery.connect())
-    assert broker.opened == ["a"]
-    assert broker.slept == []
-
-
-def test_a_stall_is_a_loss_once() -> None:
-    broker = Broker(chain([nothing] * 241, [ack()]), backoff_s=0)
-    assert broker.publish("a").reconnects == 1
-    broker = Broker(iter([nothing] * 490), backoff_s=0)
-    with pytest.raises(
-        errors.RabbitChxError, match="answered nothing for 60 s, and 1 messages are unconfirmed"
-    ):
-        broker.publish("a")
-    assert len(broker.connections) == 2
-
-
-def test_bytes_on_a_slow_line_are_progress() -> None:
-    def crawl(connection: ScriptedConnection) -> None:
-        connection.bytes_under_way -= 1_000
-
-    slow = Broker(chain([crawl] * 1_000, [ack()]), reconnect_timeout_s=0)
-    assert slow.publish("a").confirmed == 1
-    assert slow.now > 240
-    stuck = Broker(chain([crawl] * 100, [nothing] * 242), reconnect_timeout_s=0)
-    with pytest.raises(errors.RabbitChxError, match="answered nothing for 60 s"):
-        stuck.publish("a")
-
-
-def test_a_message_that_is_refused_each_time_is_named() -> None:
-    script = chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)])
-    broker = Broker(script, nack_retries=2, backoff_s=0.5)
-    report = broker.publish("a")
-    assert (report.confirmed, report.nacked) == (0, 1)
-    assert broker.connections[0].bodies == ["a", "a", "a"]
-    assert [(sample.key, sample.code) for sample in report.samples] == [("k", NACK)]
-    with pytest.raises(errors.BrokerRefusedError, match=r"rejected messages .*one of them has the key 'k'"):
-        broker.publish("b")
-
-
-#: The tags of six refused messages, of which each further attempt confirms the first: 7 to 12, 13 to 17, ...
-SLOW = [(7, 13), (13, 18), (18, 22), (22, 25), (25, 27), (27, 28)]
-
-
-def test_a_queue_that_takes_some_now_and_then_is_waited_for() -> None:
-    waits = [nothing] * 2
-    slow = [[*waits, ack(tag, multiple=False), nack(*range(tag + 1, last))] for tag, last in SLOW]
-    broker = Broker(chain([nack(*range(1, 7))], *slow), nack_retries=1, backoff_s=0.5)
-    report = broker.publish("a b c d e f")
-    assert (report.confirmed, report.nacked, report.retried) == (6, 0, 6 + 5 + 4 + 3 + 2 + 1)
-
-
-def test_a_refused_message_is_sent_again_after_a_wait_that_doubles() -> None:
-    refused_at: list[float] = []
-
-    def refusing() -> Iterator[Event]:
-        for tag in range(1, 5):
-            while len(broker.connections[0].bodies) < tag:
-                yield nothing
-            refused_at.append(broker.now)
-            yield nack(tag)
-
-    broker = Broker(refusing(), nack_retries=3, backoff_s=1.0)
-    assert broker.publish("a").nacked == 1
-    poll_s = 0.25  # the broker answers at the end of one
-    assert [after - before for before, after in pairwise(refused_at)] == [
-        1 + poll_s,
-        2 + poll_s,
-        4 + poll_s,
-    ]
-
-
-@pytest.mark.parametrize(
-    "limits", [Limits(max_in_flight=3), Limits(max_in_flight_bytes=3 * ROW_BYTES)], ids=["messages", "bytes"]
-)
-def test_the_window_is_bounded(limits: Limits) -> None:
-    full = still_sent("a", "b", "c")
-    broker = Broker([full, full, ack(), ack()], limits=limits)
-    broker.hand_over("a b c")
-    assert broker.publish("d").confirmed == 4
-    assert broker.connections[0].bodies == ["a", "b", "c", "d"]
-
-
-def test_a_batch_that_is_larger_than_the_window_goes_alone() -> None:
-    script = [still_sent("a"), ack(), still_sent("a", "large"), ack()]
-    broker = Broker(script, limits=Limits(max_in_flight_bytes=ROW_BYTES + 3))
-    broker.hand_over("a")
-    assert broker.publish("large").confirmed == 2
-
-
-@pytest.mark.parametrize(
-    "limits", [Limits(max_in_flight=3), Limits(max_in_flight_bytes=ROW_BYTES + 2)], ids=["messages", "bytes"]
-)
-def test_refused_messages_count_in_the_window_until_they_are_answered(limits: Limits) -> None:
-    waiting, again = still_sent("a", "b", "c"), still_sent("a", "b", "c", "a", "b", "c")
-    script = [nack(1, 2, 3), waiting, waiting, waiting, waiting, again, ack(), ack()]
-    broker = Broker(script, limits=limits, backoff_s=1.0)
-    broker.hand_over("a b c")
-    assert broker.publish("d").confirmed == 4
-    assert broker.connections[0].bodies == ["a", "b", "c", "a", "b", "c", "d"]
 
 
 def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
@@ -558,3 +225,7 @@ def test_the_seconds_of_a_report_run_from_its_first_row() -> None:
     broker.hand_over("b")
     broker.now = 110.0
     assert broker.delivery.report.seconds == 10
+
+
+if __name__ == "__main__":
+    write_stories(STORIES, lambda how: DeliveryStory(how).play)

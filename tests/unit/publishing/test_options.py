@@ -1,19 +1,27 @@
-"""The declared options of publishing: what follows from them, and which values are possible."""
+"""The declared options of publishing: what follows from them, and which values are possible. `refusals.txt` has those that are not.
+
+python tests/unit/publishing/test_options.py    # writes the refusals of this version into the file
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from amqp_broker import nack
 from frame_secrets import locals_with
 from scripted_peer import Peer
+from stories import each_story, played, refusals, write_stories
 
 from rabbit_chx.errors import InputError, NackedError
 from rabbit_chx.publishing import Publisher, SharedPublisher
 from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries
+from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared import shared_publisher
 
+STORIES = Path(__file__).with_name("refusals.txt")
 SECRET = "canary-4711"  # noqa: S105
 
 
@@ -79,30 +87,6 @@ def test_other_retries_leave_a_refused_message_to_the_caller(peer: Peer) -> None
 # -- values
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "values"),
-    [
-        (Limits, "max_in_flight", [0, "10", 10.5, True]),
-        (Limits, "max_in_flight_bytes", [0]),
-        (Limits, "confirm_timeout_s", [0, "x", float("inf"), float("nan")]),
-        (Limits, "blocked_timeout_s", [-1, None, float("inf")]),
-        (Retries, "max_reconnects", [-1, True]),
-        (Retries, "nack_retries", [1.5]),
-        (Retries, "backoff_s", [-1]),
-        (Retries, "reconnect_timeout_s", [None, float("inf")]),
-    ],
-)
-def test_bounds_that_cannot_be(kind: Any, name: str, values: list[Any]) -> None:
-    for value in values:
-        with pytest.raises(InputError, match=name):
-            kind(**{name: value})
-
-
-def test_the_smallest_bounds() -> None:
-    Limits(max_in_flight=1, max_in_flight_bytes=1, confirm_timeout_s=0.001, blocked_timeout_s=0)
-    Retries(max_reconnects=0, nack_retries=0, backoff_s=0)
-
-
 def test_a_backoff_grows_to_five_seconds() -> None:
     backoff = Retries(backoff_s=1.0).backoff
     assert [backoff.delay_s(failures) for failures in range(6)] == [1, 2, 4, 5, 5, 5]
@@ -120,3 +104,27 @@ def test_a_backoff_grows_to_five_seconds() -> None:
 def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Publisher("amqp://nowhere.invalid", "x", properties=constants)
+
+
+def open_nothing(**given: Any) -> None:
+    """Read the options of a publisher."""
+    PublisherBase(PublishOptions(**{"url": "amqp://localhost:1", "exchange": "x", **given}))
+
+
+CALLS: dict[str, Any] = {
+    "Limits": Limits,
+    "Retries": Retries,
+    "Publisher": open_nothing,
+    "SharedPublisher": partial(SharedPublisher, "amqp://localhost", "x"),
+}
+
+
+@each_story(STORIES)
+def test_values_that_cannot_be_are_refused_before_anything_is_opened(how: str, lines: list[str]) -> None:
+    assert played(refusals(CALLS[how]), lines) == lines
+    with pytest.raises(InputError, match=r"limits is .*: pass Limits\(\.\.\.\)"):
+        open_nothing(limits=Retries())
+
+
+if __name__ == "__main__":
+    write_stories(STORIES, lambda how: refusals(CALLS[how]))

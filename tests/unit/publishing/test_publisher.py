@@ -92,26 +92,6 @@ def test_a_publisher_that_nobody_closes_warns_with_its_counts_and_ends_its_threa
             assert not thread.is_alive()
 
 
-def test_the_finalizer_of_a_publisher_hardly_waits_for_a_broker_that_does_not_answer(peer: Peer) -> None:
-    """It interrupts any thread, also that of an event loop."""
-    goes_on = threading.Event()
-
-    def wait(_: object) -> bytes:
-        goes_on.wait(60)
-        return b""
-
-    peer.answer = wait
-    publisher = Publisher(peer.settings, exchange="x")
-    publisher.send(["k"], ["b"])
-    peer.until(lambda: len(peer.messages) == 1)
-    began = time.monotonic()
-    with pytest.warns(ResourceWarning, match="was not closed"):
-        del publisher
-    passed_s = time.monotonic() - began
-    goes_on.set()
-    assert passed_s < 20
-
-
 def test_a_finalizer_in_the_thread_of_the_connection_closes_it() -> None:
     with Peer(nothing, heartbeat_s=60) as peer:
         connection = Connection(peer.settings)

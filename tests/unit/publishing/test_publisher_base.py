@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from typing import Any
 
@@ -15,8 +13,8 @@ from pamqp import commands
 from scripted_peer import Peer
 
 from rabbit_chx.connection.session import Session
-from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing import Limits, Retries
+from rabbit_chx.errors import PublishError, RowError
+from rabbit_chx.publishing import Limits
 from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -49,41 +47,30 @@ def test_messages_are_mandatory_and_persistent_unless_told_otherwise(
     assert sent == [(mandatory, mode)] * 4
 
 
-def test_each_row_arrives_with_all_its_values(peer: Peer, opened: Any) -> None:
-    numbers = range(5)
-    columns = [[f"{name}{number}" for number in numbers] for name in "kbm"]
-    keys, bodies, ids = columns
-    exchanges = ["x0", None, "x2", None, "x4"]
-    with opened(max_in_flight=4, properties={"app_id": "a"}) as publisher:
-        publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
-    read = [(each.exchange, each.routing_key, each.body.decode(), each.properties) for each in peer.messages]
-    arrived = [(*row, content.message_id, content.app_id) for *row, content in read]
-    assert arrived == [(exchanges[n] or "orders", *(column[n] for column in columns), "a") for n in numbers]
-
-
-def test_rows_that_are_sent_again_keep_all_their_values(peer: Peer, opened: Any) -> None:
-    peer.answer = only(2, nack)
-    keys, bodies, ids, exchanges = ([f"{name}{number}" for number in (1, 2, 3)] for name in "kbmx")
-    with opened(backoff_s=0) as publisher:
-        report = publisher.publish_many(keys, bodies, properties={"message_id": ids}, exchanges=exchanges)
-    assert report.confirmed == 3
-    _, refused, _, again = peer.messages
-    assert (again.tag, again.body) == (4, b"b2")
-    assert (again.exchange, again.routing_key) == ("x2", "k2")
-    assert again.properties.message_id == refused.properties.message_id == "m2"
-
-
 # -- what came of the rows
 
 
-def test_one_returned_row_is_an_error(peer: Peer, opened: Any) -> None:
-    peer.answer = only(2, unroutable)
-    with opened() as publisher:
-        said = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
-        with pytest.raises(PublishError, match=said) as caught:
+NO_QUEUE = r"no queue took 1 of the messages \(reply code 312, NO_ROUTE; one has the key 'k2'\), so no queue has them: bind"
+REJECTED = "the broker rejected messages"
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "says", "count"),
+    [
+        (unroutable, {}, NO_QUEUE, "returned"),
+        (nack, {}, REJECTED, "nacked"),
+        (nack, {"on_unroutable": "report"}, REJECTED, "nacked"),
+    ],
+)
+def test_one_row_that_is_not_confirmed_is_an_error(
+    peer: Peer, opened: Any, *, answer: Answer, options: dict[str, Any], says: str, count: str
+) -> None:
+    peer.answer = only(2, answer)
+    with opened(nack_retries=0, **options) as publisher:
+        with pytest.raises(PublishError, match=says) as caught:
             publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
         report = caught.value.report
-        assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
+        assert (report.rows, report.confirmed, getattr(report, count)) == (3, 2, 1)
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
@@ -93,18 +80,6 @@ def test_returned_rows_are_only_reported_on_request(peer: Peer, opened: Any) -> 
         report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
     assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
     assert [sample.key for sample in report.samples] == ["k2"]
-
-
-@pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
-def test_one_row_that_was_refused_is_an_error(peer: Peer, opened: Any, options: dict[str, Any]) -> None:
-    peer.answer = only(2, nack)
-    with (
-        opened(nack_retries=0, **options) as publisher,
-        pytest.raises(PublishError, match="the broker rejected messages") as caught,
-    ):
-        publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
-    report = caught.value.report
-    assert (report.rows, report.confirmed, report.nacked) == (3, 2, 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
@@ -192,24 +167,6 @@ def test_no_descriptor_left_is_an_outage(peer: Peer, opened: Any) -> None:
     assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
 
 
-def test_a_descriptor_that_becomes_free_ends_the_outage(peer: Peer, opened: Any) -> None:
-    with (
-        contextlib.ExitStack() as without,
-        opened(reconnect_timeout_s=60, backoff_s=0.01) as publisher,
-    ):
-
-        def hang_up_once(message: Message) -> bytes:
-            peer.answer = ack
-            without.enter_context(no_descriptor_left())
-            threading.Timer(0.1, without.close).start()
-            return hang_up(message)
-
-        publisher.publish_many(["k"], ["b"])
-        peer.answer = hang_up_once
-        report = publisher.publish_many(["k"], ["b"])
-    assert (report.confirmed, report.reconnects) == (1, 1)
-
-
 # -- leaving the block
 
 
@@ -243,35 +200,6 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(peer: Peer, opened: Any) 
 
 
 # -- arguments
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"url": None}, "url is of type NoneType: pass an AMQP URI"),
-        ({"url": 5}, "url is of type int: pass an AMQP URI"),
-        ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
-        ({"properties": 5}, "properties is of type int: pass a dict of values by name"),
-        ({"limits": 100}, r"limits is 100: pass Limits\(\.\.\.\)"),
-        ({"url": []}, "url is an empty list"),
-        ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
-        ({"exchange": "\ud800"}, "half of a surrogate pair"),
-        ({"exchange": None}, "the exchange is None: pass its name as a str"),
-        ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': pass 'raise' or 'report'"),
-        ({"on_unroutable": None}, "on_unroutable is None"),
-        ({"routing": "nowhere"}, "routing is 'nowhere'"),
-        ({"retries": None}, r"retries is None: pass Retries\(\.\.\.\)"),
-        ({"limits": Retries()}, r"limits is .*: pass Limits\(\.\.\.\)"),
-        ({"properties": []}, "properties is "),
-    ],
-    ids=str,
-)
-def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
-    arguments: dict[str, Any], message: str
-) -> None:
-    given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
-    with pytest.raises(InputError, match=message):
-        PublisherBase(PublishOptions(**given))
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])

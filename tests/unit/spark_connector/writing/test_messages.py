@@ -23,14 +23,6 @@ def as_lists(messages: Messages) -> dict[str, Any]:
     }
 
 
-def test_text_goes_as_its_bytes() -> None:
-    messages = read({"key": ["k", "ü"], "value": ["", "v"]})
-    assert messages.keys.to_pylist() == [b"k", "ü".encode()]
-    assert messages.bodies.to_pylist() == [b"", b"v"]
-    assert not messages.properties
-    assert messages.exchanges is None
-
-
 def built(batch: dict[str, Any], ddl: str, **options: str) -> Messages:
     """The messages of columns of Arrow."""
     given = options_of(**options)

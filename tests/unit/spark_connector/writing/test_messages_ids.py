@@ -49,15 +49,6 @@ def test_no_order_and_no_cut_into_batches_changes_an_id(
     assert all(by_id[name] == row for name, row in zip(again, shuffled, strict=True))
 
 
-def test_equal_rows_are_numbered_over_batches_of_any_number() -> None:
-    rows = [("k", b"v")]
-    found = ids_of(*[rows * 3 + [("k", b"%d" % n)] for n in range(20)])
-    same = [name for at, name in enumerate(found) if at % 4 < 3]
-    assert same == [same[0], *(f"{same[0]}-{n}" for n in range(1, 60))]
-    assert len(same[0]) == 32
-    assert len(set(found)) == len(found)
-
-
 @given(ROWS, st.sampled_from(["w", "w1"]), st.integers(0, 11), st.integers(0, 11))
 def test_the_rule_is_that_of_stable_ids(
     rows: list[tuple[str, bytes]], write: str, batch_id: int, partition: int
