@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 
 SETTINGS = ConnectionSettings(
@@ -89,3 +90,12 @@ def test_settings_out_of_range_are_refused_without_their_password(values: dict[s
         kind(**values)
 
     assert "c4nary" not in str(caught.value)
+
+
+def test_the_login_of_amqp_is_taken_where_a_management_url_has_none() -> None:
+    settings = ConnectionSettings.from_uri("amqp://u:p@h")
+    bare = ManagementUrl.of("https://h?cacertfile=/home/me%40work/ca.pem").with_login_of(settings)
+    assert (bare.username, bare.password) == ("u", Secret("p"))
+    assert ManagementUrl.of("http://v:c4nary@h").with_login_of(settings).username == "v"
+    assert ManagementUrl.of("http://v@h").with_login_of(settings).password is None
+    assert "c4nary" not in repr(ManagementUrl.of("https://v:c4nary@h?certfile=c&keyfile=k&password=c4nary"))
