@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from stream_node import OK, ListeningNode, reply
 
@@ -20,6 +21,9 @@ ID = 7
 """The correlation id of each request and reply here."""
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_MS = 1_769_860_800_000
+STORED = re.findall(
+    r"^([0-9a-f ]+)\n-> (.*)", Path(__file__).with_name("frames.txt").read_text("utf-8"), re.MULTILINE
+)
 
 
 def hexed(data: bytes) -> str:
@@ -170,23 +174,6 @@ def test_where_to_begin(start: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "words"),
-    [
-        (datetime(2026, 1, 31), "2026-01-31T00:00:00 has no time zone"),  # noqa: DTZ001
-        ("earliest", "'earliest': pass 'first', 'last', 'next', an offset"),
-        (-1, "is -1: pass"),
-        (1 << 64, "is 18446744073709551616: pass"),
-        (True, "is True: pass"),
-        (1.0, "is 1.0: pass"),
-        (None, "is None: pass"),
-    ],
-)
-def test_no_place_to_begin(start: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        frames.offset_spec(start)
-
-
-@pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: pass a whole number from 0 to 255"),
@@ -223,63 +210,19 @@ def test_metadata_has_a_code_for_each_stream() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("frame", "expected"),
-    [
-        ("00 08 00 01 05 50 00 01", frames.DeliveredChunk(5, memoryview(b"P\0\1"))),
-        ("00 10 00 01 00 06 00 01 73", frames.StreamChanged("s", Code.STREAM_NOT_AVAILABLE)),
-        ("80 09 00 01 00 04 09", frames.CreditRefused(9, Code.SUBSCRIPTION_DOES_NOT_EXIST)),
-        ("00 1a 00 01 00 00 00 07 05 01", frames.ConsumerUpdate(5, True, ID)),
-        ("00 1a 00 01 00 00 00 07 00 00", frames.ConsumerUpdate(0, False, ID)),
-        ("00 14 00 01 00 10 00 00 00 00 00 3c", frames.Tune(1 << 20, 60)),
-        ("00 16 00 01 00 00 00 07 00 0e 00 03 62 79 65", frames.Closing(ID, Code.FRAME_TOO_LARGE, "bye")),
-        ("00 17 00 01", frames.Heartbeat()),
-        (
-            "80 07 00 01 00 00 00 07 00 11",
-            frames.Reply(Key.SUBSCRIBE, ID, Code.PRECONDITION_FAILED, memoryview(b"")),
-        ),
-        (
-            "00 19 00 01 00 00 00 07 00 02",
-            frames.Reply(Key.PARTITIONS, ID, 2, memoryview(b"")),
-        ),  # as 3.10 does it
-    ],
-)
-def test_a_frame_of_the_broker_is_read(frame: str, expected: object) -> None:
-    assert frames.parse_frame(memoryview(bytes.fromhex(frame))) == expected
+@pytest.mark.parametrize(("frame", "said"), STORED)
+def test_a_frame_of_the_broker_is_read_as_stored_or_is_an_error(frame: str, said: str) -> None:
+    assert judge(frame) == said
 
 
-def test_confirms_and_errors_are_arrays() -> None:
-    ids = "00 00 00 02 00 00 00 00 00 00 00 05 80 00 00 00 00 00 00 06"
-    confirms: Any = frames.parse_frame(memoryview(bytes.fromhex(f"00 03 00 01 09 {ids}")))
-    assert (confirms.publisher_id, confirms.ids.dtype, confirms.ids.tolist()) == (
-        9,
-        np.uint64,
-        [5, (1 << 63) + 6],
-    )
-    refused = "00 04 00 01 09 00 00 00 01 00 00 00 00 00 00 00 05 00 12"
-    errors: Any = frames.parse_frame(memoryview(bytes.fromhex(refused)))
-    assert (errors.publisher_id, errors.ids.tolist()) == (9, [5])
-    assert errors.codes.tolist() == [Code.PUBLISHER_DOES_NOT_EXIST]
-
-
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        ("00", "ends in the middle of a field of 2 bytes"),
-        ("00 08 00 02 05 50", "version 2 of the command 0x0008"),
-        ("00 1a 00 01 00 00 00 07 05", "a field of 1 bytes"),
-        ("00 63 00 01", "0x0063 is not a command"),
-        ("00 03 00 01 09 00 00 00 02 00 00 00 00 00 00 00 05", "a field of 16 bytes"),
-        ("00 04 00 01 09 ff ff ff ff", "a field of"),
-        ("00 10 00 01 00 06 00 09 73", "a field of 9 bytes"),
-        ("00 10 00 01 00 06 00 01 ff", "utf-8"),
-        ("00 16 00 01 00 00", "a field of 4 bytes"),
-        ("80 0c 00 01 00 00 00 07", "a field of 2 bytes"),
-    ],
-)
-def test_a_damaged_frame_is_an_error(frame: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        frames.parse_frame(memoryview(bytes.fromhex(frame)))
+def judge(frame: str) -> str:
+    """Return the kind of a message and its fields, or the error."""
+    try:
+        message = frames.parse_frame(memoryview(bytes.fromhex(frame)))
+    except ValueError as error:
+        return f"ValueError: {error}"
+    values: list[Any] = [value.tolist() if hasattr(value, "tolist") else value for value in message]
+    return f"{type(message).__name__} {values}"
 
 
 @pytest.mark.parametrize(
