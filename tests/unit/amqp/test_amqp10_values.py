@@ -24,11 +24,9 @@ SOME_ID = UUID(int=5)
         (5, "long", 5),
         (1.5, "double", 1.5),
         ("é", "string", b"\xc3\xa9"),
-        (b"\xff", "binary", b"\xff"),
-        (bytearray(b"a"), "binary", b"a"),
+        *((bare, "binary", bytes(bare)) for bare in (b"\xff", bytearray(b"a"))),
         (SOME_ID, "uuid", SOME_ID.bytes),
-        ([1], "list", None),
-        ((1,), "list", None),
+        *((bare, "list", None) for bare in ([1], (1,))),
         ({"a": 1}, "map", None),
     ],
 )
@@ -79,12 +77,16 @@ OUT_OF_RANGE: dict[Any, list[Any]] = {
     "null": [0],
     "utf8": ["a"],
 }
-NO_VALUE = [1 + 2j, object(), {1}, type("ulong", (int,), {})(5), 2**63, -(2**63) - 1]
-NO_ID = [-1, 2**64, 1.5, True, [1], Amqp10Value("long", 5), Amqp10Value("symbol", "a")]
 REFUSED: list[tuple[Callable[..., object], tuple[Any, ...], str | None]] = [
     *((Amqp10Value, (type_, value), None) for type_, values in OUT_OF_RANGE.items() for value in values),
-    *((value_for, (bare,), None) for bare in NO_VALUE),
-    *((id_for, ("message_id", bare), None) for bare in NO_ID),
+    *(
+        (value_for, (bare,), None)
+        for bare in (1 + 2j, object(), {1}, type("ulong", (int,), {})(5), 2**63, -(2**63) - 1)
+    ),
+    *(
+        (id_for, ("message_id", bare), None)
+        for bare in (-1, 2**64, 1.5, True, [1], Amqp10Value("long", 5), Amqp10Value("symbol", "a"))
+    ),
     (named_values, ("ab",), "not a table"),
     (named_values, ({5: 1},), "name of an application property"),
 ]
