@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
+from ast import literal_eval
 from copy import deepcopy
 from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,73 +20,43 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import field_for, table_for
 from rabbit_chx.errors import InputError
 
-RANGES = {
-    "byte": (-(2**7), 2**7 - 1),
-    "unsignedbyte": (0, 2**8 - 1),
-    "short": (-(2**15), 2**15 - 1),
-    "unsignedshort": (0, 2**16 - 1),
-    "signedint": (-(2**31), 2**31 - 1),
-    "unsignedint": (0, 2**32 - 1),
-    "long": (-(2**63), 2**63 - 1),
-    "timestamp": (0, 2**64 - 1),
-}
-
 
 def field(type_: str, value: Any = None) -> AmqpField:
     return AmqpField(type_, value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("type_", RANGES)
-def test_integers_have_ranges(type_: str) -> None:
-    low, high = RANGES[type_]
-    assert (field(type_, low).value, field(type_, high).value) == (low, high)
-    for outside in (low - 1, high + 1, 10**5000):
-        with pytest.raises(InputError, match=f"is out of range for {type_}: pass {low} to {high}"):
-            field(type_, outside)
-    for wrong in (True, 1.0, "1", None):
-        with pytest.raises(InputError, match="holds an int"):
-            field(type_, wrong)
+STORED = re.findall(
+    r"^(\(.*)\n-> (.*)", Path(__file__).with_name("fields.txt").read_text("utf-8"), re.MULTILINE
+)
 
 
-WRONG: dict[str, list[Any]] = {
-    "bool": [1, "true"],
-    "void": [0, False],
-    "decimal": [3.14, (2,), (256, 1), (2, -1), (2, 2**32), (True, 1)],
-    "array": ["ab", {"a": 1}, [object()], [(1, 2)]],
-    "table": ["ab", 5, ["ab"], {5: "v"}, {"n" * 256: "v"}, {"k": {1, 2}}],
-    "longstr": [5, None, bytearray(b"a"), "\ud800"],
-    "double": [math.nan, math.inf, -math.inf, True, "1.5", None, 10**400],
-    "float": [math.nan, math.inf, True, 10**400, 1e39],
-}
+@pytest.mark.parametrize(("given", "said"), STORED)
+def test_a_value_is_kept_as_it_is_on_the_wire_or_is_refused(given: str, said: str) -> None:
+    try:
+        result = repr(field(*literal_eval(given)).value)
+    except InputError as error:
+        result = f"InputError: {error}"
+    assert result == said
 
 
-@pytest.mark.parametrize(("type_", "wrong"), [(type_, wrong) for type_ in WRONG for wrong in WRONG[type_]])
-def test_values_of_another_type_are_refused(type_: str, wrong: object) -> None:
+@pytest.mark.parametrize(
+    ("type_", "wrong"),
+    [
+        *product(["double", "float"], [math.nan, math.inf, -math.inf, 10**400]),
+        ("array", [object()]),
+        ("table", {"n" * 256: "v"}),
+        ("longstr", bytearray(b"a")),
+    ],
+)
+def test_a_value_without_a_literal_is_refused(type_: str, wrong: object) -> None:
     with pytest.raises(InputError):
         field(type_, wrong)
 
 
-@pytest.mark.parametrize(
-    ("type_", "value", "kept"),
-    [
-        ("longstr", "é", b"\xc3\xa9"),
-        ("binary", "é", b"\xc3\xa9"),
-        ("float", 0.1, 0.10000000149011612),
-        ("float", 1e-46, 0.0),
-        ("double", 0.1, 0.1),
-        ("double", 2, 2.0),
-        ("long", HTTPStatus.OK, 200),  # a kind of int
-    ],
-)
-def test_a_value_is_kept_as_it_is_on_the_wire(type_: str, value: object, kept: object) -> None:
-    assert field(type_, value).value == kept
-    assert type(field(type_, value).value) is type(kept)
-
-
-@pytest.mark.parametrize("type_", ["string", "int", "", "LONGSTR", None, ["longstr"]])
-def test_types_that_do_not_exist_are_refused(type_: Any) -> None:
-    with pytest.raises(InputError, match="not an AMQP field type"):
-        AmqpField(type_, "a")
+def test_an_int_may_be_of_another_kind_and_of_any_size() -> None:
+    assert type(field("long", HTTPStatus.OK).value) is int
+    with pytest.raises(InputError, match="is out of range for long"):
+        field("long", 10**5000)
 
 
 def test_tables_keep_their_order() -> None:
