@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
@@ -17,12 +18,15 @@ from rabbit_chx.streams import frames
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Fields, FrameSplitter, Key
 
-ID = 7
-"""The correlation id of each request and reply here."""
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_MS = 1_769_860_800_000
-STORED = re.findall(
-    r"^([0-9a-f ]+)\n-> (.*)", Path(__file__).with_name("frames.txt").read_text("utf-8"), re.MULTILINE
+HERE = Path(__file__).parent
+STORED = re.findall(r"^([0-9a-f ]+)\n-> (.*)", (HERE / "frames.txt").read_text("utf-8"), re.MULTILINE)
+WRITTEN = re.findall(r"^(\w+) (\(.*)\n-> (.*)", (HERE / "frames.txt").read_text("utf-8"), re.MULTILINE)
+REQUESTS = re.findall(
+    r"^(\w+) (\(.*)\n(?:([A-Z_]+ .*)\n)?(?:replied (.*)\n)?-> (.*)",
+    (HERE / "requests.txt").read_text("utf-8"),
+    re.MULTILINE,
 )
 
 
@@ -73,45 +77,25 @@ def test_a_login_sends_the_requests_of_the_protocol(
     ]
 
 
-@pytest.mark.parametrize(
-    ("call", "key", "content", "replied", "expected"),
-    [
-        (lambda c: c.queues_of("x"), Key.PARTITIONS, texts("x"), f"00 00 00 02 {texts('x-1', 'x-0')}", ("x-1", "x-0")),
-        (
-            lambda c: c.publisher_sequence("r", "s"), Key.QUERY_PUBLISHER_SEQUENCE, texts("r", "s"),
-            "80 00 00 00 00 00 00 05", (1 << 63) + 5,
-        ),
-        (lambda c: c.query_offset("r", "s"), Key.QUERY_OFFSET, texts("r", "s"), "00 00 00 00 00 00 01 02", 258),
-        (lambda c: c.stats("s"), Key.STREAM_STATS, texts("s"), f"00 00 00 01 {texts('n')} {'ff ' * 8}", {"n": -1}),
-        (lambda c: c.declare_publisher(255, "s", "ref"), Key.DECLARE_PUBLISHER, f"ff {texts('ref', 's')}", "", None),
-        (lambda c: c.declare_publisher(0, "s", None), Key.DECLARE_PUBLISHER, f"00 {texts('', 's')}", "", None),
-        (lambda c: c.delete_publisher(3), Key.DELETE_PUBLISHER, "03", "", None),
-        (lambda c: c.subscribe(2, "s", "last", 10), Key.SUBSCRIBE, f"02 {texts('s')} 00 02 00 0a 00 00 00 00", "", None),
-        (
-            lambda c: c.subscribe(2, "s", 258, 65_535, {"filter.0": "k"}), Key.SUBSCRIBE,
-            f"02 {texts('s')} 00 04 00 00 00 00 00 00 01 02 ff ff 00 00 00 01 {texts('filter.0', 'k')}",
-            "", None,
-        ),
-        (lambda c: c.unsubscribe(2), Key.UNSUBSCRIBE, "02", "", None),
-        (lambda c: c.create_stream("é", {"a": "1"}), Key.CREATE, f"00 02 c3 a9 00 00 00 01 {texts('a', '1')}", "", None),
-        (lambda c: c.delete_stream("s"), Key.DELETE, texts("s"), "", None),
-    ],
-    ids=lambda value: value.name.lower() if isinstance(value, Key) else "",
-)  # fmt: skip
-def test_a_request_is_sent_and_its_reply_is_read(
+@pytest.mark.parametrize(("call", "arguments", "sent", "replied", "said"), REQUESTS)
+def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
     connection: StreamConnection,
     node: ListeningNode,
     *,
-    call: Any,
-    key: Key,
-    content: str,
+    call: str,
+    arguments: str,
+    sent: str,
     replied: str,
-    expected: Any,
+    said: str,
 ) -> None:
     node.answer = lambda key, correlation_id: reply(key, correlation_id, OK + bytes.fromhex(replied))
-    assert call(connection) == expected
-    assert node.seen == [key]
-    assert [hexed(request) for request in node.requests] == [content]
+    try:
+        result = repr(getattr(connection, call)(*literal_eval(arguments)))
+    except InputError as error:
+        result = f"InputError: {error}"
+    requests = zip(node.seen, node.requests, strict=True)
+    assert "; ".join(f"{Key(key).name} {hexed(content)}" for key, content in requests) == sent
+    assert result == said
 
 
 def test_a_stored_offset_is_read_back(connection: StreamConnection, node: ListeningNode) -> None:
@@ -136,62 +120,27 @@ def test_partitions_and_the_route_of_an_unbound_key(
     ]
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        (frames.credit(5, 258), "00 00 00 07 00 09 00 01 05 01 02"),
-        (frames.reply_to_close(ID), "00 00 00 0a 80 16 00 01 00 00 00 07 00 01"),
-        (frames.reply_to_consumer_update(ID, None), "00 00 00 0c 80 1a 00 01 00 00 00 07 00 01 00 00"),
-        (frames.reply_to_consumer_update(ID, "next"), "00 00 00 0c 80 1a 00 01 00 00 00 07 00 01 00 03"),
-        (
-            frames.reply_to_consumer_update(ID, 258),
-            "00 00 00 14 80 1a 00 01 00 00 00 07 00 01 00 04 00 00 00 00 00 00 01 02",
-        ),
-        (frames.frame(Key.HEARTBEAT, b""), "00 00 00 04 00 17 00 01"),
-    ],
-    ids=["credit", "closed", "passive", "active-at-the-end", "active-at-an-offset", "heartbeat"],
-)
-def test_the_bytes_of_what_has_no_reply(sent: bytes, expected: str) -> None:
-    assert hexed(sent) == expected
+@pytest.mark.parametrize(("call", "arguments", "written"), WRITTEN)
+def test_what_is_written_is_as_stored(call: str, arguments: str, written: str) -> None:
+    assert hexed(getattr(frames, call)(*literal_eval(arguments))) == written
 
 
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        ("first", "00 01"),
-        ("last", "00 02"),
-        ("next", "00 03"),
-        (0, "00 04 00 00 00 00 00 00 00 00"),
-        ((1 << 64) - 1, "00 04 ff ff ff ff ff ff ff ff"),
         (NOON, f"00 05 {hexed(NOON_MS.to_bytes(8))}"),
         (NOON.astimezone(timezone(timedelta(hours=9))), f"00 05 {hexed(NOON_MS.to_bytes(8))}"),
         (NOON + timedelta(microseconds=1_999), f"00 05 {hexed((NOON_MS + 1).to_bytes(8))}"),
         (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "00 05 ff ff ff ff ff ff fc 18"),
     ],
 )
-def test_where_to_begin(start: Any, expected: str) -> None:
+def test_a_time_to_begin_at_is_in_milliseconds(start: datetime, expected: str) -> None:
     assert hexed(frames.offset_spec(start)) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda c: c.declare_publisher(256, "s", None), "publisher_id is 256: pass a whole number from 0 to 255"),
-        (lambda c: c.subscribe(-1, "s", "first", 1), "subscription_id is -1"),
-        (lambda c: c.subscribe(1, "s", "first", 65_536), "credit is 65536"),
-        (lambda c: c.store_offset("r", "s", -1), "offset is -1: pass a whole number from 0"),
-        (lambda c: c.store_offset("r" * 256, "s", 1), "the reader's name 'r+'... has 256 bytes"),
-        (lambda c: c.give_credit(1, 65_536), "chunks is 65536"),
-        (lambda c: c.declare_publisher(1, "s" * 256, None), "the stream name 's+'... has 256 bytes"),
-        (lambda c: c.declare_publisher(1, "s", "r" * 256), "the publisher's name 'r+'... has 256 bytes"),
-        (lambda c: c.create_stream("s", {"a": "\ud800"}), "the argument 'a' .* surrogate"),
-        (lambda c: c.create_stream("s", {"a": "v" * 32_768}), "the argument 'a' has 32768 bytes: the stream protocol"),
-        (lambda c: c.create_stream("s", {"a": 5}), "the argument 'a' is 5: pass str"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_into_a_request(connection: StreamConnection, call: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        call(connection)
+def test_an_argument_of_a_stream_that_is_too_long_is_refused(connection: StreamConnection) -> None:
+    with pytest.raises(InputError, match="the argument 'a' has 32768 bytes: the stream protocol"):
+        connection.create_stream("s", {"a": "v" * 32_768})
 
 
 def test_metadata_has_a_code_for_each_stream() -> None:
