@@ -76,10 +76,8 @@ def test_no_local_shows_the_password_where_nobody_answers(use: Callable[[str], N
 
 @pytest.mark.parametrize("use", [publisher, pytest.param(shared_publisher, marks=pytest.mark.extended)])
 def test_no_local_shows_the_password_of_a_lost_connection(use: Callable[[str], None]) -> None:
-    with Peer(hang_up) as peer:
-        settings = peer.settings
-        with pytest.raises(RabbitChxError) as caught:
-            use(f"amqp://user:{SECRET}@{settings.host}:{settings.port}/")
+    with Peer(hang_up) as peer, pytest.raises(RabbitChxError) as caught:
+        use(f"amqp://user:{SECRET}@{peer.settings.host}:{peer.settings.port}/")
     assert locals_with(SECRET, caught.value) == []
 
 
