@@ -48,8 +48,16 @@ def test_the_exchange_has_its_ring_and_what_it_hashes() -> None:
 @pytest.mark.parametrize(
     ("text", "buckets", "next_bucket"),
     [
-        (diagnostics_json({str(n): f"q{n}" for n in sorted(range(12), key=str)}), [f"q{n}" for n in range(12)], None),
-        ("".join(f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in (1, 10, 2)), [None, "q1\x85\u2028", "q2\x85\u2028", *[None] * 7, "q10\x85\u2028"], None),
+        (
+            diagnostics_json({str(n): f"q{n}" for n in sorted(range(12), key=str)}),
+            [f"q{n}" for n in range(12)],
+            None,
+        ),
+        (
+            "".join(f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in (1, 10, 2)),
+            [None, "q1\x85\u2028", "q2\x85\u2028", *[None] * 7, "q10\x85\u2028"],
+            None,
+        ),
         (diagnostics_json({"0": "a", "3": "b"}), ["a", None, None, "b"], None),
         (term((1, "queue", "a")), [None, "a"], 2),
         (term((0, "queue", "a"), next_bucket=6), ["a", *[None] * 5], 6),
@@ -58,7 +66,7 @@ def test_the_exchange_has_its_ring_and_what_it_hashes() -> None:
         *((text, [], None) for text in (diagnostics_json({}), "{ring,[]}", banner("x", "/"))),
         (term(), [], 0),
     ],
-)  # fmt: skip
+)
 def test_output_is_read_as_buckets(text: str, buckets: list[str | None], next_bucket: int | None) -> None:
     read = SavedRing(text).read("/", "x")
     assert (read, read.next_bucket) == (tuple(buckets), next_bucket)
