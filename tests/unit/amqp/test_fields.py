@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
+from ast import literal_eval
 from copy import deepcopy
 from decimal import Decimal
-from enum import IntEnum
+from functools import partial
+from http import HTTPStatus
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,81 +20,43 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import field_for, table_for
 from rabbit_chx.errors import InputError
 
-RANGES = {
-    "byte": (-(2**7), 2**7 - 1),
-    "unsignedbyte": (0, 2**8 - 1),
-    "short": (-(2**15), 2**15 - 1),
-    "unsignedshort": (0, 2**16 - 1),
-    "signedint": (-(2**31), 2**31 - 1),
-    "unsignedint": (0, 2**32 - 1),
-    "long": (-(2**63), 2**63 - 1),
-    "timestamp": (0, 2**64 - 1),
-}
-
-
-class Level(IntEnum):
-    """A kind of int."""
-
-    HIGH = 2**40
-
 
 def field(type_: str, value: Any = None) -> AmqpField:
     return AmqpField(type_, value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("type_", RANGES)
-def test_integers_have_ranges(type_: str) -> None:
-    low, high = RANGES[type_]
-    assert (field(type_, low).value, field(type_, high).value) == (low, high)
-    for outside in (low - 1, high + 1, 10**5000):
-        with pytest.raises(InputError, match=f"is out of range for {type_}: pass {low} to {high}"):
-            field(type_, outside)
-    for wrong in (True, 1.0, "1", None):
-        with pytest.raises(InputError, match="holds an int"):
-            field(type_, wrong)
+STORED = re.findall(
+    r"^(\(.*)\n-> (.*)", Path(__file__).with_name("fields.txt").read_text("utf-8"), re.MULTILINE
+)
 
 
-def test_a_kind_of_int_is_an_int() -> None:
-    assert type(field("long", Level.HIGH).value) is int
+@pytest.mark.parametrize(("given", "said"), STORED)
+def test_a_value_is_kept_as_it_is_on_the_wire_or_is_refused(given: str, said: str) -> None:
+    try:
+        result = repr(field(*literal_eval(given)).value)
+    except InputError as error:
+        result = f"InputError: {error}"
+    assert result == said
 
 
-@pytest.mark.parametrize("type_", ["longstr", "binary"])
-def test_text_is_its_utf_8(type_: str) -> None:
-    assert field(type_, "é").value == b"\xc3\xa9"
-    assert field(type_, "é") == field(type_, b"\xc3\xa9")
-
-
-def test_float_is_rounded_to_32_bits() -> None:
-    assert field("float", 0.1).value == 0.10000000149011612
-    assert field("double", 0.1).value == 0.1
-    assert field("double", 2).value == 2.0
-    assert field("float", 1e-46).value == 0.0
-    with pytest.raises(InputError, match="32 bits"):
-        field("float", 1e39)
-
-
-WRONG: dict[str, list[Any]] = {
-    "bool": [1, "true"],
-    "void": [0, False],
-    "decimal": [3.14, (2,), (256, 1), (2, -1), (2, 2**32), (True, 1)],
-    "array": ["ab", {"a": 1}, [object()], [(1, 2)]],
-    "table": ["ab", 5, ["ab"], {5: "v"}, {"n" * 256: "v"}, {"k": {1, 2}}],
-    "longstr": [5, None, bytearray(b"a"), "\ud800"],
-    "double": [math.nan, math.inf, -math.inf, True, "1.5", None, 10**400],
-    "float": [math.nan, math.inf, True, 10**400],
-}
-
-
-@pytest.mark.parametrize(("type_", "wrong"), [(type_, wrong) for type_ in WRONG for wrong in WRONG[type_]])
-def test_values_of_another_type_are_refused(type_: str, wrong: object) -> None:
+@pytest.mark.parametrize(
+    ("type_", "wrong"),
+    [
+        *product(["double", "float"], [math.nan, math.inf, -math.inf, 10**400]),
+        ("array", [object()]),
+        ("table", {"n" * 256: "v"}),
+        ("longstr", bytearray(b"a")),
+    ],
+)
+def test_a_value_without_a_literal_is_refused(type_: str, wrong: object) -> None:
     with pytest.raises(InputError):
         field(type_, wrong)
 
 
-@pytest.mark.parametrize("type_", ["string", "int", "", "LONGSTR", None, ["longstr"]])
-def test_types_that_do_not_exist_are_refused(type_: Any) -> None:
-    with pytest.raises(InputError, match="not an AMQP field type"):
-        AmqpField(type_, "a")
+def test_an_int_may_be_of_another_kind_and_of_any_size() -> None:
+    assert type(field("long", HTTPStatus.OK).value) is int
+    with pytest.raises(InputError, match="is out of range for long"):
+        field("long", 10**5000)
 
 
 def test_tables_keep_their_order() -> None:
@@ -101,19 +68,21 @@ def test_tables_keep_their_order() -> None:
 
 def test_equal_is_what_is_the_same_on_the_wire() -> None:
     assert field("byte", 5) != field("long", 5)
-    assert field("longstr", "a") != field("binary", "a")
-    assert field("array", [1]) != field("array", [True])
-    assert field("array", [1]) == field("array", (1,)) != field("array", [1.0])
-    assert field("table", {"k": 1}) != field("table", {"k": True})
+    assert field("longstr", "é") != field("binary", "é")
+    assert field("longstr", "é") == field("longstr", b"\xc3\xa9")
+    assert field("array", [1]) == field("array", (1,))
     assert field("byte", 5) != 5
     assert field("double", 0.0) != field("double", -0.0)
     assert field("double", 1) == field("double", 1.0)
+    fields = [field("array", [1, ["a"], {"k": bytearray(b"b")}, field("table", {"k": None})]) for _ in "ab"]
+    assert len({*fields, field("void")}) == 2
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({"a": 1}, {"a": True}),
+        (1, True),
+        (1, 1.0),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         ({"a": [1]}, {"a": [1.0]}),
         ({"a": {"b": 0}}, {"a": {"b": False}}),
@@ -129,36 +98,20 @@ def test_bare_values_are_distinguished_as_on_the_wire(first: Any, second: Any) -
     assert hash(field("array", [first])) == hash(again)
 
 
-def test_fields_are_hashable() -> None:
-    fields = [
-        field("array", [1, ["a"], {"k": bytearray(b"b")}, field("table", {"k": None})]) for _ in range(2)
-    ]
-    assert len({*fields, field("void")}) == 2
-
-
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 def test_what_is_nested_without_end_is_refused() -> None:
     cyclic: list[Any] = []
     cyclic.append(cyclic)
     table: dict[str, Any] = {}
     table["t"] = table
-    built = field("array", [])
-    for _ in range(5_000):
-        built = field("array", [built])
-    for value in (cyclic, nested(5_000), table, built):
+    built, bare, shallow = field("array", []), list[Any](), list[Any]()
+    for level in range(5_000):
+        built, bare = field("array", [built]), [bare]
+        shallow = bare if level == 100 else shallow
+    uses: list[Any] = [field_for, lambda value: table_for({"k": value})]
+    for use, value in [*product(uses, [cyclic, bare, table, built]), (partial(field, "array"), cyclic)]:
         with pytest.raises(InputError, match="nested too deep, or holds itself"):
-            field_for(value)
-        with pytest.raises(InputError, match="nested too deep, or holds itself"):
-            table_for({"k": value})
-    with pytest.raises(InputError, match="nested too deep, or holds itself"):
-        field("array", cyclic)
-    assert field_for(nested(100)).type == "array"
+            use(value)
+    assert field_for(shallow).type == "array"
 
 
 def test_a_field_does_not_change() -> None:

@@ -9,7 +9,6 @@ import pika
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pika.data import encode_table as encode_table_by_pika  # type: ignore[import-untyped]
 
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
@@ -23,28 +22,17 @@ from rabbit_chx.amqp.header_table import (
 from rabbit_chx.errors import InputError
 
 VALUES = st.recursive(
-    st.one_of(
-        st.text(max_size=20),
-        st.binary(max_size=20),
-        st.booleans(),
-        st.none(),
-        st.integers(-(2**63), 2**63 - 1),
-        st.sampled_from([Decimal("3.14"), Decimal(0), Decimal(100)]),
-    ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)
-    ),
+    st.text(max_size=20)
+    | st.binary(max_size=20)
+    | st.booleans()
+    | st.none()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.sampled_from([Decimal("3.14"), Decimal(0), Decimal(100)]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
 TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
-
 NUMBERS_AND_TABLES = ("headers", "delivery_mode", "priority", "timestamp")
-
-
-def encoded(table: dict[str, Any]) -> bytes:
-    pieces: list[bytes] = []
-    encode_table_by_pika(pieces, table)
-    return b"".join(pieces)
 
 
 @given(TABLES, st.none() | st.text(max_size=20), st.none() | st.text(max_size=20))
@@ -77,35 +65,20 @@ def test_equal_names_are_both_there() -> None:
 def test_bytes_that_are_not_a_table(data: bytes) -> None:
     with pytest.raises(InputError, match="not a header table"):
         parse_table(data)
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff", b"\x20\0", b"\x80\0"])
-def test_bytes_that_are_not_properties(data: bytes) -> None:
-    with pytest.raises(InputError, match="not message properties"):
-        properties_in(data)
+    for properties in (b"", b"\xff", b"\x20\0", b"\x80\0"):
+        with pytest.raises(InputError, match="not message properties"):
+            properties_in(properties)
 
 
 # ---- written
 
+#: What other clients do not read; `fuzz/test_decoders.py` compares the rest with theirs.
 BYTES: list[tuple[FieldType, Any, str]] = [
     ("byte", -128, "62 80"),
-    ("unsignedbyte", 255, "42 ff"),
-    ("short", -(2**15), "73 80 00"),
-    ("unsignedshort", 2**16 - 1, "75 ff ff"),
-    ("signedint", -(2**31), "49 80 00 00 00"),
-    ("unsignedint", 2**31, "69 80 00 00 00"),
-    ("unsignedint", 2**32 - 1, "69 ff ff ff ff"),
     ("long", -(2**63), "6c 80 00 00 00 00 00 00 00"),
     ("timestamp", 2**63, "54 80 00 00 00 00 00 00 00"),
     ("timestamp", 2**64 - 1, "54 ff ff ff ff ff ff ff ff"),
     ("decimal", (2, 2**31), "44 02 80 00 00 00"),  # unsigned, as `parse_table/1` reads it
-    ("bool", True, "74 01"),
-    ("double", -2.0, "64 c0 00 00 00 00 00 00 00"),
-    ("float", -2.0, "66 c0 00 00 00"),
-    ("void", None, "56"),
-    ("longstr", "é", "53 00 00 00 02 c3 a9"),
-    ("binary", b"\xff", "78 00 00 00 01 ff"),
-    ("array", [AmqpField("byte", 1)], "41 00 00 00 02 62 01"),
     ("table", {"k": AmqpField("byte", 1)}, "46 00 00 00 04 01 6b 62 01"),
 ]
 

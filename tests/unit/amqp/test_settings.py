@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError
 
 SETTINGS = ConnectionSettings(
@@ -22,28 +23,23 @@ SETTINGS = ConnectionSettings(
     auth_mechanisms=("EXTERNAL", "PLAIN"),
     connection_name="nightly load",
 )
+OUT_OF_RANGE = [
+    *(("port", 0), ("heartbeat_s", -1), ("channel_max", 65536), ("frame_max", 4095)),
+    *(("connection_timeout_s", seconds) for seconds in (0.0, float("nan"), float("inf"))),
+]
 
 
-@pytest.mark.parametrize("text", ["{0}", "{0!r}", "{0!s}", "{0:>10}"])
-def test_a_secret_is_masked_however_it_is_formatted(text: str) -> None:
-    assert text.format(Secret("c4nary")).strip() in {"***", "Secret('***')"}
-
-
-def test_a_secret_reveals_compares_and_travels() -> None:
+def test_a_secret_reveals_compares_and_travels_and_is_masked_however_it_is_formatted() -> None:
     secret = Secret("c4nary")
-
     assert secret.reveal() == "c4nary"
     assert secret == Secret("c4nary")
     assert secret != Secret("other")
     assert len({secret, Secret("c4nary")}) == 1
     assert pickle.loads(pickle.dumps(secret)) == secret  # noqa: S301
     assert copy.deepcopy(secret) == secret
-
-
-def test_a_secret_of_something_else_does_not_show_it() -> None:
+    assert f"{secret} {secret!r} {secret!s} {secret:>5}" == "*** Secret('***') ***   ***"
     with pytest.raises(InputError, match="not bytes") as caught:
         Secret(b"c4nary")  # type: ignore[arg-type]
-
     assert "c4nary" not in str(caught.value)
 
 
@@ -67,18 +63,10 @@ def test_settings_are_values() -> None:
     [
         ({"password": "c4nary"}, "password must be a Secret"),
         ({"host": ""}, "host is empty"),
-        ({"port": 0}, "port is 0"),
-        ({"heartbeat_s": -1}, "heartbeat_s is -1"),
-        ({"channel_max": 65536}, "channel_max is 65536"),
-        ({"frame_max": 4095}, "frame_max is 4095"),
-        ({"connection_timeout_s": 0.0}, "connection_timeout_s is 0.0"),
-        ({"connection_timeout_s": float("nan")}, "connection_timeout_s is nan"),
-        ({"connection_timeout_s": float("inf")}, "connection_timeout_s is inf"),
+        *(({name: value}, f"{name} is {value}") for name, value in OUT_OF_RANGE),
         ({"vhost": "é" * 128}, "the vhost has 256 bytes: AMQP carries at most 255"),
-        ({"username": "a\0b"}, "NUL"),
-        ({"password": Secret("c4nary\0")}, "NUL"),
-        ({"auth_mechanisms": ()}, "PLAIN, EXTERNAL or both"),
-        ({"auth_mechanisms": ("AMQPLAIN",)}, "PLAIN, EXTERNAL or both"),
+        *((values, "NUL") for values in ({"username": "a\0b"}, {"password": Secret("c4nary\0")})),
+        *(({"auth_mechanisms": names}, "PLAIN, EXTERNAL or both") for names in ((), ("AMQPLAIN",))),
         ({"key_password": "c4nary"}, "key_password must be a Secret"),
         ({"key_file": "k.pem"}, "certfile"),
     ],
@@ -87,5 +75,13 @@ def test_settings_out_of_range_are_refused_without_their_password(values: dict[s
     kind: Any = TlsSettings if min(values).startswith("key") else ConnectionSettings
     with pytest.raises(InputError, match=words) as caught:
         kind(**values)
-
     assert "c4nary" not in str(caught.value)
+
+
+def test_the_login_of_amqp_is_taken_where_a_management_url_has_none() -> None:
+    settings = ConnectionSettings.from_uri("amqp://u:p@h")
+    bare = ManagementUrl.of("https://h?cacertfile=/home/me%40work/ca.pem").with_login_of(settings)
+    assert (bare.username, bare.password) == ("u", Secret("p"))
+    assert ManagementUrl.of("http://v:c4nary@h").with_login_of(settings).username == "v"
+    assert ManagementUrl.of("http://v@h").with_login_of(settings).password is None
+    assert "c4nary" not in repr(ManagementUrl.of("https://v:c4nary@h?certfile=c&keyfile=k&password=c4nary"))

@@ -14,13 +14,10 @@ from rabbit_chx.broker.ring_source import eval_expression, read_eval_of_exchange
 from rabbit_chx.errors import NotFoundError, RabbitChxError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef
 
-NO_RING = '{"message":"Exchange does not exist or is of a different type","result":"error"}'
 
-NO_RING_TEXT = "Error:\nExchange does not exist or is of a different type\n"
-
-
-def diagnostics_json(buckets: dict[str, object], exchange: str = "x") -> str:
-    return json.dumps({"result": "ok", "node": "rabbit@h", "exchange": exchange, "buckets": buckets})
+def diagnostics_json(buckets: dict[str, str], exchange: str = "x", vhost: str | None = None) -> str:
+    message = {"message": f"Consistent hashing ring state for exchange '{exchange}' in vhost '{vhost}'"}
+    return json.dumps({"exchange": exchange, "buckets": buckets, "result": "ok"} | (message if vhost else {}))
 
 
 def banner(exchange: str, vhost: str) -> str:
@@ -48,40 +45,76 @@ def test_the_exchange_has_its_ring_and_what_it_hashes() -> None:
             read_eval_of_exchange(text, "/", "x")
 
 
-def test_buckets_are_sorted_as_numbers() -> None:
-    queues: dict[str, object] = {str(n): f"q{n}" for n in sorted(range(12), key=str)}
-
-    assert SavedRing(diagnostics_json(queues)).read("/", "x") == tuple(f"q{n}" for n in range(12))
-    lines = [f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in sorted(range(12), key=str)]
-    assert SavedRing("".join(lines)).read("/", "x") == tuple(f"q{n}\x85\u2028" for n in range(12))
-
-
-def test_holes_are_kept() -> None:
-    assert SavedRing(diagnostics_json({"0": "a", "3": "b"})).read("/", "x") == ("a", None, None, "b")
-    assert SavedRing(term((1, "queue", "a"))).read("/", "x") == (None, "a")
-
-
-def test_the_eval_term_has_the_number_of_the_next_bucket() -> None:
-    buckets = SavedRing(term((0, "queue", "a"), next_bucket=6)).read("/", "x")
-
-    assert (buckets, buckets.next_bucket) == (("a", None, None, None, None, None), 6)
-    assert SavedRing(term(next_bucket=2)).read("/", "x") == (None, None)
-    assert (
-        SavedRing(term((0, "queue", "a"), (1, "queue", "b"), next_bucket=1)).read("/", "x").next_bucket
-        is None
-    )
-    assert SavedRing(diagnostics_json({"0": "a"})).read("/", "x").next_bucket is None
-
-
-@pytest.mark.parametrize("text", [diagnostics_json({}), "{ring,[]}", term(), banner("x", "/")])
-def test_an_empty_ring_has_no_buckets(text: str) -> None:
-    assert SavedRing(text).read("/", "x") == ()
+@pytest.mark.parametrize(
+    ("text", "buckets", "next_bucket"),
+    [
+        (
+            diagnostics_json({str(n): f"q{n}" for n in sorted(range(12), key=str)}),
+            [f"q{n}" for n in range(12)],
+            None,
+        ),
+        (
+            "".join(f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in (1, 10, 2)),
+            [None, "q1\x85\u2028", "q2\x85\u2028", *[None] * 7, "q10\x85\u2028"],
+            None,
+        ),
+        (diagnostics_json({"0": "a", "3": "b"}), ["a", None, None, "b"], None),
+        (term((1, "queue", "a")), [None, "a"], 2),
+        (term((0, "queue", "a"), next_bucket=6), ["a", *[None] * 5], 6),
+        (term(next_bucket=2), [None, None], 2),
+        (term((0, "queue", "a"), (1, "queue", "b"), next_bucket=1), ["a", "b"], None),
+        *((text, [], None) for text in (diagnostics_json({}), "{ring,[]}", banner("x", "/"))),
+        (term(), [], 0),
+    ],
+)
+def test_output_is_read_as_buckets(text: str, buckets: list[str | None], next_bucket: int | None) -> None:
+    read = SavedRing(text).read("/", "x")
+    assert (read, read.next_bucket) == (tuple(buckets), next_bucket)
 
 
-@pytest.mark.parametrize("text", [NO_RING, "{error,not_found}\n", NO_RING_TEXT])
-def test_saved_output_without_a_ring_is_not_found(text: str) -> None:
-    with pytest.raises(NotFoundError, match=r"'x'.*'my vhost'"):
-        SavedRing(text).read("my vhost", "x")
+#: Outputs by the error that is raised for the exchange `x` of the vhost `v 2`.
+REFUSED: dict[tuple[type[RabbitChxError], str], list[str]] = {
+    (NotFoundError, "'x'.*'v 2'"): [
+        '{"message":"Exchange does not exist or is of a different type","result":"error"}',
+        "{error,not_found}\n",
+        "Error:\nExchange does not exist or is of a different type\n",
+    ],
+    (RingSourceError, "this is the ring of .* 'x' in vhost"): [
+        diagnostics_json({"0": "q"}, exchange="y"),
+        diagnostics_json({"0": "q"}, vhost="other"),
+        banner("y", "v 2") + "Ring index: 0, queue: 'q'",
+        banner("x", "other"),
+        term((0, "queue", "q"), exchange="y", vhost="v 2"),
+        term((0, "queue", "q"), vhost="other"),
+    ],
+    (RingSourceError, "was not read"): [
+        "",
+        "Ring index: 0, queue: 'q",
+        "Ring index: 0, queue: 'q'\nand more",
+        '{"message":"unable to connect","result":"error"}',
+        "[]",
+        "{}",
+        *(f'{{"buckets":{wrong}}}' for wrong in ("[]", '{"0":1}', '{"-1":"q"}', '{"99999999":"q"}')),
+        "{ring,[{0,queue,97}",
+        "{ring,[{0,queue,353}{1,queue,353}]}",
+        *(f"{{ring,[{{0,{wrong}}}]}}" for wrong in ("topic,353", "queue,511", "queue," + "9" * 5000)),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "text"), [(*error, text) for error, texts in REFUSED.items() for text in texts]
+)
+def test_output_without_the_ring_is_refused(kind: type[RabbitChxError], says: str, text: str) -> None:
+    with pytest.raises(kind, match=says):
+        SavedRing(text).read("v 2", "x")
+
+
+@pytest.mark.parametrize(
+    "text", [diagnostics_json({"0": "q"}, vhost="v 2"), term((0, "queue", "q"), vhost="v 2")]
+)
+def test_output_that_names_the_vhost_is_read(text: str) -> None:
+    assert SavedRing(text).read("v 2", "x") == ("q",)
 
 
 @pytest.mark.parametrize("exchange", HOSTILE)
@@ -96,62 +129,6 @@ def test_names_that_look_like_answers_are_names(exchange: str) -> None:
         term(*entries, exchange=exchange),
     ):
         assert SavedRing(text).read("/", exchange) == tuple(HOSTILE)
-
-
-@pytest.mark.parametrize("vhost", ["/", "v 2"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        diagnostics_json({"0": "q"}, exchange="y"),
-        json.dumps(
-            {
-                "buckets": {"0": "q"},
-                "exchange": "x",
-                "message": "Consistent hashing ring state for exchange 'x' in vhost 'other'",
-            }
-        ),
-        banner("y", "/") + "Ring index: 0, queue: 'q'",
-        banner("x", "other"),
-        term((0, "queue", "q"), exchange="y"),
-        term((0, "queue", "q"), vhost="other"),
-    ],
-)
-def test_saved_output_of_another_exchange_or_vhost_is_refused(text: str, vhost: str) -> None:
-    with pytest.raises(RingSourceError, match=r"this is the ring of .* 'x' in vhost"):
-        SavedRing(text).read(vhost, "x")
-
-
-def test_saved_output_that_names_the_vhost() -> None:
-    message = "Consistent hashing ring state for exchange 'x' in vhost 'v 2'"
-    text = json.dumps({"buckets": {"0": "q"}, "exchange": "x", "message": message})
-
-    assert SavedRing(text).read("v 2", "x") == ("q",)
-    assert SavedRing(term((0, "queue", "q"), vhost="v 2")).read("v 2", "x") == ("q",)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Ring index: 0, queue: 'q",
-        "Ring index: 0, queue: 'q'\nand more",
-        '{"message":"unable to connect","result":"error"}',
-        "[]",
-        "{}",
-        '{"buckets":[]}',
-        '{"buckets":{"0":1}}',
-        '{"buckets":{"-1":"q"}}',
-        '{"buckets":{"99999999":"q"}}',
-        "{ring,[{0,queue,97}",
-        "{ring,[{0,queue,353}{1,queue,353}]}",
-        "{ring,[{0,topic,353}]}",
-        "{ring,[{0,queue,511}]}",
-        "{ring,[{0,queue," + "9" * 5000 + "}]}",
-    ],
-)
-def test_output_that_is_something_else(text: str) -> None:
-    with pytest.raises(RingSourceError, match="was not read"):
-        SavedRing(text).read("/", "x")
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)

@@ -21,10 +21,8 @@ SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
         (aiormq_errors.ChannelPreconditionFailed("SAID"), (406, "SAID")),
         *((aiormq_errors.ConnectionClosed(code, "SAID"), (code, "SAID")) for code in (320, 501, 530, 541)),
         (aiormq_errors.ChannelClosed("words"), (541, "words")),
-        (aiormq_errors.ConnectionClosed(), None),
-        (aiormq_errors.ConnectionClosed(0, "normal closed"), None),
-        (aiormq_errors.ChannelClosed(None, None), None),
-        (Exception(), None),
+        *((aiormq_errors.ConnectionClosed(*said), None) for said in ((), (0, "normal closed"))),
+        *((end, None) for end in (aiormq_errors.ChannelClosed(None, None), Exception())),
     ],
     ids=repr,
 )
@@ -32,21 +30,15 @@ def test_an_end_has_the_code_of_the_broker_s_reply(end: Exception, refusal: tupl
     assert parse_refusal(end) == refusal
 
 
-def test_a_vhost_that_is_refused_without_a_word() -> None:
+def test_a_vhost_that_is_refused_without_a_word_is_not_damaged_bytes() -> None:
     cause = aiormq_errors.InvalidFrameError(
         "Expected one of ['Connection.OpenOk'], got <Connection.Close object>"
     )
     error = _connect_error(SETTINGS, cause)
     assert type(error) is BrokerRefusedError
     assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop' (Expected" in str(error)
-
-
-def test_damaged_bytes_are_not_a_refused_vhost() -> None:
     error = _connect_error(SETTINGS, aiormq_errors.InvalidFrameError("Unknown frame type: 77"))
     assert type(error) is UnreachableError
-
-
-def test_an_error_of_the_system_keeps_its_meaning() -> None:
     cause = aiormq_errors.AMQPConnectionError("Name or service not known")
     cause.__cause__ = ConnectionRefusedError(111, "refused")
     error = _connect_error(SETTINGS, cause)

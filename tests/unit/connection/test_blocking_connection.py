@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from amqp_broker import nothing
@@ -29,17 +30,15 @@ def test_heartbeats_are_not_progress() -> None:
         while not over.wait(0.1):
             peer.say()
 
+    limits, retries = Limits(confirm_timeout_s=4), Retries(max_reconnects=0)
+    words = "answered nothing for 4 s, and 1 messages are unconfirmed"
     with Peer(nothing, heartbeat_s=1) as peer:
-        publisher = Publisher(
-            peer.settings, "x", limits=Limits(confirm_timeout_s=4), retries=Retries(max_reconnects=0)
-        )
+        publisher = Publisher(peer.settings, "x", limits=limits, retries=retries)
         living = threading.Thread(target=live, args=[peer])
         living.start()
         with contextlib.closing(publisher):
             publisher.send(["k"], ["b"])
-            with pytest.raises(
-                PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
-            ) as caught:
+            with pytest.raises(PublishError, match=words) as caught:
                 publisher.flush()
             over.set()
             living.join()
@@ -105,15 +104,11 @@ def test_a_connection_stays_open_while_data_arrives(clock: Clock) -> None:
 
 
 def test_an_interruption_in_the_socket_loop_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
+    given_up = pytest.raises(ConnectionLostError, match=r"after an interruption \(KeyboardInterrupt\)")
     with Peer() as peer, contextlib.closing(Connection(peer.settings)) as interrupted:
         with monkeypatch.context() as patched:
-            patched.setattr(Transport, "receive", interrupt)
+            patched.setattr(Transport, "receive", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 interrupted.poll(0)
-        with pytest.raises(
-            ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"
-        ):
+        with given_up:
             interrupted.poll(0)

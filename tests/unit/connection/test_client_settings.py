@@ -43,10 +43,14 @@ def test_only_verify_switches_the_verification_of_the_chain_off(
 
 
 def test_the_given_authority_is_the_only_one(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    found = tls_context(TlsSettings(ca_file=str(tmp_path / "ca.pem"))).get_ca_certs(binary_form=True)
+    """If a file cannot be opened now, it may be later."""
+    authority, file = trustme.CA(), str(tmp_path / "ca.pem")
+    authority.cert_pem.write_to_path(file)
+    found = tls_context(TlsSettings(ca_file=file)).get_ca_certs(binary_form=True)
     assert found == [ssl.PEM_cert_to_DER_cert(authority.cert_pem.bytes().decode())]
+    for tls in (TlsSettings(ca_file=file), TlsSettings(cert_file=file)):
+        with no_descriptor_left(), pytest.raises(UnreachableError, match=f"'{file}' .*Too many open files"):
+            tls_context(tls)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -92,15 +96,6 @@ def test_nobody_at_the_terminal_is_asked_for_the_password_of_a_key(tmp_path: Pat
         os.close(terminal)
         os.close(theirs)
     assert f"InputError: the client certificate '{cert}' with the key '{key}' cannot be used" in done.stderr
-
-
-def test_files_that_cannot_be_opened_now_may_be_later(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    file = str(tmp_path / "ca.pem")
-    authority.cert_pem.write_to_path(file)
-    for tls in (TlsSettings(ca_file=file), TlsSettings(cert_file=file)):
-        with no_descriptor_left(), pytest.raises(UnreachableError, match=f"'{file}' .*Too many open files"):
-            tls_context(tls)
 
 
 @pytest.mark.parametrize(

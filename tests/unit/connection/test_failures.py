@@ -8,15 +8,9 @@ import ssl
 
 import pytest
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import failures
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-    RabbitChxError,
-    UnreachableError,
-)
 
 SETTINGS = ConnectionSettings.from_uri("amqps://user:c4nary@broker.example?connection_timeout=1500")
 WHERE = SETTINGS.masked_url
@@ -26,27 +20,29 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (failures.unreachable(SETTINGS, REFUSED), UnreachableError, "no server answers there .*refused.*: check host"),
-        (failures.unreachable(SETTINGS, REFUSED, "as told"), UnreachableError, r"no server answers there \(as told\)"),
-        (failures.unreachable(SETTINGS, OSError(errno.EMFILE, "Too many")), UnreachableError, "no file descriptor left .*Too many"),
-        (failures.unreachable(SETTINGS, OSError(errno.ENFILE, "All in use")), UnreachableError, "no file descriptor left .*All in"),
-        (failures.unreachable(SETTINGS, socket.gaierror("unknown")), UnreachableError, "cannot be resolved .unknown"),
-        (failures.unreachable(SETTINGS, TimeoutError()), BrokerTimeoutError, "no answer within 1.5 s"),
-        (failures.unreachable(SETTINGS, ssl.SSLError("version")), UnreachableError, "TLS cannot be agreed on .*version"),
-        (failures.tls_error(SETTINGS, ConnectionResetError("reset")), UnreachableError, "TLS cannot be agreed on .reset"),
-        (failures.tls_error(SETTINGS, TimeoutError()), BrokerTimeoutError, "no TLS handshake within 1.5 s"),
-        (failures.handshake_timeout(SETTINGS), BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
-        (failures.disconnect_error(WHERE), ConnectionLostError, "the broker's side closed it; look at its log"),
-        (failures.disconnect_error(WHERE, OSError("reset")), ConnectionLostError, "was lost: reset"),
-        (failures.heartbeat_error(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
-        (failures.invalid_bytes(WHERE, ValueError("no frame")), ConnectionLostError, "cannot be understood: no frame"),
-        (failures.reply_timeout_error(WHERE, "Exchange.Declare", 60), BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
-        (failures.interruption(WHERE, KeyboardInterrupt()), ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
-        (failures.use_after_close_error(WHERE), InputError, "the connection is closed: open a new one"),
+        (failures.unreachable(SETTINGS, REFUSED), errors.UnreachableError, "no server answers there .*refused.*: check host"),
+        (failures.unreachable(SETTINGS, REFUSED, "as told"), errors.UnreachableError, r"no server answers there \(as told\)"),
+        (failures.unreachable(SETTINGS, OSError(errno.EMFILE, "Too many")), errors.UnreachableError, "no file descriptor left .*Too many"),
+        (failures.unreachable(SETTINGS, OSError(errno.ENFILE, "All in use")), errors.UnreachableError, "no file descriptor left .*All in"),
+        (failures.unreachable(SETTINGS, socket.gaierror("unknown")), errors.UnreachableError, "cannot be resolved .unknown"),
+        (failures.unreachable(SETTINGS, TimeoutError()), errors.BrokerTimeoutError, "no answer within 1.5 s"),
+        (failures.unreachable(SETTINGS, ssl.SSLError("version")), errors.UnreachableError, "TLS cannot be agreed on .*version"),
+        (failures.tls_error(SETTINGS, ConnectionResetError("reset")), errors.UnreachableError, "TLS cannot be agreed on .reset"),
+        (failures.tls_error(SETTINGS, TimeoutError()), errors.BrokerTimeoutError, "no TLS handshake within 1.5 s"),
+        (failures.handshake_timeout(SETTINGS), errors.BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
+        (failures.disconnect_error(WHERE), errors.ConnectionLostError, "the broker's side closed it; look at its log"),
+        (failures.disconnect_error(WHERE, OSError("reset")), errors.ConnectionLostError, "was lost: reset"),
+        (failures.heartbeat_error(WHERE, 61), errors.ConnectionLostError, "not even a heartbeat, for 61 s"),
+        (failures.invalid_bytes(WHERE, ValueError("no frame")), errors.ConnectionLostError, "cannot be understood: no frame"),
+        (failures.invalid_bytes(WHERE, ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>")), errors.ConnectionLostError, "<Connection.Close>"),
+        (failures.certificate_error(WHERE, ssl.SSLError(1, "tlsv1 alert certificate expired")), errors.UnreachableError, "renew it"),
+        (failures.reply_timeout_error(WHERE, "Exchange.Declare", 60), errors.BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
+        (failures.interruption(WHERE, KeyboardInterrupt()), errors.ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
+        (failures.use_after_close_error(WHERE), errors.InputError, "the connection is closed: open a new one"),
     ],
 )  # fmt: skip
 def test_a_failure_has_its_kind_and_its_sentence(
-    error: RabbitChxError, kind: type[RabbitChxError], sentence: str
+    error: errors.RabbitChxError, kind: type[errors.RabbitChxError], sentence: str
 ) -> None:
     with pytest.raises(kind, match=sentence) as caught:
         raise error
@@ -89,17 +85,3 @@ def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str
     assert f"the broker's certificate is not accepted ({words}): " in said
     assert remedy in said
     assert ("cacertfile" in said) is (code == 20)
-
-
-def test_our_certificate_that_has_expired_is_renewed() -> None:
-    said = failures.certificate_error("amqps://h", ssl.SSLError(1, "tlsv1 alert certificate expired"))
-    assert "renew it" in str(said)
-
-
-def test_an_address_in_memory_is_not_shown() -> None:
-    said = str(
-        failures.invalid_bytes(
-            "here", ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>")
-        )
-    )
-    assert "<Connection.Close>" in said

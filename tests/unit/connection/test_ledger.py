@@ -1,8 +1,7 @@
-"""The ledger against a simple model, and the broker's rules one by one."""
+"""The ledger against a simple model, and what else it tells."""
 
 from __future__ import annotations
 
-from itertools import chain, combinations
 from typing import Any
 
 import pytest
@@ -20,23 +19,6 @@ def published(messages: int, size: int = 0) -> Ledger[str]:
 
 def counts(ledger: Ledger[Any]) -> tuple[int, int, int]:
     return ledger.acked, ledger.nacked, ledger.open
-
-
-@pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_multiple_answer_covers_what_single_acks_left(verb: str) -> None:
-    """Few or many of them ahead of it, up to its tag or beyond: all cases of seven messages."""
-    tags = range(1, 8)
-    for singles in chain.from_iterable(combinations(tags, n) for n in range(len(tags) + 1)):
-        for through in tags:
-            ledger = published(len(tags))
-            for tag in singles:
-                ledger.ack(tag, multiple=False)
-            getattr(ledger, verb)(through, multiple=True)
-            covered = set(range(1, through + 1)) - set(singles)
-            nacked = len(covered) if verb == "nack" else 0
-            still_open = [tag for tag in tags if tag > through and tag not in singles]
-            assert counts(ledger) == (len(tags) - len(still_open) - nacked, nacked, len(still_open))
-            assert [place + 1 for _, places in ledger.find_unanswered() for place in places] == still_open
 
 
 @pytest.mark.parametrize("multiple", [False, True])

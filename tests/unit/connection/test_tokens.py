@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -65,26 +66,15 @@ def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> 
     assert ConnectionSettings().password.current().renew_at == float("inf")
 
 
-def fails() -> tuple[str, float]:
-    raise OSError("hidden")
-
-
-def returns_an_expired_token() -> tuple[str, float]:
-    return "hidden", 1000.0
-
-
-def exits() -> tuple[str, float]:
-    raise SystemExit
-
-
 @pytest.mark.parametrize(
     ("renewal", "problem"),
     [
-        (fails, "OSError"),
-        (exits, "SystemExit"),
-        (returns_an_expired_token, "credentials returned a token that expired .* s ago: return .*"),
+        (Mock(side_effect=OSError("hidden")), "OSError"),
+        (Mock(side_effect=SystemExit), "SystemExit"),
+        (lambda: ("hidden", 1000.0), "credentials returned a token that expired .* s ago: return .*"),
         (token_command("echo hidden"), "the token command printed no JWT with the claim exp: .*"),
     ],
+    ids=["error", "exit", "expired token", "command"],
 )
 def test_a_failed_renewal_is_repeated_until_the_token_expires(
     clock: list[float], caplog: pytest.LogCaptureFixture, renewal: Credentials, problem: str
@@ -108,38 +98,30 @@ def test_a_failed_renewal_is_repeated_until_the_token_expires(
 
 
 def test_a_function_that_fails_is_called_again_after_growing_pauses(clock: list[float]) -> None:
+    """They begin again after a token."""
     calls = list[float]()
 
     def token() -> tuple[str, float]:
         calls.append(clock[0])
-        if len(calls) > 1:
+        if len(calls) not in {1, 13}:
             raise OSError
-        return "token", 1100.0
+        return "token", clock[0] + 100
 
     secret = TokenSecret(token)
     secret.current()
-    while clock[0] < 1160:  # five times a second, as a client that connects again
+    while clock[0] < 1248:  # five times a second, as a client that connects again
         clock[0] = round(clock[0] + 0.2, 1)
         secret.latest()
         with suppress(UnreachableError):
             secret.current()
-    assert calls == [1000, 1080, 1081, 1083, 1087, 1095, 1105, 1115, 1125, 1135, 1145, 1155]
+    growing = [0, 1, 3, 7, 15, 25, 35, 45, 55, 65, 75]
+    assert calls[:12] == [1000, *(1080 + pause for pause in growing)]
+    assert calls[12:] == [1165, 1245, 1246, 1248]
+    clock[0] = 1265
+    with pytest.raises(UnreachableError, match=r"no token \(OSError\)"):
+        secret.current()
     with pytest.raises(UnreachableError, match=r"no token \(OSError\)"):  # also without a call
         secret.current()
-
-
-def test_the_pauses_begin_again_after_a_token(clock: list[float]) -> None:
-    functions: list[Credentials] = [fails]
-    secret = TokenSecret(lambda: functions[-1]())  # noqa: PLW0108  # of the function at that time
-    for pause_s in (1, 2):
-        with pytest.raises(UnreachableError):
-            secret.current()
-        clock[0] += pause_s
-    functions.append(lambda: ("token", clock[0] + 10))
-    secret.current()
-    functions.append(fails)
-    clock[0] += 8
-    assert secret.current().renew_at == clock[0] + 1
 
 
 def test_nobody_waits_for_a_renewal_that_takes_long(clock: list[float]) -> None:
@@ -331,11 +313,6 @@ def test_other_refusals_are_not_about_the_token() -> None:
     assert settings.password.reveal() == "bad"
 
 
-def test_an_expiry_may_be_a_datetime() -> None:
-    secret = TokenSecret(lambda: ("token", datetime.now(UTC) + timedelta(seconds=100)))
-    assert secret.current().renew_at == pytest.approx(time.monotonic() + 80, abs=15)
-
-
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
@@ -361,28 +338,21 @@ def test_credentials_replace_a_password() -> None:
             Publisher(urls, "x", credentials=lambda: ("token", 9e9))
     with pytest.raises(InputError, match="credentials is a str: pass a function"):
         with_credentials([ConnectionSettings()], "token")  # type: ignore[arg-type]
-
-
-def test_a_token_is_sent_by_plain_whatever_the_url_says() -> None:
     settings = ConnectionSettings.from_uri("amqps://localhost?auth_mechanism=external&auth_mechanism=plain")
     (of_token,) = with_credentials([settings], lambda: ("token", 9e9))
-    assert of_token.auth_mechanisms == ("PLAIN",)
+    assert of_token.auth_mechanisms == ("PLAIN",), "whatever the URL says"
 
 
-def test_no_token_is_shown() -> None:
-    secret = TokenSecret(lambda: ("hidden", 9e9))
-    assert secret.reveal() == "hidden"
-    (settings,) = with_credentials([ConnectionSettings()], lambda: ("hidden", 9e9))
-    for shown in (repr(secret), str(secret), f"{secret}", repr(settings), settings.masked_url):
-        assert "hidden" not in shown
-
-
-def test_a_pickle_has_the_function_and_not_the_token() -> None:
+def test_no_token_is_shown_or_pickled() -> None:
     secret = TokenSecret(token_command("cat /token"))
     object.__setattr__(secret, "_token", Secret("hidden"))
     pickled = pickle.dumps(secret)
     assert b"hidden" not in pickled
     assert isinstance(pickle.loads(pickled), TokenSecret)  # noqa: S301
+    secret = TokenSecret(lambda: ("hidden", 9e9))
+    assert secret.reveal() == "hidden"
+    (settings,) = with_credentials([ConnectionSettings()], lambda: ("hidden", 9e9))
+    assert "hidden" not in f"{secret!r} {secret} {settings!r} {settings.masked_url}"
 
 
 def test_http_gets_a_bearer_token() -> None:
@@ -403,10 +373,11 @@ def jwt(claims: object) -> str:
 def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
     token = jwt({"exp": 4_000_000_000})
     assert token_command(f"echo {token}")() == (token, 4_000_000_000)
-    answer = """echo '{"access_token": "opaque", "expires_in": 300}'"""
-    name, expiry = token_command(answer)()
+    name, expiry = token_command("""echo '{"access_token": "opaque", "expires_in": 300}'""")()
     assert name == "opaque"
     assert expiry == pytest.approx(time.time() + 300, abs=60)
+    as_datetime = TokenSecret(lambda: ("token", datetime.now(UTC) + timedelta(seconds=100)))
+    assert as_datetime.current().renew_at == pytest.approx(time.monotonic() + 80, abs=15)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 from chunk_columns import columns_of
 from stream_bytes import chunk_bytes
 from stream_logs import RowLog
-from stream_publishers import Broker, lose, once, publisher, refuse
+from stream_publishers import Broker, publisher
 
-from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.streams.chunks import CODECS, Codec, crc32c, pack, pieces, read_chunk
 from rabbit_chx.streams.frames import Key
@@ -142,34 +141,3 @@ def test_rows_of_several_streams_are_in_sub_entries_of_their_stream(broker: Brok
     assert report.complete
     assert sorted(values(broker, "a") + values(broker, "b")) == sorted(BODIES)
     assert report.streams == {stream: len(values(broker, stream)) for stream in ("a", "b")}
-
-
-@pytest.mark.parametrize("fault", [lose, refuse])
-@pytest.mark.parametrize("after", [1, 5, 9])
-def test_a_lost_connection_stores_each_row_at_least_once(broker: Broker, fault: Any, after: int) -> None:
-    broker.fault = once(fault, after)
-    with publisher(sub_entry_rows=10, window=40) as made:
-        report = made.publish_many(KEYS, BODIES)
-    assert (report.confirmed, report.reconnects) == (100, 1)
-    assert report.resent % 10 == 0
-    assert 0 < report.resent <= 40
-    found = values(broker)
-    assert set(found) == set(BODIES)
-    assert len(found) <= 100 + report.resent
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"sub_entry_rows": 0}, "sub_entry_rows is 0"),
-        ({"sub_entry_rows": 65_536}, "sub_entry_rows is 65536"),
-        ({"sub_entry_rows": 10, "compression": "brotli"}, "compression is 'brotli': pass one of 'none', 'gzip'"),
-        ({"compression": "zstd"}, "pass sub_entry_rows, too"),
-        ({"sub_entry_rows": 10, "name": "load"}, "the rows of a sub-entry have one id"),
-        ({"sub_entry_rows": 10, "filter_value": "key"}, "sub-entries cannot have filter values"),
-    ],
-)  # fmt: skip
-def test_invalid_sub_entries_are_refused(broker: Broker, how: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        publisher(**how)
-    assert not broker.rows["s"].log

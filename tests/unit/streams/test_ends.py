@@ -71,17 +71,14 @@ def test_a_last_chunk_that_is_late_is_waited_for(leader: Leader) -> None:
 
 
 def test_a_stream_without_rows_ends_where_they_will_be(leader: Leader) -> None:
+    """The end is asked again when the figures change."""
     leader.log.chunks.clear()
     ends = log_ends()
     assert ends.ends(["s"]) == {"s": LogEnd(0, None)}
     leader.log.chunks.append(FIRST)
     assert ends.offset_of("s", "first", END) == 10
     assert ends.offset_of("s", "first", LogEnd(0, None)) == 0  # what is written since then is behind the end
-
-
-def test_the_end_is_asked_again_when_the_figures_change(leader: Leader) -> None:
-    ends = log_ends()
-    ends.ends(["s"])
+    assert ends.ends(["s"])["s"].offset == 12
     leader.log.chunks.append(chunk_bytes([entry(b"d")], offset=21))
     assert ends.ends(["s"])["s"].offset == 22
 
@@ -105,12 +102,10 @@ def test_a_chunk_of_the_same_millisecond_is_before_a_later_microsecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ChunkFinder, "chunk_at", lambda *_: read_chunk(memoryview(FIRST)))
-    finder, moment = (
-        ChunkFinder(Mock()),
-        datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=TIMESTAMP_MS),
-    )
-    assert finder.locate("s", moment, END)[0] == 10
-    assert finder.locate("s", moment + timedelta(microseconds=1), END) == (END.offset, None)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=TIMESTAMP_MS)
+    assert ChunkFinder(Mock()).locate("s", moment, END)[0] == 10
+    later = moment + timedelta(microseconds=1)
+    assert ChunkFinder(Mock()).locate("s", later, END) == (END.offset, None)
 
 
 def test_an_empty_stream_has_no_first_chunk(leader: Leader) -> None:

@@ -53,64 +53,58 @@ def test_a_row_by_key_is_right_in_each_partition_that_is_bound_with_it() -> None
     placing = SuperStream(["s0", "s1", "s2"], ["one", "two", "two"], routing="key")
     keys = [b"one", b"two", b"none", b"two"]
     counts = {}
-    for stream in placing.partitions:
+    for stream, bound in zip(placing.partitions, placing.binding_keys, strict=True):
         found = stream_parity(stream, [rows(keys)], placing, "orders")
         counts[stream] = (found.right, found.wrong)
-        assert {row[1] for row in found.examples} == set(keys) - {
-            placing.binding_keys[int(stream[1])].encode()
-        }
+        assert {row[1] for row in found.examples} == set(keys) - {bound.encode()}
     assert counts == {"s0": (1, 3), "s1": (2, 2), "s2": (2, 2)}
 
 
 def test_rows_that_cannot_be_compared_are_counted() -> None:
+    """The message id may be the key."""
+    ring = HashRing.from_bindings([("s0", 1)])
     batches = [
         rows([None, b"k", None]),
         rows([b"k", None], exchange="another", first=3),
         rows([b"k"], exchange=None, first=5),
         rows([], first=6),
     ]
-    found = stream_parity("s0", batches, HashRing.from_bindings([("s0", 1)]), "orders")
+    found = stream_parity("s0", batches, ring, "orders")
     assert (found.rows, found.right, found.wrong) == (6, 1, 0)
     assert (found.without_key, found.other_exchange) == (3, 2)
-
-
-def test_the_message_id_may_be_the_key() -> None:
     ids = pa.array(["k", "k", None], pa.string())
     batches = [
-        rows([None, b"k", None], exchange).append_column("message_id", ids)
-        for exchange in (None, "orders", "x")
+        rows([None, b"k", None], each).append_column("message_id", ids) for each in (None, "orders", "x")
     ]
-    found = stream_parity(
-        "s0", batches, HashRing.from_bindings([("s0", 1)]), "orders", key_column="message_id"
-    )
+    found = stream_parity("s0", batches, ring, "orders", key_column="message_id")
     assert (found.rows, found.right, found.without_key, found.other_exchange) == (9, 4, 3, 2)
 
 
-def test_a_bucket_without_a_destination_is_nowhere() -> None:
+def test_a_bucket_without_a_destination_is_nowhere_and_a_stream_outside_of_the_ring_has_no_right_row() -> (
+    None
+):
     ring = HashRing.from_buckets(["s0", None, "s1"])  # two buckets exist, so keys go to the first two
     found = stream_parity("s0", [rows(KEYS)], ring, "orders")
     assert found.wrong == sum(ring.destination_for(key) is None for key in KEYS) > 0
     assert {row.belongs_to for row in found.examples} == {None}
-    assert stream_parity("removed", [rows(KEYS)], ring, "orders").right == 0
-
-
-def test_no_row_of_a_stream_outside_of_the_ring_is_right() -> None:
-    found = stream_parity("removed", [rows(KEYS)], RING, "orders", most_examples=3)
-    assert (found.right, found.wrong, len(found.examples)) == (0, 300, 3)
+    for placing in (ring, RING):
+        found = stream_parity("removed", [rows(KEYS)], placing, "orders", most_examples=3)
+        assert (found.right, found.wrong, len(found.examples)) == (0, 300, 3)
 
 
 @pytest.mark.parametrize(
-    ("placing", "how", "error", "words"),
+    ("placing", "key_column", "error", "words"),
     [
-        (RING, {"key_column": "message_id"}, InputError, "have no column message_id"),
-        (RING, {"key_column": "value"}, InputError, "key_column is 'value'"),
-        (RING, {"without": ["exchange"]}, InputError, r"include=\['exchange'\]"),
-        ("ring", {}, InputError, "'ring' is not a ring"),
-        (HashRing.from_bindings([]), {}, EmptyRingError, None),
+        (RING, "message_id", InputError, "have no column message_id"),
+        (RING, "value", InputError, "key_column is 'value'"),
+        ("ring", "key", InputError, "'ring' is not a ring"),
+        (HashRing.from_bindings([]), "key", EmptyRingError, None),
     ],
 )
-def test_what_cannot_be_compared_is_refused(placing: Any, how: Any, error: Any, words: str | None) -> None:
-    how = dict(how)
-    batch = rows(KEYS).drop_columns(how.pop("without", []))
+def test_what_cannot_be_compared_is_refused(
+    placing: Any, key_column: Any, error: Any, words: str | None
+) -> None:
     with pytest.raises(error, match=words):
-        stream_parity("s0", [batch], placing, "orders", **how)
+        stream_parity("s0", [rows(KEYS)], placing, "orders", key_column=key_column)
+    with pytest.raises(InputError, match=r"include=\['exchange'\]"):
+        stream_parity("s0", [rows(KEYS).drop_columns(["exchange"])], RING, "orders")

@@ -1,14 +1,10 @@
-"""Advertised addresses of nodes, and the addresses that users give for them."""
+"""Advertised addresses of nodes, and the addresses that users give for them. `refusals.txt` has those that are refused."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from rabbit_chx import StreamGroup, StreamPublisher, StreamReader, replay
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import InputError
 from rabbit_chx.streams import nodes
 from rabbit_chx.streams.frames import Node
 
@@ -52,34 +48,3 @@ def test_the_reachable_address_may_be_of_ipv6(reachable: str, host: str, port: i
     there = nodes.at_node(STREAMS, Node("h", 1), {"h:1": reachable})
     assert (there.host, there.port) == (host, port)
     assert nodes.at_node(STREAMS, Node("i", 1), {"h:1": reachable}).host == "i"
-
-
-@pytest.mark.parametrize(
-    ("use", "how"),
-    [
-        (StreamReader, {"stream": "s"}),
-        (StreamPublisher, {"stream": "s"}),
-        (StreamGroup, {"streams": ["s"], "name": "g"}),
-        (replay, {"keys": ["k"], "super_stream": "s"}),
-    ],
-)
-@pytest.mark.parametrize(
-    ("addresses", "message"),
-    [
-        ({"h:1": "here"}, "addresses has 'here' for 'h:1': pass host and port, as"),
-        ({"h:1": "h:65536"}, "addresses has 'h:65536' for"),
-        ({"h:1": "[::1]"}, r"addresses has '\[::1\]' for"),
-        ({"h:1": "a b:1"}, "addresses has 'a b:1' for"),
-        ({"h:1": "x:y:1"}, "addresses has 'x:y:1' for"),
-        ({"h:1": 5552}, "addresses has 5552 for"),
-        ({"h": "i:1"}, "addresses has the advertised address 'h': pass host and port, as"),
-        ({"h:0": "i:1"}, "addresses has the advertised address 'h:0'"),
-        ({"h:1": "amqp://u:pw@h:1"}, "addresses has a text with '@' for 'h:1'"),
-        (["h:1"], r"addresses is \['h:1'\]: pass a dict"),
-    ],
-)
-def test_addresses_are_checked_when_they_are_given(
-    use: Any, how: dict[str, Any], addresses: object, message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        use("rabbitmq-stream://127.0.0.1:1", addresses=addresses, **how)

@@ -21,13 +21,15 @@ def progress(start: int, end: int, log_end: int | None = None, *, count_missing:
     return made
 
 
-def test_the_chunks_of_the_range_are_taken_and_those_of_the_broker_passed_over():
+def test_the_chunks_of_the_range_are_taken_once_and_those_of_the_broker_passed_over():
+    """A replica that lags behind returns older chunks first."""
     reading = progress(5, 35)
+    assert (reading.last, reading.next) == (None, 5)
     chunks = [chunk(0), chunk(10, 1, kind="delta"), chunk(11), chunk(21, 1, kind="snapshot"), chunk(22, 20)]
     assert [reading.advance(one) for one in chunks] == [True, False, True, False, True]
     assert (reading.next, reading.end, reading.missing) == (42, 35, 0)
     assert reading.last == Fingerprint(22, 1, 22 * 7 + 1)
-    assert not reading.advance(chunk(42, 1, kind="delta"))
+    assert not any(reading.advance(one) for one in [*chunks, chunk(42, 1, kind="delta")])
     assert reading.next == 43
 
 
@@ -56,42 +58,18 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     assert counting.missing == len(gone) + (after.end < 50), "gaps are added"
 
 
-def test_an_end_after_the_log_is_missing():
+def test_an_end_after_the_log_is_missing_and_a_start_is_always_an_error():
     with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or pass"):
         progress(5, 50, 40)
+    for count_missing in (False, True):
+        with pytest.raises(
+            MissingRowsError, match="'s' ends at offset 40, before the start, 41: it was deleted"
+        ):
+            progress(41, 41, 40, count_missing=count_missing)
     counting = progress(5, 50, 40, count_missing=True)
     assert (counting.end, counting.missing) == (40, 10)
     nothing = progress(45, 50, 40, count_missing=True)
     assert ((nothing.next >= nothing.end), nothing.missing) == (True, 5)
-
-
-@pytest.mark.parametrize("count_missing", [False, True])
-def test_a_start_after_the_end_of_the_log_is_always_an_error(count_missing):
-    with pytest.raises(MissingRowsError, match="'s' ends at offset 40, before the start, 41: it was deleted"):
-        progress(41, 41, 40, count_missing=count_missing)
-
-
-def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
-    """A replica that lags behind returns older chunks first."""
-    reading = progress(0, 40)
-    assert (reading.last, reading.next) == (None, 0)
-    note = chunk(20, 1, kind="delta")
-    assert [reading.advance(one) for one in (chunk(0), chunk(10), note)] == [True, True, False]
-    assert reading.last == Fingerprint(10, 1, 71)
-    assert not any(reading.advance(one) for one in (chunk(0), chunk(10), note))
-    assert reading.advance(chunk(21))
-
-
-@pytest.mark.parametrize(
-    "other", [chunk(10, epoch=2), chunk(10, crc=5), chunk(5, 10), chunk(10, 1, kind="delta", crc=6)]
-)
-def test_another_chunk_where_the_last_one_was_is_another_log(other):
-    reading = progress(0, 40)
-    for one in (chunk(0), chunk(10)):
-        reading.advance(one)
-    words = r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"
-    with pytest.raises(MissingRowsError, match=words):
-        reading.advance(other)
 
 
 def test_chunks_that_were_there_when_the_reading_began_are_known_again():
@@ -102,15 +80,20 @@ def test_chunks_that_were_there_when_the_reading_began_are_known_again():
             assert reading.advance(chunk(offset))
         with pytest.raises(MissingRowsError, match="has been rewritten"):
             reading.advance(chunk(landmark.offset, epoch=2))
+        reading.check_reached_by(40)
+        with pytest.raises(MissingRowsError, match=r"rewritten: where .* was, it ends at "):
+            reading.check_reached_by(landmark.end - 1)
         assert reading.advance(landmark)
-
-
-def test_a_log_that_ends_before_the_range_was_rewritten():
-    reading = progress(0, 40)
-    reading.landmarks = [Fingerprint(30, 1, 211)]
-    reading.check_reached_by(40)
-    with pytest.raises(MissingRowsError, match=r"rewritten: where .* was, it ends at 39"):
-        reading.check_reached_by(39)
+        reading.landmarks = []
+        for other in (
+            chunk(landmark.offset, epoch=2),
+            chunk(landmark.offset, crc=5),
+            chunk(landmark.offset - 5, 10),
+            chunk(landmark.offset, 1, kind="delta", crc=6),
+        ):
+            words = rf"log of stream 's' has been rewritten: where .*offset={landmark.offset}, epoch=1"
+            with pytest.raises(MissingRowsError, match=words):
+                reading.advance(other)
 
 
 def test_what_was_before_the_start_is_compared():

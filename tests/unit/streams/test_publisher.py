@@ -155,6 +155,11 @@ def test_rows_that_retention_removed_are_not_stored_again(
 ) -> None:
     monkeypatch.setattr(stored_ids, "_FIRST_PIECE", looked_back)
     publish_rows(rows=50)
+    broker.rows["s"].begins_at = 30
+    with publisher(name="load") as made:
+        with pytest.raises(errors.PublishError, match="removed the row with id 20: publish the rows"):
+            publish(made, rows=20)
+        assert publish(made, rows=40).known == 40
     publish_rows(rows=50, name="other")
     broker.rows["s"].begins_at = 60
     with pytest.raises(errors.PublishError, match="row with id 50: publish the rows"):
@@ -223,16 +228,6 @@ def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) ->
     assert len(broker.rows["s"].log) == 50
 
 
-def test_a_known_row_that_retention_has_removed_is_not_proven(broker: Broker) -> None:
-    publish_rows(rows=50)
-    broker.rows["s"].begins_at = 30
-    with publisher(name="load") as made:
-        with pytest.raises(errors.PublishError, match="removed the row with id 20: publish the rows"):
-            publish(made, rows=20)
-        assert publish(made, rows=40).known == 40
-    assert publish_rows(rows=20, proof=False).known == 20
-
-
 @pytest.mark.usefixtures("broker")
 def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_rows()
@@ -252,35 +247,29 @@ def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPa
     assert ROWS <= sum(read) < 6 * ROWS
 
 
-def make_again(connection: Session) -> None:
-    """Delete the stream and make it again."""
-    stream = connection.stream
-    stream.log, stream.claims, stream.committed = [], {}, 0
-    connection.lose()
+@pytest.mark.parametrize("after", [60, ROWS])
+def test_a_stream_that_is_made_again_in_a_call_or_behind_it_is_an_error(broker: Broker, after: int) -> None:
+    def make_again(connection: Session) -> None:
+        stream = connection.stream
+        stream.log, stream.claims, stream.committed = [], {}, 0
+        connection.lose()
 
-
-def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: Broker) -> None:
-    broker.fault, confirmed = once(make_again, 60), 0
+    broker.fault, confirmed = once(make_again, after) if after < ROWS else broker.fault, 0
     with publisher(name="load") as made:
+        if after == ROWS:
+            confirmed = publish(made).confirmed
+            make_again(broker.writers[-1])
         for _ in range(2):
             with pytest.raises(errors.PublishError) as raised:
-                publish(made)
+                publish(made, first=1 + ROWS * (after == ROWS))
             assert isinstance(raised.value.__cause__, errors.MismatchError)
             confirmed = confirmed or raised.value.report.confirmed
             assert f"has confirmed id {confirmed}, and its last id of 'load' is 0" in str(raised.value)
             assert "publish again from" not in str(raised.value)
-    assert 0 < confirmed < ROWS
+    assert 0 < confirmed <= after
     assert not broker.rows["s"].log
     assert publish_rows().confirmed == ROWS
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
-
-
-def test_a_stream_that_is_made_again_between_two_calls_is_an_error(broker: Broker) -> None:
-    with publisher(name="load") as made:
-        publish(made)
-        make_again(broker.writers[-1])
-        with pytest.raises(errors.PublishError, match=f"has confirmed id {ROWS}"):
-            publish(made, first=ROWS + 1)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -328,11 +317,13 @@ SLOTS = SlotTable(
     ],
 )
 @pytest.mark.parametrize("make", [list, pa.array, np.array])
-def test_rows_go_where_their_keys_belong(
-    broker: Broker, how: dict[str, Any], stream_of: Any, make: Any
+@pytest.mark.parametrize("fault", [lambda _: None, flaw])
+def test_rows_go_where_their_keys_belong_also_if_a_stream_has_a_fault(
+    broker: Broker, *, how: dict[str, Any], stream_of: Any, make: Any, fault: Any
 ) -> None:
     broker.add_partitions()
     broker.commands = (*broker.commands, Key.PUBLISH)
+    broker.fault = once(fault, 50)
     keys = [f"key {n}" for n in range(500)]
     with publisher(name="load", filter_value="key", **how) as made:
         report = made.publish_many(make(keys), make(keys), ids=np.arange(1, 501))
@@ -343,18 +334,7 @@ def test_rows_go_where_their_keys_belong(
         rows = broker.rows[name].batch(0, 500)
         assert rows["filter_value"] == rows["key"]
         assert set(rows["exchange"].to_pylist()) == {"x"}
-    assert report.confirmed == 500
-
-
-def test_a_fault_of_one_stream_is_none_of_another(broker: Broker) -> None:
-    broker.add_partitions()
-    broker.fault = once(flaw, 50)
-    keys = [f"key {n}" for n in range(500)]
-    with publisher(name="load", super_stream="x") as made:
-        report = made.publish_many(keys, keys, ids=range(1, 501))
-    assert sorted(itertools.chain(*(broker.rows[name].ids for name in "abc"))) == list(range(1, 501))
-    assert all(broker.rows[name].ids == sorted(broker.rows[name].ids) for name in "abc")
-    assert report.reconnects == 1
+    assert (report.confirmed, report.reconnects) == (500, fault is flaw)
 
 
 def test_the_window_bounds_what_is_unconfirmed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
 import time
@@ -17,15 +16,7 @@ from stream_bytes import chunk_bytes, entry
 from stream_logs import ChunkLog, chunks_of
 from stream_node import ListeningNode, Session, StreamNode, in_memory
 
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    DamagedChunkError,
-    InputError,
-    MissingRowsError,
-    RabbitChxError,
-    UnreachableError,
-)
+from rabbit_chx import errors
 from rabbit_chx.streams import ReadLimits, StreamReader, reader, subscription
 from rabbit_chx.streams.frames import Key, frame
 from rabbit_chx.streams.reader import RangeReader
@@ -90,32 +81,18 @@ def test_a_known_range_takes_one_connection_and_no_look(log: ListeningNode) -> N
 def test_what_is_before_a_known_range_is_compared_and_not_given(log: ListeningNode) -> None:
     with opened(log, end=35) as reading:
         assert numbers(reading) == list(range(35))
-        known = reading.fingerprint
-    assert known is not None
+        known: Any = reading.fingerprint
+    in_range: dict[str, Any] = {"start": 35, "end": 80, "expect": known, "landmarks": [known]}
     log.seen.clear()
-    with opened(log, start=35, end=80, expect=known, landmarks=[known]) as reading:
+    with opened(log, **in_range) as reading:
         assert numbers(reading) == list(range(35, 80))
     assert log.seen.count(Key.OPEN) == 1
     log.chunks = [*log.chunks[:3], *chunks_of(8, body=b"another")[3:]]
-    with (
-        opened(log, start=35, end=80, expect=known, landmarks=[known]) as reading,
-        pytest.raises(MissingRowsError, match=r"'s' has been rewritten: where .* was, .* is there"),
-    ):
+    rewritten = pytest.raises(
+        errors.MissingRowsError, match=r"'s' has been rewritten: where .* was, .* is there"
+    )
+    with opened(log, **in_range) as reading, rewritten:
         next(reading)
-
-
-def test_a_known_range_is_compared_at_its_landmark(log: ListeningNode) -> None:
-    with opened(log) as reading:
-        last = reading.end_fingerprint
-    assert last is not None
-    log.chunks = chunks_of(8, body=b"another")
-    with opened(log, start=0, end=80, landmarks=()) as reading:
-        assert len(numbers(reading)) == 80
-    with (
-        opened(log, start=0, end=80, landmarks=[last]) as reading,
-        pytest.raises(MissingRowsError, match="has been rewritten: where"),
-    ):
-        numbers(reading)
 
 
 @pytest.mark.parametrize(
@@ -144,21 +121,12 @@ def test_a_known_range_of_a_log_that_was_cut_has_missing_rows(
 
     with in_memory(node) as clock:
         began = clock.now
-        with pytest.raises(MissingRowsError, match=words):
+        with pytest.raises(errors.MissingRowsError, match=words):
             numbers(reading())
         counting = reading(on_missing="count")
         assert numbers(counting) == list(range(start, 10 * chunks))
         assert counting.missing == end - max(start, 10 * chunks)
         assert clock.now - began < 20
-
-
-def test_a_replica_that_lags_is_waited_for_in_a_known_range(log: ListeningNode) -> None:
-    with ListeningNode(log.chunks[:3]) as behind:
-        log.leader, log.replicas = log, [behind]
-        behind.leader, behind.replicas = log, [behind]
-        with opened(behind, start=0, end=80, landmarks=()) as reading:
-            threading.Timer(0.3, lambda: behind.chunks.extend(log.chunks[3:])).start()
-            assert numbers(reading) == list(range(80))
 
 
 # -- how much is read at a time
@@ -178,61 +146,34 @@ def test_a_batch_is_bounded_by_what_is_unpacked(
     assert reading.chunks == 3
 
 
-def test_a_sub_entry_above_the_bound_is_a_separate_batch(
-    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.chunks = [chunks_of(1)[0], bomb(2, 100, 1_000, offset=10)]
-    monkeypatch.setattr(reader, "BATCH_BYTES", 50_000)
-    with opened(log) as reading:
-        assert [batch.num_rows for batch in reading] == [10, 100, 100]
-
-
-def test_a_follower_goes_on_behind_the_rows_that_it_has_returned(log: ListeningNode) -> None:
-    """The rows of a chunk may be in several batches; another reader may start behind any of them."""
-    log.chunks = [bomb(6, 100, 10)]
-    with opened(log, batch_rows=150, end="never", max_wait_s=0.0) as reading:
-        for _ in range(3):
-            batch = next(reading)
-            assert batch.num_rows == 200, "a batch ends between sub-entries"
-            assert reading.next_offset == batch["offset"][-1].as_py() + 1
-
-
-def test_a_second_close_stores_no_offset(log: ListeningNode) -> None:
-    log.version, log.commands = "4.3.6", list(Key)
-    reading = opened(log, name="n")
-    reading.store_offset(next(reading))
-    reading.close()
-    assert log.offsets == {("n", "s"): 79}
-    log.offsets.clear()
-    reading.close()
-    assert log.offsets == {}
-
-
 @pytest.mark.parametrize("given", [1, 2, 3, 5])
 def test_a_reading_goes_on_in_the_middle_of_a_chunk(log: ListeningNode, given: int) -> None:
+    """By another reader, and by the same one after its line was cut."""
     log.chunks = [*chunks_of(2), bomb(3, 10, 10, offset=20), *chunks_of(6)[5:]]
     with opened(log, batch_rows=1) as first:
         read = numbers(next(first) for _ in range(given))
         place, before, chunks = first.next_offset, first.fingerprint, first.chunks
+        log.cut()
+        assert read + numbers(first) == list(range(60))
     assert (place, chunks) == (10 * given, min(given, 3))
     assert before is not None
     assert before.offset == (min(given, 3) - 1) * 10
     with opened(log, start=place, expect=before) as second:
-        read += numbers(second)
-    assert read == list(range(60))
+        assert read + numbers(second) == list(range(60))
 
 
 def test_the_fingerprint_is_of_a_chunk_whose_rows_were_given(
     log: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second chunk is taken before it turns out that it is for the next batch."""
-    log.chunks = [bomb(1, 10, 1_000), bomb(1, 10, 1_000, offset=10)]
+    """The second chunk is taken before it turns out that it is for the next batch; its sub-entry is above the bound."""
+    log.chunks = [bomb(1, 10, 1_000), bomb(2, 10, 2_000, offset=10)]
     monkeypatch.setattr(reader, "BATCH_BYTES", 15_000)
     with opened(log) as reading:
         next(reading)
         assert (reading.next_offset, reading.chunks) == (10, 1)
         assert reading.fingerprint is not None
         assert reading.fingerprint.offset == 0
+        assert [batch.num_rows for batch in reading] == [10, 10]
 
 
 def test_only_the_sub_entries_of_the_range_are_unpacked(log: ListeningNode) -> None:
@@ -240,23 +181,14 @@ def test_only_the_sub_entries_of_the_range_are_unpacked(log: ListeningNode) -> N
     log.chunks = [chunk_bytes([broken, zipped(10, 5, 10), broken], records=30)]
     with opened(log, start=13, end=20) as reading:
         assert numbers(reading) == list(range(13, 20))
-    with pytest.raises(DamagedChunkError, match="cannot be unpacked"), opened(log, end=20) as reading:
+    with pytest.raises(errors.DamagedChunkError, match="cannot be unpacked"), opened(log, end=20) as reading:
         list(reading)
-
-
-def test_a_lost_line_in_the_middle_of_a_chunk_loses_and_doubles_nothing(log: ListeningNode) -> None:
-    log.chunks = [bomb(3, 10, 10), *chunks_of(9)[3:]]
-    with opened(log, batch_rows=1) as reading:
-        read = numbers([next(reading)])
-        log.cut()
-        read += numbers(reading)
-    assert read == list(range(90))
 
 
 def test_a_sub_entry_that_is_too_large_names_what_to_do(log: ListeningNode) -> None:
     log.chunks = [bomb(1, 100, 1_000)]
     words = r"'s': .* offset 0 has [0-9,]+ bytes .*, and max_sub_entry_bytes is 100,000: .* at offset 100"
-    with opened(log, max_sub_entry_bytes=100_000) as reading, pytest.raises(InputError, match=words):
+    with opened(log, max_sub_entry_bytes=100_000) as reading, pytest.raises(errors.InputError, match=words):
         list(reading)
 
 
@@ -266,34 +198,30 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_received(
     log: ListeningNode, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], limit: int
 ) -> None:
     announced = (900 << 20).to_bytes(4) + frame(Key.DELIVER, b"\0")[4:]
-    said = log.said
-    monkeypatch.setattr(
-        log,
-        "said",
-        lambda client, key, content: announced if key == Key.SUBSCRIBE else said(client, key, content),
-    )
+    monkeypatch.setattr(Session, "subscribe", lambda *_: announced)
     words = (
         rf"'s': the broker sends a chunk in a frame of 943,718,400 bytes, and max_frame_bytes is {limit:,}"
     )
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(errors.InputError, match=words):
         opened(log, **how)
 
 
-def test_the_credit_is_what_may_be_under_way(log: ListeningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "_MAX_CREDIT", 8)
-    log.chunks = chunks_of(100)
-    log.at_once = 4
+@pytest.mark.parametrize(
+    ("limit", "value", "chunks", "credit"),
+    [
+        ("_MAX_CREDIT", 8, chunks_of(100), range(5, 9)),  # chunks that wait here are part of it
+        ("_READ_AHEAD_BYTES", 5_000, chunks_of(20, 10, bytes(1_000)), [1]),
+    ],
+    ids=["small chunks", "large chunks"],
+)
+def test_the_credit_is_what_may_be_under_way(
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, *, chunks: Any, credit: Any
+) -> None:
+    monkeypatch.setattr(subscription, limit, value)
+    log.chunks, log.at_once = chunks, 4
     with opened(log, batch_rows=1) as reading:
-        assert len(numbers(reading)) == 1_000
-    assert 8 - log.at_once < log.most_credit <= 8  # chunks that wait here are part of it
-
-
-def test_large_chunks_come_one_at_a_time(log: ListeningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "_READ_AHEAD_BYTES", 5_000)
-    log.chunks = chunks_of(20, 10, bytes(1_000))
-    with opened(log, batch_rows=1) as reading:
-        assert len(numbers(reading)) == 200
-    assert log.most_credit == 1
+        assert len(numbers(reading)) == 10 * len(chunks)
+    assert log.most_credit in credit
 
 
 # -- nodes that are silent, late or behind
@@ -315,17 +243,8 @@ def test_a_node_that_logs_in_and_is_silent_costs_little_among_several() -> None:
 @pytest.mark.timeout(30)
 def test_a_request_has_no_longer_than_the_reader(log: ListeningNode, command: Key) -> None:
     log.silent = {command}
-    with pytest.raises(BrokerTimeoutError, match="no answer to"):
+    with pytest.raises(errors.BrokerTimeoutError, match="no answer to"):
         opened(log, timeout_s=1.5)
-
-
-def test_a_last_chunk_that_is_not_with_a_majority_yet_is_waited_for(log: ListeningNode) -> None:
-    """After an election the leader gives the first chunk, and the last one only when a majority has it."""
-    log.withheld = 1
-    threading.Timer(0.4, log.release).start()
-    with opened(log) as reading:
-        assert reading.end_offset == 80
-        assert numbers(reading) == list(range(80))
 
 
 @pytest.mark.timeout(60)
@@ -342,7 +261,7 @@ def test_a_replica_that_repeats_known_chunks_ends_at_the_timeout(log: ListeningN
         behind.delivered = repeated
         with opened(log, timeout_s=1.0) as reading:
             words = "delivers nothing from offset 10 on, and the reading ends at 80"
-            with pytest.raises((BrokerTimeoutError, UnreachableError), match=words):
+            with pytest.raises((errors.BrokerTimeoutError, errors.UnreachableError), match=words):
                 list(reading)
 
 
@@ -363,51 +282,44 @@ def flipped(chunk: bytes) -> bytes:
     return chunk[:-1] + bytes([chunk[-1] ^ 1])
 
 
-def test_a_damaged_chunk_is_read_again_from_another_replica(log: ListeningNode) -> None:
+def test_a_damaged_chunk_is_read_again_from_another_replica_or_the_same_node(log: ListeningNode) -> None:
     with ListeningNode(log.chunks) as replica:
         log.replicas = [replica]
         replica.delivered = lambda chunk: flipped(chunk) if chunk == replica.chunks[5] else chunk
         with opened(log) as reading:
             assert numbers(reading) == list(range(80))
         assert len(log.starts) == 3, "the reading does not go on at the leader"
-
-
-def test_a_damaged_chunk_is_read_again_from_the_same_node(log: ListeningNode) -> None:
-    damaged = [log.chunks[5]]
+    log.replicas, damaged = [], [log.chunks[5]]
     with opened(log) as reading:
         log.delivered = lambda chunk: flipped(damaged.pop()) if chunk in damaged else chunk
         assert numbers(reading) == list(range(80))
     assert not damaged
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        flipped,
-        lambda chunk: chunk[:1] + b"\1" + chunk[2:],  # the broker's own notes
-        lambda chunk: chunk[:7] + b"\x0b" + chunk[8:],  # another number of records
-        lambda chunk: chunk[:3] + b"\x09" + chunk[4:],  # another number of entries
-    ],
-)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "CRC": flipped,
+    "the broker's own notes": lambda chunk: chunk[:1] + b"\1" + chunk[2:],
+    "another number of records": lambda chunk: chunk[:7] + b"\x0b" + chunk[8:],
+    "another number of entries": lambda chunk: chunk[:3] + b"\x09" + chunk[4:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_chunk_that_stays_damaged_is_an_error_that_reports_where_it_was_read(
     log: ListeningNode, damage: Callable[[bytes], bytes]
 ) -> None:
+    """In the range, or where the range is looked for."""
     with ListeningNode(log.chunks) as replica:
         log.replicas = [replica]
         with opened(log) as reading:
             for node in (log, replica):
                 node.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[5] else chunk
             words = rf"stream 's': the chunk at offset 50 is damaged: .*read 3 times, from .*:{replica.port}, .*:{log.port}"
-            with pytest.raises(DamagedChunkError, match=words):
+            with pytest.raises(errors.DamagedChunkError, match=words):
                 list(reading)
-
-
-@pytest.mark.parametrize("damage", [flipped, lambda chunk: chunk[:7] + b"\x0b" + chunk[8:]])
-def test_a_damaged_chunk_where_the_range_is_looked_for_is_an_error(
-    log: ListeningNode, damage: Callable[[bytes], bytes]
-) -> None:
+    log.replicas = []
     log.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[7] else chunk
-    with pytest.raises(DamagedChunkError, match=r"stream 's': .* offset 70 .*read 3 times"):
+    with pytest.raises(errors.DamagedChunkError, match=r"stream 's': .* offset 70 .*read 3 times"):
         opened(log)
 
 
@@ -418,24 +330,11 @@ def test_a_damaged_chunk_where_the_range_is_looked_for_is_an_error(
     ("answer", "protocol"),
     [(b"AMQP\0\0\x09\1", "AMQP"), (b"AMQP\3\1\0\0", "AMQP"), (b"HTTP/1.1 400 Bad Request\r\n", "HTTP")],
 )
-def test_another_protocol_is_reported_at_once(answer: bytes, protocol: str) -> None:
-    with socket.create_server((HOST, 0)) as listener:
-
-        def serve() -> None:
-            client, _ = listener.accept()
-            with client:
-                client.recv(65_536)
-                client.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        started = time.monotonic()
-        with pytest.raises(InputError, match=f"this port speaks {protocol}, .* streams are on port 5552"):
-            StreamReader(
-                f"rabbitmq-stream://{HOST}:{listener.getsockname()[1]}", "s", limits=ReadLimits(timeout_s=30)
-            )
-        assert time.monotonic() - started < 10
-        thread.join()
+def test_another_protocol_is_reported_at_once(log: ListeningNode, answer: bytes, protocol: str) -> None:
+    log.handle = lambda *_: answer  # type: ignore[method-assign]
+    with pytest.raises(errors.InputError, match=f"this port speaks {protocol}, .* streams are on port 5552"):
+        opened(log, timeout_s=30)
+    assert len(log.sessions) == 1
 
 
 @pytest.mark.parametrize(
@@ -449,15 +348,17 @@ def test_another_protocol_is_reported_at_once(answer: bytes, protocol: str) -> N
 )
 def test_an_odd_address_is_an_error_that_may_pass(log: ListeningNode, told: dict[str, str]) -> None:
     log.opening = told
-    with pytest.raises(UnreachableError, match="a node advertises the host"):
+    with pytest.raises(errors.UnreachableError, match="a node advertises the host"):
         opened(log, timeout_s=1.0)
 
 
-def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ListeningNode) -> None:
-    metadata = log.metadata
-    log.metadata = lambda streams: metadata(["s"])  # type: ignore[method-assign]  # noqa: ARG005
-    with pytest.raises(ConnectionLostError, match="the answer to metadata does not have 't'"):
-        StreamReader(log.settings, "t", limits=ReadLimits(timeout_s=1.0))
+def test_an_answer_without_the_stream_is_an_error_that_may_pass(
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = log.metadata(["t"])
+    monkeypatch.setattr(log, "metadata", lambda _: answer)
+    with pytest.raises(errors.ConnectionLostError, match="the answer to metadata does not have 's'"):
+        opened(log, timeout_s=1.0)
 
 
 # -- secrets
@@ -466,19 +367,15 @@ def test_an_answer_without_the_stream_is_an_error_that_may_pass(log: ListeningNo
 @pytest.mark.parametrize(
     ("silent", "code"),
     [
-        ({Key.SUBSCRIBE}, None),
-        ({Key.SASL_AUTHENTICATE}, None),
-        ({Key.METADATA}, None),
-        (set(), Key.SASL_AUTHENTICATE),
-        (set(), Key.OPEN),
+        *(({key}, None) for key in (Key.SUBSCRIBE, Key.SASL_AUTHENTICATE, Key.METADATA)),
+        *((set(), key) for key in (Key.SASL_AUTHENTICATE, Key.OPEN)),
     ],
 )
 def test_no_variable_of_our_frames_has_the_password(
     log: ListeningNode, silent: set[int], code: Key | None
 ) -> None:
     """Error trackers print the variables of each frame of a traceback."""
-    log.silent = silent
-    said = log.said
+    log.silent, said = silent, log.said
 
     def refusing(session: Session, key: int, content: bytes) -> bytes:
         return frame(0x8000 | key, content[:4] + b"\0\x08") if key == code else said(session, key, content)
@@ -486,6 +383,6 @@ def test_no_variable_of_our_frames_has_the_password(
     log.said = refusing  # type: ignore[method-assign]
     url = f"rabbitmq-stream://guest:{PASSWORD}@{HOST}:{log.port}/?connection_timeout=500"
     for urls in (url, url.replace("rabbitmq-stream", "http"), [url, None]):
-        with pytest.raises(RabbitChxError) as error:
+        with pytest.raises(errors.RabbitChxError) as error:
             StreamReader(urls, "s", limits=ReadLimits(timeout_s=0.5))  # type: ignore[arg-type]
         assert locals_with(PASSWORD, error.value) == []

@@ -30,11 +30,8 @@ def receiving(*events: Event) -> Subscription:
     ],
 )
 def test_the_broker_has_ended_it(event: Event) -> None:
-    """After a refused credit no chunk comes: the reader would wait for it until its time is over."""
+    """After a refused credit no chunk comes: the reader would wait for it until its time is over. Other events are those of the user."""
     with pytest.raises(ConnectionLostError, match="the broker has ended the subscription of stream 's'"):
         receiving(event).receive(0.0)
-
-
-def test_other_events_are_those_of_the_user() -> None:
     other = DeliveredChunk(1, memoryview(b"chunk"))
     assert receiving(other).receive(0.0) == [other]

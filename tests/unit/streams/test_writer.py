@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from stream_node import Session
@@ -73,21 +75,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: float) -> 
     return moments
 
 
-DOWN = errors.UnreachableError("nobody answers")
-
-
-def test_a_leader_that_changes_with_the_last_confirms_is_not_an_outage_of_the_next_rows(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.fault = once(confirm_and_change, 20)
-    with publisher(name="load", reconnect_timeout_s=60) as made:
-        assert publish(made, rows=20).complete
-        broker.clock.now += 3_600
-        attempts = failing(monkeypatch, DOWN, 3)
-        assert publish(made, first=21, rows=20).complete
-    assert len(attempts) == 3
-
-
 def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(broker: Broker) -> None:
     def confirm_slowly_and_change(session: Session) -> None:
         """Each connection confirms its first rows, and then the leader changes."""
@@ -104,12 +91,11 @@ def test_reading_back_does_not_count_as_waiting_for_a_confirm(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_rows(rows=100)
+    seen = [0]
 
     def read_slowly(**how: Any) -> Any:
         broker.clock.now += 600
         return READER(**how)
-
-    seen = [0]
 
     def confirm_later(connection: Session) -> None:
         if len(connection.sent) != seen[0]:
@@ -122,16 +108,25 @@ def test_reading_back_does_not_count_as_waiting_for_a_confirm(
     assert (report.known, report.reconnects) == (100, 0)
 
 
-def test_after_a_call_that_gave_up_the_next_one_has_the_full_time_again(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts = failing(monkeypatch, DOWN, math.inf)
+DOWN = errors.UnreachableError("nobody answers")
+
+
+def test_each_call_has_the_full_time_to_reconnect(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one that gave up, and after one whose last confirms came with a change of the leader."""
     with publisher(name="load", reconnect_timeout_s=60) as made:
-        for first in (0, 1):
+        broker.fault = once(confirm_and_change, 20)
+        assert publish(made, rows=20).complete
+        broker.clock.now += 3_600
+        attempts = failing(monkeypatch, DOWN, 3)
+        assert publish(made, first=21, rows=20).complete
+        assert len(attempts) == 3
+        broker.writers[-1].lose()
+        attempts = failing(monkeypatch, DOWN, math.inf)
+        for _ in range(2):
             began, before = broker.clock.now, len(attempts)
             with pytest.raises(errors.PublishError, match="gave up after"):
-                publish(made)
-            assert 60 <= broker.clock.now - began < 70, first
+                publish(made, first=41)
+            assert 60 <= broker.clock.now - began < 70
             assert len(attempts) - before > 3
 
 
@@ -148,82 +143,68 @@ def test_a_permanent_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, ki
 def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared: list[float] = []
+    times: dict[str, list[float]] = defaultdict(list)
 
-    def publisher_sequence(connection: StreamConnection, *_: str) -> int:
-        declared.append(connection.request_timeout_s)
-        return 0
+    def recorded(name: str, result: Any = None) -> None:
+        call = getattr(StreamConnection, name)
 
-    monkeypatch.setattr(StreamConnection, "publisher_sequence", publisher_sequence)
-    asked: list[float] = []
-    metadata = StreamConnection.metadata
+        def record(connection: StreamConnection, *how: Any, **more: Any) -> Any:
+            times[name].append(connection.request_timeout_s)
+            return call(connection, *how, **more) if result is None else result
 
-    def recorded(connection: StreamConnection, *how: Any, **more: Any) -> Any:
-        asked.append(connection.request_timeout_s)
-        return metadata(connection, *how, **more)
-
-    monkeypatch.setattr(StreamConnection, "metadata", recorded)
-    broker.fault = once(lose, 60)
-    opened: list[float] = []
+        monkeypatch.setattr(StreamConnection, name, record)
 
     def open_at(*how: Any, **more: Any) -> StreamConnection:
-        opened.append(more["timeout_s"])
-        if len(opened) > 1:
-            broker.clock.now += 3
+        times["open"].append(more["timeout_s"])
+        broker.clock.now += 3 if len(times["open"]) > 1 else 0
         return nodes.open_at(*how, **more)
 
+    recorded("publisher_sequence", 0)
+    recorded("metadata")
     monkeypatch.setattr(writer, "open_at", open_at)
+    broker.fault = once(lose, 60)
     with pytest.raises(errors.PublishError, match="has confirmed id"):  # it claims nothing any more
         publish_rows(confirm_timeout_s=20, reconnect_timeout_s=8)
-    assert asked[0] == declared[0] == 20
-    assert 0 < opened[1] <= 8
-    assert 0 < declared[1] <= 8
+    assert times["metadata"][0] == times["publisher_sequence"][0] == 20
+    assert 0 < times["open"][1] <= 8
+    assert 0 < times["publisher_sequence"][1] <= 8
 
 
-@pytest.mark.parametrize("of", ["super_stream", "ring"])
-def test_names_are_counted_in_each_stream(broker: Broker, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+@pytest.mark.parametrize("how", [{"super_stream": "x"}, {"ring": RING, "exchange": "x"}])
+def test_names_are_counted_in_each_stream(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
     broker.add_partitions()
-    counted = []
-
-    def check(_url: str, _settings: object, stream: str, name: str) -> None:
-        counted.append((stream, name))
-        if stream == "c":
-            raise errors.InputError("stream 'c' remembers too many names")
-
+    check = Mock(side_effect=[None, None, errors.InputError("stream 'c' remembers too many names")])
     monkeypatch.setattr(publisher_module, "check_references", check)
-    how: dict[str, Any] = {"super_stream": "x"} if of == "super_stream" else {"ring": RING, "exchange": "x"}
     with pytest.raises(errors.InputError, match="stream 'c' remembers"):
         publisher(name="load", management_url="http://broker", **how)
-    assert counted == [("a", "load"), ("b", "load"), ("c", "load")]
+    assert [call.args[2:] for call in check.call_args_list] == [("a", "load"), ("b", "load"), ("c", "load")]
 
 
 @pytest.mark.parametrize(("limit", "value"), [("_BATCH_ROWS", 30), ("_BATCH_BYTES", 3_000)])
 def test_a_call_encodes_its_rows_piece_by_piece(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
+    encode = Mock(wraps=encode_rows)
     monkeypatch.setattr(publisher_module, limit, value)
-    pieces = []
-
-    def encode(keys: Any, bodies: Any, **how: Any) -> Any:
-        pieces.append(len(keys))
-        return encode_rows(keys, bodies, **how)
-
     columns = [f"{n:050}" for n in range(1, ROWS + 1)]  # 100 bytes of key and body, and some for Arrow
     with publisher(name="load") as made:
         monkeypatch.setattr(publisher_module, "encode_rows", encode)
         made.publish_many(columns, columns, ids=range(1, ROWS + 1))
+    pieces = [len(call.args[0]) for call in encode.call_args_list]
     assert sum(pieces) == ROWS
     assert 20 <= max(pieces) <= 30
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
 def test_a_broker_that_confirms_nothing_is_given_up(broker: Broker) -> None:
-    def say_nothing(connection: Session) -> None:
-        connection.unconfirmed = []
-
-    broker.fault = say_nothing
-    with pytest.raises(errors.PublishError, match="has confirmed nothing") as raised:
-        publish_rows(confirm_timeout_s=0.5, reconnect_timeout_s=0)
+    """The error shows no password."""
+    broker.fault = lambda connection: connection.unconfirmed.clear()
+    with publisher(name="load", confirm_timeout_s=0.5, reconnect_timeout_s=0) as made:
+        with pytest.raises(errors.PublishError, match="has confirmed nothing") as raised:
+            publish(made)
+        assert "secret" not in f"{made!r} {raised.value} {vars(made)!r}"
     assert raised.value.report.confirmed == 0
     assert raised.value.__cause__ is not None
     assert isinstance(raised.value.__cause__.__cause__, errors.BrokerTimeoutError)
@@ -272,11 +253,3 @@ def test_the_largest_rows_that_are_taken_can_be_sent(
                     break
         assert size > largest - overhead
     assert broker.rows["s"].batch(0, 10)["filter_value"].to_pylist() == values
-
-
-def test_no_password_is_shown(broker: Broker) -> None:
-    broker.fault = lose
-    with publisher(name="load", reconnect_timeout_s=0) as made:
-        with pytest.raises(errors.PublishError) as raised:
-            publish(made)
-        assert "secret" not in f"{made!r} {raised.value} {vars(made)!r}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stream_node import Session
 from stream_publishers import READER, ROWS, Broker, flaw, once, publish, publish_rows, publisher
 
 from rabbit_chx.errors import MismatchError, PublishError
@@ -13,15 +12,12 @@ from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams import stored_ids
 from rabbit_chx.streams.frames import Key
 
-COPIED = pytest.mark.parametrize(
-    "copied", [range(30, 31), range(10, 51), range(1, 101)], ids=["one", "some", "all"]
-)
 OTHER = pytest.mark.parametrize(
     "other", [{}, {"key": "x"}, {"body": "x"}], ids=["identical", "another key", "another body"]
 )
 
 
-@COPIED
+@pytest.mark.parametrize("copied", [range(30, 31), range(10, 51), range(1, 101)], ids=["one", "some", "all"])
 @OTHER
 @pytest.mark.parametrize("begins_at", [0, 20, 90, 99])
 def test_copies_at_the_end_do_not_cause_rows_to_be_stored_again(
@@ -38,31 +34,12 @@ def test_copies_at_the_end_do_not_cause_rows_to_be_stored_again(
     assert stream.originals == list(range(1, ROWS + 1))
 
 
-@COPIED
-@OTHER
-def test_copies_between_two_calls_and_a_lost_connection(
-    broker: Broker, copied: range, other: dict[str, str]
-) -> None:
-    stream = broker.rows["s"]
-    with publisher(name="load") as made:
-        publish(made, rows=100)
-        stream.copy(copied, **other)
-        broker.fault = once(Session.lose, 160)
-        publish(made, first=101, rows=100)
-        stream.copy(copied, **other)
-        broker.writers[-1].lose()
-        publish(made, first=201, rows=100)
-    stream.copy(copied, **other)
-    report = publish_rows(rows=300)
-    assert (report.known, report.repaired) == (300, 0)
-    assert stream.originals == list(range(1, 301))
-
-
 @pytest.mark.parametrize("copied", [range(0), range(30, 31), range(1, 81)])
 @OTHER
 def test_rows_that_the_broker_has_lost_are_stored_also_where_others_are_copied(
     broker: Broker, copied: range, other: dict[str, str]
 ) -> None:
+    """The simulation has losses and copies at any place."""
     stream = broker.rows["s"]
     publish_rows(rows=100)
     stream.log, stream.committed = stream.log[:80], 80

@@ -1,0 +1,55 @@
+"""What the public calls of streams refuse: `refusals.txt` has the arguments and the errors."""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stream_publishers import Broker, publisher
+
+from rabbit_chx import StreamGroup, StreamReader, replay
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.streams.frames import Key
+
+URL = "rabbitmq-stream://broker"
+SECTIONS = re.split(
+    r"^## (.*)\n", Path(__file__).with_name("refusals.txt").read_text("utf-8"), flags=re.MULTILINE
+)[1:]
+STORED = [
+    (use, *case)
+    for use, section in zip(SECTIONS[::2], SECTIONS[1::2], strict=True)
+    for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
+]
+
+
+def publish_many(**how: Any) -> None:
+    columns = ("keys", "bodies", "ids", "filter_values")
+    rows = {"keys": ["k", "k"], "bodies": ["b", "b"]} | {
+        name: how.pop(name) for name in columns if name in how
+    }
+    with publisher(**how) as made:
+        made.publish_many(**rows)
+
+
+USES: dict[str, Callable[..., object]] = {
+    "StreamReader": lambda **how: StreamReader(**{"url": URL, "stream": "s"} | how),
+    "StreamPublisher": publisher,
+    "publish_many": publish_many,
+    "StreamGroup": lambda **how: StreamGroup(URL, streams=["s"], name="g", **how),
+    "replay": lambda **how: replay(URL, **{"keys": ["k"]} | how),
+}
+
+
+@pytest.mark.parametrize(("use", "arguments", "said"), STORED)
+def test_what_is_refused_is_as_stored(broker: Broker, use: str, arguments: str, said: str) -> None:
+    """Before anything is sent, and but for publishers before anything is connected."""
+    broker.commands = list(Key)
+    with pytest.raises(RabbitChxError) as caught:
+        USES[use](**literal_eval(arguments))
+    assert f"{type(caught.value).__name__}: {caught.value}" == said
+    assert not broker.rows["s"].log
+    assert "publish" in use.lower() or not broker.seen
