@@ -53,10 +53,6 @@ def test_what_the_exchange_hashes_counts() -> None:
     values = [n % 13 for n in range(200)]
     load = SlotLoad.of_keys(ring, [values], hashing=Hashing(hash_header="tenant"))
     assert load.messages == Counter(exchange.route(headers={"tenant": value}) for value in values)
-
-
-def test_a_message_that_the_broker_refuses_goes_nowhere() -> None:
-    ring = RING.with_release(Release("4.0.5"))
-    load = SlotLoad.of_keys(ring, [[[], 1, 2, 3]], hashing=Hashing(hash_header="tenant"))
-    assert load.nowhere == 1
-    assert sum(load.messages.values()) == 3
+    crashing = RING.with_release(Release("4.0.5"))
+    load = SlotLoad.of_keys(crashing, [[[], 1, 2, 3]], hashing=Hashing(hash_header="tenant"))
+    assert (load.nowhere, sum(load.messages.values())) == (1, 3), "what the broker refuses goes nowhere"

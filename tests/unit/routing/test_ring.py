@@ -9,14 +9,12 @@ from edge_releases import edge_releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.erlang import Atom
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
 FIRST_WINS = Release("4.3.6")
 APPENDS = Release("3.9.20")
-SHIFTS_BY_WEIGHT = Release("3.8.9")
 KEYS = [f"key-{n}" for n in range(200)]
 
 queues = st.sampled_from(["q1", "q2", "q3", "q4", "é", ExchangeRef("q1"), ExchangeRef("x")])
@@ -31,23 +29,6 @@ def test_buckets_stand_in_bind_order() -> None:
     assert ring.destinations == ("q3", "q1", ExchangeRef("q1"))
     assert ring.bindings == (("q3", "2"), ("q1", "3"), (ExchangeRef("q1"), "+1"))
     assert (ring.release, ring.provenance) == (NEWEST_COMPARED, "replayed")
-
-
-@pytest.mark.parametrize("release", [FIRST_WINS, APPENDS, SHIFTS_BY_WEIGHT])
-def test_the_same_binding_again_is_one_binding_on_every_release(release: Release) -> None:
-    ring = HashRing.from_bindings([("q1", 7), ("q2", 1), ("q1", "7")], release)
-    assert ring.buckets == ("q1",) * 7 + ("q2",)
-    assert ring.bindings == (("q1", "7"), ("q2", "1"))
-    assert ring.bind("q1", 7) is ring
-
-
-def test_a_second_binding_of_a_destination_is_ignored_or_appended() -> None:
-    pairs: list[tuple[str, int | str]] = [("q1", 1), ("q2", 1), ("q1", "01")]
-    ignored = HashRing.from_bindings(pairs, FIRST_WINS)
-    appended = HashRing.from_bindings(pairs, APPENDS)
-    assert ignored.buckets == ("q1", "q2")
-    assert appended.buckets == ("q1", "q2", "q1")
-    assert ignored.bindings == appended.bindings == (("q1", "1"), ("q2", "1"), ("q1", "01"))
 
 
 def test_a_ring_that_no_memory_holds_is_refused() -> None:
@@ -80,28 +61,6 @@ def test_an_empty_ring_has_no_answers(ring: HashRing) -> None:
     assert ring.shares() == {}
     assert ring.share_moved(HashRing.from_buckets(["a"])) == 1.0
     assert ring.share_moved(HashRing.from_buckets([])) == 0.0
-
-
-def test_terms_are_hashed_as_the_server_does() -> None:
-    ring = HashRing.from_buckets([str(n) for n in range(1000)])
-    assert ring.destination_for_term(5) == ring.destination_for_term(2**21 + 5) == "125"
-    assert ring.destination_for_term((Atom("signedint"), 5)) == "796"
-    assert ring.destination_for_term("key-1") == ring.destination_for("key-1") == "935"
-
-
-def test_shares_are_exact() -> None:
-    ring = HashRing.from_bindings([("a", 1), ("b", 2)])
-    shares = ring.shares()
-    assert sum(shares.values()) == 1.0
-    assert all(share * 2**21 % 1 == 0 for share in shares.values())
-    assert shares["b"] == pytest.approx(2 / 3, abs=0.01)
-
-
-# Ten queues of weight 1, one unbound: the share of keys whose queue changes.
-@pytest.mark.parametrize(("unbound", "moved"), [(0, 0.989), (1, 0.889), (4, 0.589), (8, 0.189), (9, 0.100)])
-def test_the_share_moved_by_an_unbind_falls_with_its_place(unbound: int, moved: float) -> None:
-    ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
-    assert ring.share_moved(ring.unbind(f"q{unbound}")) == pytest.approx(moved, abs=0.001)
 
 
 # ---- values

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scripted_api import ScriptedApi, page
 
-from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingExtraError, UnreachableError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
+from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
+from rabbit_chx.testing import NoBrokerError, RunningBroker
 from rabbit_chx.testing.running_broker import (
     await_startup,
     check_management,
@@ -73,13 +72,6 @@ def test_the_url_of_streams_is_made_of_that_of_amqp(url: str, expected: str) -> 
 )
 def test_masked(url: str, expected: str) -> None:
     assert mask(url) == expected
-
-
-def test_without_testcontainers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "testcontainers", None)
-    monkeypatch.setitem(sys.modules, "testcontainers.core.config", None)
-    with pytest.raises(MissingExtraError, match="a broker in Docker needs testcontainers"), docker_broker():
-        pass
 
 
 def test_a_program_that_does_not_end_is_killed_with_its_children() -> None:
