@@ -51,26 +51,17 @@ def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
         ["events", "2", "8", "8", "read", "none"],
         ["orders", "3", "5", "read", "unroutable-share"],
     ]
-    assert rings.as_json()["exchanges"][1] == {
-        "vhost": "/",
-        "exchange": "orders",
-        "members": 3,
-        "buckets": 5,
-        "slots": 0,
-        "provenance": "read",
-        "findings": ["unroutable-share"],
-    }
+    assert [*rings.as_json()["exchanges"][1].items()] == [
+        ("vhost", "/"), ("exchange", "orders"), ("members", 3), ("buckets", 5), ("slots", 0), ("provenance", "read"),
+        ("findings", ["unroutable-share"]),
+    ]  # fmt: skip
 
 
 def test_a_ring_that_was_not_read_is_not_checked() -> None:
     assumed = replace(there(), rings={})
     rings = RingList(("/",), tuple(_list_rings_of("/", assumed)), all_vhosts=True)
-    assert [
-        line.split(maxsplit=6)[:1] + line.split()[-3:] for line in console_text(rings).splitlines()[2:]
-    ] == [
-        ["/", "assumed", "not", "checked"],
-        ["/", "assumed", "not", "checked"],
-    ]
+    rows = [line.split() for line in console_text(rings).splitlines()[2:]]
+    assert [row[:1] + row[-3:] for row in rows] == [["/", "assumed", "not", "checked"]] * 2
     assert {ring["findings"] for ring in rings.as_json()["exchanges"]} == {None}
 
 

@@ -62,12 +62,6 @@ def test_keys_of_parquet_are_text_and_whole_numbers(
     assert (batch.keys, batch.messages) == (keys, [1, 2])
 
 
-def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass lines"):
-        list(KeyFile(_put(tmp_path / "k.csv", CSV), "key").batches())
-
-
 def _table(values: pa.Array[Any], *counts: float) -> pa.Table:
     return pa.table({"n": pa.array(counts), "key": values})
 
@@ -77,6 +71,14 @@ def _short(value: object) -> str:
 
 
 MOMENT = pa.array([2**60], pa.timestamp("ms"))
+
+
+def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass lines"):
+        list(KeyFile(_put(tmp_path / "k.csv", CSV), "key").batches())
+
+
 CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
     ("k.csv", CSV, None, r"has columns: pass --column NAME, one of id, n, key$"),
     ("k.csv", CSV, "kye", r"does not contain the column 'kye': it has id, n, key$"),

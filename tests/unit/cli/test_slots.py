@@ -121,11 +121,6 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
         counted(LIVE, path, "long")
 
 
-def test_a_type_without_a_sample_is_refused() -> None:
-    with pytest.raises(InputError, match="pass --keys or --pattern too"):
-        LoadOptions(SampleOptions(), "long")
-
-
 def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("".join(f"user-{n}\n" for n in range(50)))
@@ -134,10 +129,8 @@ def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -
     assert made.source == "the pattern user-{n}"
     with pytest.raises(InputError, match="--count 50 is the number of keys of a pattern"):
         sampled(LIVE, SampleOptions(None, None, 50))
-
-
-def test_an_empty_sample_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "keys"
+    with pytest.raises(InputError, match="pass --keys or --pattern too"):
+        LoadOptions(SampleOptions(), "long")
     path.write_text("")
     with pytest.raises(InputError, match="has no keys, or all counts are 0"):
         counted(LIVE, path)

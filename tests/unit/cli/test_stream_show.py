@@ -87,27 +87,11 @@ def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
     assert "management_url" not in str(caught.value)
 
 
-def test_tables_of_streams_fit_into_80_columns(
+def test_streams_as_tables_and_as_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    end = RowPlace(123_456_789_012, NOW)
-    stream = ShownStream("orders-0", None, end, end, {"w": 1})
-    ConsoleOutput().show(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW))
-    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
-    assert row[-3:] == ["1", "of", "255"]
-    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
-
-
-def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
-    full = ShownStream(
-        "s0",
-        "orders",
-        first,
-        last,
-        {f"w{n}": n for n in range(21)},
-    )
+    full = ShownStream("s0", "orders", first, last, {f"w{n}": n for n in range(21)})
     found = StreamsReport("b:5552", "shop", "4.3.6", [full, ShownStream("s1")], NOW)
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
@@ -119,6 +103,12 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert sum(line.startswith("s0 w") for line in lines) == 20
     ConsoleOutput().show(replace(found, streams=[replace(full, writers={f"w{n}": n for n in range(20)})]))
     assert "more writer" not in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    end = RowPlace(123_456_789_012, NOW)
+    ConsoleOutput().show(replace(found, streams=[ShownStream("orders-0", None, end, end, {"w": 1})]))
+    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
+    assert row[-3:] == ["1", "of", "255"], "it fits into 80 columns"
+    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
     document = found.as_json()
     assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 2)
     shown, empty = document["streams"]

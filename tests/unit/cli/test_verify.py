@@ -47,37 +47,22 @@ def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
     assert report.code == code
 
 
-def test_a_guess_reports_its_uncertainty() -> None:
-    assert scratch(READ).guess is None
-    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-
-
-def test_a_fix_is_in_the_words_of_the_command_line() -> None:
+def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line() -> None:
     fix = Fix("run: ", CommandLine("topology check", "check(live, wanted)", ("t.toml",)))
-    report = WordedReport(scratch(READ, [replace(GHOST, fix=fix)]))
-    facts = next(iter(report.blocks()))
-    assert isinstance(facts, Facts)
     command = "run: rabbit-chx topology check t.toml"
-    assert ("finding", f"ghost-bucket: q9 has 1 bucket and no binding; {command}") in facts.pairs
-    assert report.as_json()["findings"][0]["fix"] == command
+    for finding, line in ((GHOST, GHOST.message), (replace(GHOST, fix=fix), f"{GHOST.message}; {command}")):
+        report = WordedReport(scratch(READ, [finding]))
+        facts = next(iter(report.blocks()))
+        assert isinstance(facts, Facts)
+        assert ("finding", f"ghost-bucket: {line}") in facts.pairs
+        expected = {"kind": "ghost-bucket", "destination": "q9", "share": 0.25, "message": GHOST.message}
+        (written,) = report.as_json()["findings"]
+        assert written == {**expected, "fix": command if finding.fix else ""}
 
 
-def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
-    report = scratch(READ, [GHOST])
-    facts = next(iter(report.blocks()))
-    assert isinstance(facts, Facts)
-    assert ("finding", "ghost-bucket: q9 has 1 bucket and no binding") in facts.pairs
-    assert report.as_json()["findings"] == [
-        {
-            "kind": "ghost-bucket", "destination": "q9", "share": 0.25,
-            "message": "q9 has 1 bucket and no binding", "fix": "",
-        }
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ring", "says"), [(ASSUMED, "not the ring, which is a guess"), (READ, None)])
-def test_a_guess_is_reported_where_the_result_is(ring: HashRing, says: str | None) -> None:
-    first = next(iter(scratch(ring).blocks()))
-    assert isinstance(first, Facts)
-    told = dict(first.pairs).get("verified")
-    assert (told is None) if says is None else str(told).startswith(says)
+def test_a_guess_is_reported_with_its_remedy_where_the_result_is() -> None:
+    facts = [next(iter(scratch(ring).blocks())) for ring in (ASSUMED, READ)]
+    guess, read = (dict(one.pairs).get("verified") for one in facts if isinstance(one, Facts))
+    assert str(guess).startswith("not the ring, which is a guess")
+    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
+    assert (read, scratch(READ).guess) == (None, None)
