@@ -202,13 +202,6 @@ def test_a_slow_pipe_of_lines_is_read_line_by_line(tmp_path: Path) -> None:
     assert [key for batch in batches for key in batch.keys] == [long, "b"]
 
 
-def test_counts_are_messages(ran: Ran, tmp_path: Path) -> None:
-    lines = _put(tmp_path / "lines", "".join(f"{key}\n" * n for key, n in ROWS))
-    table = ("--keys", _put(tmp_path / "k.csv", CSV), "--column", "key=n")
-    for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
-        assert ran(*command, *table) == ran(*command, "--keys", lines)
-
-
 def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
     answer: Answer, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
@@ -42,21 +43,11 @@ def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = No
     return LoadOptions(sample, type_).read(live)
 
 
-def test_without_a_sample_the_rate_is_shown_and_no_load() -> None:
-    shown = console_text(SlotsReport(LIVE, None))
-    assert "published  100.0 messages/s in the last seconds" in shown
-    assert "of the load" not in shown
-    quiet = LiveTable("events", "shop", {}, TABLE, PublishRates(None, {}))
-    assert "messages/s" not in console_text(SlotsReport(quiet, None))
-
-
-def test_a_slot_that_nobody_has_is_shown() -> None:
+def test_without_a_sample_the_rate_is_shown_and_no_load_and_a_slot_that_nobody_has(stored: Stored) -> None:
+    stored("slots", SlotsReport(LIVE, None))
     table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
     live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
-    assert "events.slot.00   (nowhere)" in console_text(SlotsReport(live, None))
-    document = SlotsReport(live, None).as_json()
-    assert document["slots"][0]["queue"] is None
-    assert [queue["queue"] for queue in document["queues"]] == ["events.1", None]
+    stored("slots-without-rate", SlotsReport(live, None))
 
 
 def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from command_line import Stored
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.verify import Difference, ScratchReport
 from rabbit_chx.fixes import CommandLine, Fix
-from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
 
@@ -47,22 +47,14 @@ def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
     assert report.code == code
 
 
-def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line() -> None:
+def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line(
+    stored: Stored,
+) -> None:
     fix = Fix("run: ", CommandLine("topology check", "check(live, wanted)", ("t.toml",)))
-    command = "run: rabbit-chx topology check t.toml"
-    for finding, line in ((GHOST, GHOST.message), (replace(GHOST, fix=fix), f"{GHOST.message}; {command}")):
-        report = WordedReport(scratch(READ, [finding]))
-        facts = next(iter(report.blocks()))
-        assert isinstance(facts, Facts)
-        assert ("finding", f"ghost-bucket: {line}") in facts.pairs
-        expected = {"kind": "ghost-bucket", "destination": "q9", "share": 0.25, "message": GHOST.message}
-        (written,) = report.as_json()["findings"]
-        assert written == {**expected, "fix": command if finding.fix else ""}
+    stored("verify", WordedReport(scratch(READ, [GHOST, replace(GHOST, fix=fix)])))
 
 
-def test_a_guess_is_reported_with_its_remedy_where_the_result_is() -> None:
-    facts = [next(iter(scratch(ring).blocks())) for ring in (ASSUMED, READ)]
-    guess, read = (dict(one.pairs).get("verified") for one in facts if isinstance(one, Facts))
-    assert str(guess).startswith("not the ring, which is a guess")
+def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
+    stored("verify-assumed", WordedReport(scratch(ASSUMED)))
     assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-    assert (read, scratch(READ).guess) == (None, None)
+    assert scratch(READ).guess is None

@@ -43,13 +43,6 @@ def test_names_stand_by_their_bytes() -> None:
 X_JSON = ModulusHashExchange("m", [("q", "")], NEW, "read").to_json()
 
 
-@pytest.mark.parametrize("release", [NEW, MNESIA, KHEPRI])
-def test_a_modulus_exchange_is_the_same_after_json(release: Release) -> None:
-    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release, "read")
-    read = ModulusHashExchange.from_json(x.to_json())
-    assert (read, read.provenance) == (x, x.provenance)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
