@@ -68,7 +68,8 @@ def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
     exchange.route("k", {"t": value})
     for _ in range(500):
         value = AmqpField("array", [value])
-    for ask in (exchange.route, exchange.explain):
+    asks: list[Any] = [exchange.route, exchange.explain]
+    for ask in asks:
         with pytest.raises(InputError, match="nested too deep"):
             ask("k", {"t": value})
     with pytest.raises(InputError, match="nested too deep"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import found_broker
@@ -41,11 +42,13 @@ def test_without_the_newest_image_the_newest_of_this_machine_comes_before_its_se
 
     monkeypatch.setattr("rabbit_chx.testing.find_broker", fail)
     monkeypatch.setattr(found_broker, "docker", lambda *_: tags)
-    monkeypatch.setattr(found_broker, "docker_broker", lambda series: nullcontext(f"image {series}"))
-    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext("server"))
+    monkeypatch.setattr(
+        found_broker, "docker_broker", lambda series: nullcontext(SimpleNamespace(origin=f"image {series}"))
+    )
+    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext(SimpleNamespace(origin="server")))
     assert local_series() == series
     with find_broker() as broker:
-        assert broker == started
+        assert broker.origin == started
 
 
 def test_what_a_machine_lacks_fails_in_ci_and_the_other_kind_is_skipped(

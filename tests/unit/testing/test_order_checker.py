@@ -62,7 +62,8 @@ def test_the_counts_are_those_of_the_definitions_for_each_key(
     assert report == checker.report(sent), "a report changes nothing"
     expected: Counter[str] = Counter()
     for key in "ab":
-        expected.update(by_definition([n for one, n in handled if one == key], sent and sent[key]))
+        numbers = [number for one, number in handled if one == key]
+        expected.update(by_definition(numbers, None if sent is None else sent[key]))
     assert counts(report) == expected
     assert report.ok is not any(count for name, count in expected.items() if name != "repeated")
 
