@@ -99,8 +99,7 @@ def test_a_changed_text_is_read_or_refused(share: range) -> None:
 
 @pytest.mark.parametrize("text", EXPORTS)
 def test_what_brokers_write_is_read(text: str) -> None:
-    topology = Topology.from_definitions(text)
-    assert topology.ring("orders").provenance == "assumed"
+    assert Topology.from_definitions(text).ring("orders").provenance == "assumed"
 
 
 @pytest.mark.parametrize(

@@ -3,63 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from blocks import ROOT
 from fuzzing import Mutator, any_letter, bounded_memory, inputs, shares, told
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
 
-WHOLE = """
-cluster = "rabbit@prod"
-max_share_moved = 0.2
-owns = ["orders*", "audit"]
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-arguments = { hash-header = "tenant", alternate-exchange = "audit" }
-ring = [{ queue = "orders.{1..3}" }, { queue = "größe", weight = 7 }, { exchange = "audit", weight = "007" }]
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 8
-members = [{ queue = "events.{1..2}" }]
-[[exchanges]]
-name = "audit"
-type = "headers"
-durable = false
-[[queues]]
-name = "orders.{1..3}"
-type = "quorum"
-arguments = { x-dead-letter-exchange = "audit", x-max-length = 100_000 }
-[[queues]]
-name = 'größe'
-[[queues]]
-name = "events.{1..2}"
-[[bindings]]
-source = "audit"
-queue = "orders.1"
-routing_key = "a\\tb"
-arguments = { x-match = "any", n = 5, deep = { list = [1, true, "x", 1.5] } }
-[[super_streams]]
-name = "rows"
-binding_keys = ["a", "{1..3}"]
-arguments = { x-max-age = "7D" }
-[[policies]]
-name = "limit"
-pattern = "^orders"
-apply_to = "queues"
-priority = 3
-definition = { max-length = 3 }
-"""
-SMALL = """
-# orders.1 has two buckets.
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "orders.1", weight = 2 }, { queue = "orders.{2..3}", weight = 1 }]
-
-[[queues]]
-name = "orders.{1..3}"
-"""
+FILES = [path.read_text() for path in sorted((ROOT / "tests/fuzz/topologies").glob("*.toml"))]
 TOKENS = (
     *"[]{}=,.\"'\\#\n\r\t\0\ufeff\x7f\ud800",
     *("[[exchanges]]\n", "[[queues]]\n", "[exchanges]\n", "name = ", "weight = ", "ring = ", "owns = "),
@@ -70,7 +20,7 @@ TOKENS = (
 )
 
 
-MUTATOR = Mutator([WHOLE, SMALL], TOKENS, any_letter)
+MUTATOR = Mutator(FILES, TOKENS, any_letter)
 
 
 def check(text: str) -> None:

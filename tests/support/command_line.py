@@ -16,6 +16,8 @@ from rabbit_chx.routing import HashRing
 Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 #: Runs a command with `--output json`, and returns the document.
 Answer: TypeAlias = Callable[..., Any]
+#: Compares a report with the stored one of this name.
+Stored: TypeAlias = Callable[[str, Any], None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
 #: The ring that BIND makes.

@@ -1,18 +1,15 @@
-"""Texts with commands and arguments: the library speaks Python, and the command line replaces the words."""
+"""Texts with commands and arguments: the library speaks Python, and the command line replaces the words.
+
+That no text of the product has a command is shown in `packaging/test_messages.py`.
+"""
 
 from __future__ import annotations
 
-import ast
 import copy
 import pickle
-import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import rabbit_chx
-import spark_connector
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError, PlanRefusedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix, joined
@@ -21,50 +18,6 @@ _REPAIR = CommandLine(
     "ring repair", "plan(repair_target(live, 'my x'), live)", ("my x",), (Argument("file", "a b"),)
 )
 _FIX = Fix("run: ", _REPAIR, "; or allow it with ", Argument("allow_moved", 0.25))
-_COMMAND = re.compile(r"rabbit-chx [a-z]")
-_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-#: The command line, and what belongs to other command lines: options of pytest, and commands of the broker.
-_SPEAKS = ("rabbit_chx/cli/", "rabbit_chx/testing/")
-_BROKERS_OWN = re.compile(r"rabbitmqctl [^;`]*")
-
-
-def texts(path: Path) -> Iterator[str]:
-    """Yield the texts of a file, except docstrings and the examples of help. A value in a text is a brace pair."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    skipped |= {
-        id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-    }
-    skipped |= {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.keyword) and node.arg in ("example", "epilog")
-        for part in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-
-
-def test_no_text_contains_a_command_and_none_outside_the_command_line_an_option() -> None:
-    packages = [
-        Path(package.__file__).parent for package in (rabbit_chx, spark_connector) if package.__file__
-    ]
-    assert len(packages) == 2
-    found = [
-        f"{name}: {text}"
-        for package in packages
-        for path in sorted(package.rglob("*.py"))
-        for name in [path.relative_to(package.parent).as_posix()]
-        for text in texts(path)
-        if _COMMAND.search(text)
-        or (not name.startswith(_SPEAKS) and _FLAG.search(_BROKERS_OWN.sub("", text)))
-    ]
-    assert found == []
 
 
 def test_a_fix_is_a_text_in_the_words_of_python() -> None:

@@ -109,13 +109,6 @@ def test_movement_adds_up_for_each_destination() -> None:
     assert legend(ax) == ["arrives", "stays", "leaves"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(TABLE, TABLE.reassigned({"e.0": 1})), (MODULUS, MODULUS.bind("c", "4"))]
-)
-def test_movement_of_slots_and_of_a_modulus_is_drawn(before: Any, after: Any) -> None:
-    assert sum(bars(plot.movement(before, after), "leaves")) > 0
-
-
 def test_each_way_of_a_plan_is_compared_with_the_limit() -> None:
     made = plan(*next(SCENARIOS[name] for name in SCENARIOS if name.startswith("07")))
     (ring,) = made.rings.values()
@@ -176,10 +169,10 @@ def test_rows_of_a_report_are_drawn_by_their_outcome(report: Any, counts: dict[s
 
 
 def test_the_axes_may_be_the_callers() -> None:
-    figure = Figure()
-    first, second, third, fourth = figure.subplots(2, 2).flat
+    first, second, third, fourth = Figure().subplots(2, 2).flat
     assert plot.shares(RING, ax=first) is first
-    assert plot.movement(RING, RING.unbind("q1"), ax=second) is second
+    assert plot.movement(TABLE, TABLE.reassigned({"e.0": 1}), ax=second) is second
+    assert sum(bars(second, "leaves")) > 0
     assert plot.slots(TABLE, ax=third) is third
     assert plot.rows(DRY, ax=fourth) is fourth
 

@@ -14,14 +14,6 @@ TENANT = Hashing(hash_header="tenant")
 EMPTY = AmqpField("array", [])
 
 
-def test_moves_say_where_they_stand_in_the_sample() -> None:
-    comparison = compare_releases([*KEYS, *KEYS], RING.with_release(OLD), NEW, TENANT)
-    assert [move.value for move in comparison.moved] == [
-        KEYS[move.position % 1000] for move in comparison.moved
-    ]
-    assert comparison.moved[-1].position >= 1000
-
-
 def test_routing_keys_stay_through_an_upgrade() -> None:
     comparison = compare_releases(KEYS, RING.with_release(OLD), NEW)
     assert (comparison.moved, comparison.matrix.moved) == ((), 0)
@@ -41,6 +33,9 @@ def test_header_values_move_with_the_upgrade_to_3_13() -> None:
     ]
     assert comparison.matrix.moved == len(comparison.moved) > 400
     assert comparison.values == 1000
+    twice = compare_releases([*KEYS, *KEYS], RING.with_release(OLD), NEW, TENANT).moved
+    assert [move.value for move in twice] == [KEYS[move.position % 1000] for move in twice]
+    assert twice[-1].position >= 1000
 
 
 def test_messages_that_one_release_refuses_are_reported_and_do_not_count_as_moved() -> None:

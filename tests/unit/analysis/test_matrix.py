@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -81,37 +79,28 @@ def test_keys_cannot_be_counted_on_an_empty_ring() -> None:
 
 
 @pytest.mark.parametrize("destinations", [5, 2_000])
-@pytest.mark.parametrize(("before", "after"), [*itertools.product([0, 1, 3, 4, 60, 1_001], repeat=2)])
-def test_movement_modulo_a_number_is_exact(
-    monkeypatch: pytest.MonkeyPatch, before: int, after: int, destinations: int
+def test_a_movement_modulo_a_number_is_the_same_when_its_flows_are_computed_as_they_are_read(
+    monkeypatch: pytest.MonkeyPatch, destinations: int
 ) -> None:
-    hashes = 1_000
-    monkeypatch.setattr(modulus_exchange, "_HASHES", hashes)
-    old, new = (
+    """That the flows are exact is shown in `routing/arrays/test_modulo.py`."""
+    monkeypatch.setattr(modulus_exchange, "_HASHES", 1_000)
+    maps = [
         ModulusHashExchange("e", [(f"q{n % destinations}", f"{n}") for n in range(count)])
-        for count in (before, after)
-    )
-    places: list[tuple[Any, ...]] = [of.buckets or (None,) for of in (old, new)]
-    counted = Counter(
-        (places[0][hash_ % len(places[0])], places[1][hash_ % len(places[1])]) for hash_ in range(hashes)
-    )
-    sizes = sorted((number for (source, to), number in counted.items() if source != to), reverse=True)
-    for few in (hashes, 0):  # all flows at once, and computed when they are read
-        monkeypatch.setattr(matrix_module, "_FEW", few)
-        matrix = movement(old, new)
-        assert dict(matrix.amounts) == {pair: number / hashes for pair, number in counted.items()}
-        assert len(matrix.amounts) == len(counted)
-        assert matrix.moved == pytest.approx(sum(sizes) / hashes)
-        assert matrix.move_count == len(sizes)
-        for side, totals in enumerate((matrix.before_totals(), matrix.after_totals())):
-            ends = [pair[side] for pair in counted.elements()]
-            assert {place: total for place, total in totals.items() if total} == pytest.approx(
-                {place: ends.count(place) / hashes for place in places[side] if place in ends}
-            )
-        for most in (1, 7, len(sizes)):
-            moves = matrix.largest_moves(most)
-            assert [amount * hashes for *_, amount in moves] == pytest.approx(sizes[:most])
-            assert len({(source, to) for source, to, _ in moves}) == len(moves)
+        for count in (0, 1, 3, 60, 1_001)
+    ]
+    for before, after in itertools.permutations(maps, 2):
+        whole = movement(before, after)
+        with monkeypatch.context() as patch:
+            patch.setattr(matrix_module, "_FEW", 0)
+            matrix = movement(before, after)
+            sizes = sorted((amount for *_, amount in whole.moves()), reverse=True)
+            assert dict(matrix.amounts) == dict(whole.amounts)
+            assert (len(matrix.amounts), matrix.move_count) == (len(whole.amounts), len(sizes))
+            assert matrix.moved == pytest.approx(sum(sizes))
+            assert matrix.before_totals() == pytest.approx(whole.before_totals())
+            assert matrix.after_totals() == pytest.approx(whole.after_totals())
+            moves = matrix.largest_moves(7)
+            assert [amount for *_, amount in moves] == pytest.approx(sizes[:7])
             assert all(source != to and matrix.amounts[source, to] == amount for source, to, amount in moves)
 
 

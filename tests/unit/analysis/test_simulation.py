@@ -41,13 +41,6 @@ def test_holes_are_nobodys_ideal() -> None:
     assert (a.ideal, b.ideal) == (1 / 3, 2 / 3)
 
 
-def test_an_empty_ring_takes_nothing() -> None:
-    simulation = simulate(HashRing.from_buckets([]), KEYS)
-    assert simulation.places == ()
-    assert simulation.sample is not None
-    assert simulation.sample.messages_of == {None: 1000}
-
-
 def test_messages_and_distinct_keys_are_counted_apart() -> None:
     sample = sampled(RING, [*KEYS, *["key-7"] * 500, *["key-8"] * 200], heaviest=2)
     assert (sample.messages, sample.keys) == (1700, 1000)
@@ -72,11 +65,12 @@ def test_a_change_is_exact_and_counted_on_the_sample() -> None:
     assert change.messages == count_movement(messages, RING, changed)
 
 
-def test_a_change_without_a_sample_and_to_an_empty_ring() -> None:
+def test_an_empty_ring_takes_nothing_and_a_change_to_it_moves_all() -> None:
+    assert simulate(HashRing.from_buckets([]), KEYS).places == ()
+    assert sampled(HashRing.from_buckets([]), KEYS).messages_of == {None: 1000}
     change = simulate(RING, changed=HashRing.from_buckets([])).change
     assert change is not None
-    assert change.messages is None
-    assert change.shares.moved == 1
+    assert (change.messages, change.shares.moved) == (None, 1)
 
 
 @pytest.mark.parametrize("hashing", [TENANT, Hashing(hash_header="tenant", client="aio-pika")])
@@ -89,16 +83,13 @@ def test_values_that_python_takes_for_equal_are_counted_apart(hashing: Hashing) 
     assert sample.keys == len(values) - 1  # a str is a longstr
 
 
-def test_a_routing_key_is_one_as_text_and_as_bytes() -> None:
+def test_keys_are_counted_as_they_are_sent() -> None:
     sample = sampled(RING, ["a", b"a", "b"])
     assert [(heavy.value, heavy.messages) for heavy in sample.heaviest] == [("a", 2), ("b", 1)]
-
-
-@pytest.mark.parametrize("name", ["message_id", "timestamp"])
-def test_properties_are_counted_as_they_are_sent(name: str) -> None:
-    values: list[Any] = ["a", b"a", "b"] if name == "message_id" else [5, 6, 5]
-    sample = sampled(RING, values, hashing=Hashing(hash_property=name))
-    assert (sample.messages, sample.keys) == (3, 2)
+    properties: dict[str, list[Any]] = {"message_id": ["a", b"a", "b"], "timestamp": [5, 6, 5]}
+    for name, values in properties.items():
+        sample = sampled(RING, values, hashing=Hashing(hash_property=name))
+        assert (sample.messages, sample.keys) == (3, 2)
 
 
 def test_what_is_no_ring_is_refused() -> None:

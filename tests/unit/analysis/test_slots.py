@@ -48,13 +48,9 @@ def test_an_exchange_reports_that_a_slot_has_no_queue() -> None:
     assert explained.destination is exchange.route("user-1") is None
     assert explained.reason == f"{RING.destination_for('user-1')!s} has no queue"
     assert exchange.indices(["user-1"]).tolist() == [-1]
+    assert set(Hashing().route_all(KEYS, SlotTable(RING, {SLOTS[0]: "a"}))) == {"a", None}
     empty = SlotTable(HashRing.from_bindings([]), {})
     assert ConsistentHashExchange("e", empty).route("user-1") is None
-
-
-def test_a_slot_without_a_queue_leads_nowhere() -> None:
-    partly = SlotTable(RING, {SLOTS[0]: "a"})
-    assert set(Hashing().route_all(KEYS, partly)) == {"a", None}
 
 
 def test_a_simulation_counts_by_queue() -> None:

@@ -66,10 +66,8 @@ def test_a_journal_that_names_other_queues_only_tells_no_switch(shown: Shown) ->
     document, table = shown("q1", claimed="other")
     assert (document["queues"][0]["last_switch"], UNKNOWN in table) == (None, True)
     document, table = shown("q1")
-    assert (document["queues"][0]["last_switch"], UNKNOWN in table) == (
-        "1970-01-01T00:00:01.000+00:00",
-        False,
-    )
+    switched = "1970-01-01T00:00:01.000+00:00"
+    assert (document["queues"][0]["last_switch"], UNKNOWN in table) == (switched, False)
 
 
 @pytest.mark.parametrize("answers", [1, 3, 50])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command_line import BIND, PROGRAM, RING, Ran, ended
+from command_line import BIND, PROGRAM, Ran, ended
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.cli.inputs import parse_header_type, read_ring_record
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("type_", FIELD_TYPES)
 def test_a_header_with_a_type_may_have_any_name(name: str, type_: FieldType) -> None:
     assert parse_header_type(f"{name}:{type_}") == (name, None if type_ == "longstr" else type_)
-
-
-def test_stdin_is_streamed_as_lines_and_as_documents(ran: Ran, stdin: Stdin) -> None:
-    keys = [f"user {n}" for n in range(10_000)]
-    expected = [(key, RING.destination_for(key)) for key in keys]
-    stdin("\n".join(keys))
-    _, out, _ = ran("route", *BIND, "-")
-    assert [tuple(line.split("\t")) for line in out.splitlines()] == expected
-    stdin("\n".join(keys))
-    code, out, errors = ran("route", *BIND, "-", "--output", "json")
-    documents = [json.loads(line) for line in out.splitlines()]
-    assert [(row["key"], row["destination"]) for row in documents] == expected
-    assert (code, errors) == (0, "")
 
 
 def test_lines_longer_than_what_is_read_at_once(ran: Ran, stdin: Stdin) -> None:

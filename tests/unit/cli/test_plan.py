@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from command_line import Ran
 from modelled_commands import ModelledCommands
@@ -16,8 +14,6 @@ from rabbit_chx.fixes import Argument
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.topology import LiveTopology, Topology, plan
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
-
-BROKER = ("--url", "amqp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -47,24 +43,6 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
     whole = list(PlanReport(plan(Topology(), LiveTopology()), refusals=refusals, whole=True).blocks())
     assert isinstance(whole[-1], Section)
     assert len(whole[-1].blocks[0].pairs) == 26  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ('[[queues]]\nname = "q"\n', ("apply", "{}", "--yes")),
-        ('[[queues]]\nname = "q"\n', ("plan", "{}")),
-        ('cluster = "rabbit@prod"\n', ("plan", "{}")),
-    ],
-    ids=["apply", "plan", "plan of an empty vhost"],
-)
-def test_a_broker_that_does_not_answer_is_named(
-    ran: Ran, tmp_path: Path, text: str, command: tuple[str, ...]
-) -> None:
-    path = tmp_path / "file"
-    path.write_text(text)
-    code, out, errors = ran("topology", *(word.format(path) for word in command), *BROKER)
-    assert (code, out, "127.0.0.1:1" in errors) == (69, "", True)
 
 
 @pytest.mark.extended

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import io
-import json
 import os
 import pty
 import struct
 import subprocess
 import termios
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import pytest
 from command_line import PROGRAM
 
 from rabbit_chx.cli import main
 from rabbit_chx.rendering.table import cell_width
-
-
-@pytest.fixture
-def in_ascii(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Runs a command whose stdout takes ASCII alone, and gives what it prints."""
-
-    def run(*arguments: str) -> str:
-        content = io.BytesIO()
-        stdout = io.TextIOWrapper(content, encoding="ascii")
-        monkeypatch.setattr("sys.stdout", stdout)
-        assert main(arguments) == 0
-        stdout.flush()
-        return content.getvalue().decode("ascii")
-
-    return run
-
-
-def test_json_is_json_where_the_output_lacks_a_character(in_ascii: Callable[..., str]) -> None:
-    document = json.loads(in_ascii("route", "--bind", "é😀=1", "é", "--output", "json"))
-    assert document["answers"] == [{"key": "é", "destination": "é😀"}]
 
 
 def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,17 +25,6 @@ def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     assert "k\\x07\\n" in out
     assert main(["route", "--bind", "q[red]=1", "k"]) == 0
     assert "q[red]" in capsys.readouterr().out
-
-
-def test_a_character_that_the_terminal_lacks_is_escaped(in_ascii: Callable[..., str]) -> None:
-    assert in_ascii("keys", "--bind", "é=1", "é", "--pattern", "é{n}") == "\\xe90\n"
-
-
-def test_columns_stay_straight_where_a_character_is_escaped(in_ascii: Callable[..., str]) -> None:
-    head, line, *rows = in_ascii("route", "--bind", "é=1", "ü", "plain").splitlines()[:4]
-    assert head.index("destination") == rows[0].index("\\xe9") == rows[1].index("\\xe9")
-    assert set(line) == {" ", "-"}
-    assert rows[0].startswith(" \\xfc ")
 
 
 def on_terminal(columns: int, *arguments: str, codes: Container[int] = (0, 1)) -> list[str]:

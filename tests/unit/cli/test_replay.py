@@ -21,21 +21,12 @@ READ = HashRing.from_buckets(["s0", "s1"])
 def test_the_fields_of_a_row_and_its_json() -> None:
     row = ReplayedRow("s0", 3, datetime(2026, 11, 22, 10, 0, 0, 5_000, UTC), b"user\t7", b"\xff\x00")
     assert dict(row.as_row()) == {
-        "stream": "s0",
-        "offset": "3",
-        "time": "2026-11-22T10:00:00.005Z",
-        "key": "user\t7",
-        "value": "base64:/wA=",
-    }
+        "stream": "s0", "offset": "3", "time": "2026-11-22T10:00:00.005Z", "key": "user\t7", "value": "base64:/wA=",
+    }  # fmt: skip
     assert row.as_json() == {
-        "format": "rabbit-chx/row",
-        "format_version": 1,
-        "stream": "s0",
-        "offset": 3,
-        "timestamp": "2026-11-22T10:00:00.005Z",
-        "key": "user\t7",
-        "value_base64": "/wA=",
-    }
+        "format": "rabbit-chx/row", "format_version": 1, "stream": "s0", "offset": 3,
+        "timestamp": "2026-11-22T10:00:00.005Z", "key": "user\t7", "value_base64": "/wA=",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

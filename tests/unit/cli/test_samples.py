@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
-from command_line import Ran
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
-from rabbit_chx.cli.samples import SampleOptions
+import pyarrow as pa
+import pytest
+from command_line import BIND, Answer, Ran
+from pyarrow import parquet
+
+from rabbit_chx.analysis import simulation
+from rabbit_chx.cli import samples
+from rabbit_chx.cli.samples import KeyFile, SampleOptions
+from rabbit_chx.errors import InputError, MissingExtraError
 
 
 def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
@@ -21,3 +35,207 @@ def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
 def test_the_help_reports_how_many_keys_a_pattern_makes(ran: Ran, command: str, shown: str) -> None:
     words = " ".join(ran(command, "--help-all")[1].split())
     assert f"The number of keys of the pattern. [default: {shown}]" in words
+
+
+# ---- files of keys: text and tables
+
+
+ROWS = [("a", 3), ("b, c", 1), ("", 0), ("7", 2)]
+CSV = 'id,n,key\n1,3,a\n2,1,"b, c"\n3,0,\n4,2,7\n'
+
+
+def _put(path: Path, content: str | pa.Table) -> str:
+    if isinstance(content, str):
+        path.write_text(content, errors="surrogateescape")
+    else:
+        parquet.write_table(content, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["k.csv", "k.CSV", "k.parquet"])
+def test_a_table_gives_its_keys_and_counts(tmp_path: Path, name: str) -> None:
+    keys, counts = zip(*ROWS, strict=True)
+    content = _table(pa.array(keys), *counts) if name == "k.parquet" else CSV
+    batches = list(KeyFile(_put(tmp_path / name, content), "key=n").batches())
+
+    assert [
+        (key, n) for batch in batches for key, n in zip(batch.keys, batch.messages or (), strict=True)
+    ] == ROWS
+    assert [(batch.numbers, batch.unit) for batch in batches] == [(range(1, 5), "row")]
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        (pa.array([7, -1]), ["7", "-1"]),
+        (pa.array(["a", "b"], pa.large_string()), ["a", "b"]),
+        (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
+        (pa.array([b"a", b"b"]), ["a", "b"]),
+    ],
+    ids=["numbers", "large", "categories", "bytes"],
+)
+def test_keys_of_parquet_are_text_and_whole_numbers(
+    tmp_path: Path, values: pa.Array[Any], keys: list[str]
+) -> None:
+    (batch,) = KeyFile(_put(tmp_path / "k.parquet", _table(values, 1.0, 2.0)), "key=n").batches()
+    assert (batch.keys, batch.messages) == (keys, [1, 2])
+
+
+def _table(values: pa.Array[Any], *counts: float) -> pa.Table:
+    return pa.table({"n": pa.array(counts), "key": values})
+
+
+def _short(value: object) -> str:
+    return str(value)[:30]
+
+
+MOMENT = pa.array([2**60], pa.timestamp("ms"))
+
+
+def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass lines"):
+        list(KeyFile(_put(tmp_path / "k.csv", CSV), "key").batches())
+
+
+CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
+    ("k.csv", CSV, None, r"has columns: pass --column NAME, one of id, n, key$"),
+    ("k.csv", CSV, "kye", r"does not contain the column 'kye': it has id, n, key$"),
+    ("k.parquet", _table(pa.array(["a"]), 1), None, r"has columns: pass --column NAME, one of n, key$"),
+    ("k.parquet", _table(pa.array(["a"]), 1), "kye", r"does not contain the column 'kye': it has n, key$"),
+    *(
+        (name, CSV, column, r"has the suffix \.\w+: pass lines of text as .txt, or a table")
+        for name in ("k.jsonl", "k.tsv", "k.csv.gz", "k.xlsx")
+        for column in (None, "key")
+    ),
+    ("k.txt", CSV, "key", r"contains lines, not the column 'key': pass a table as \.csv"),
+    ("k.csv", "", "key=n", "does not contain the column 'key': it has no columns"),
+    ("k.csv", "key,n\na,x\n", "key=n", "Row #1: .* invalid value 'x'"),
+    ("k.csv", "key,n\na,\n", "key=n", "row 1 of .* has null in the column 'n'"),
+    ("k.csv", "key,n\na,-1\n", "key=n", "invalid value '-1'"),
+    ("k.csv", "n,key\n1,a\n1\n", "key=n", "Row #2: Expected 2 columns, got 1"),
+    ("k.csv", "key,n\na,b,1\n", "key=n", "Row #1: Expected 2 columns, got 3"),
+    ("k.csv", 'key,n\n"a\nb",1\n\nc,1_000\n', "key=n", "Row #2: .* invalid value '1_000'"),
+    ("k.csv", 'key,n\n"b,1\nc,1\n', "key=n", "Row #1: Expected 2 columns, got 1"),
+    ("k.csv", "key,n\ra,1\rb,2\r", "key=n", "the key file .* cannot be read: new-line character"),
+    ("k.csv", "key,n," + "x" * 200_000, "key=n", "field larger than field limit"),
+    ("k.csv", "key,key,n\na,b,1\n", "key=n", "contains several columns 'key': name each differently"),
+    ("k.csv", "key,n\na,\u0663\n", "key=n", "Row #1: .* invalid value"),
+    ("k.csv", "key,n\na,9223372036854775808\n", "key=n", "the column 'n' of .* not in range"),
+    ("k.csv", "key,n\na," + "9" * 400, "key=n", "Row #1: .* invalid value '9+"),
+    ("k.csv", "key,n\na,1\n\n\udcff,1\n", "key=n", "Row #2: .* invalid UTF8 data"),
+    ("k.csv", "k\udcff,n\na,1\n", "key=n", "the key file .* cannot be read: .* codec"),
+    ("k.parquet", "PAR1", "key=n", "the key file .* cannot be read: "),
+    ("k.parquet", _table(MOMENT, 1), "key=n", r"'key' of .* has the type timestamp\[ms\]: a key is text"),
+    ("k.parquet", _table(pa.array([True]), 1), "key=n", "has the type bool: a key is text or an integer"),
+    ("k.parquet", _table(pa.array(["a", None]), 1, 1), "key=n", "row 2 of .* has null in the column 'key'"),
+    ("k.parquet", _table(pa.array(["a"]), 0.5), "key=n", "'n' of .* cannot be read: .* 0.50* was truncated"),
+    ("k.parquet", _table(pa.array(["a"]), -1.0), "key=n", "the column 'n' of .* cannot be read: "),
+    ("k.parquet", _table(pa.array([b"\xff"]), 1), "key=n", "'key' of .* cannot be read: Invalid UTF8"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "column", "says"), CONTENTS, ids=_short)
+def test_a_file_without_such_keys_is_refused_and_the_reason_named(
+    tmp_path: Path, name: str, content: str | pa.Table, column: str | None, says: str
+) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        list(KeyFile(_put(tmp_path / name, content), column).batches())
+    assert len(str(caught.value)) < 400
+
+
+LONG = ("--hash-header", "h:long")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "says"),
+    [
+        ("k.txt", "a\n" * 20_000 + "b\n" + "x" * 300, (), "line 20002 of {}: the routing key"),
+        ("k.txt", "1\n2\nthree", LONG, "line 3 of {}: 'three' is not a valid long"),
+        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', (*LONG, "--column", "key"), "row 2 of {}: "),
+        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', (*LONG, "--column", "key=n"), "row 2 of {}: "),
+        ("k.parquet", _table(pa.array(["a", "b" * 256]), 1, 1), ("--column", "key"), "row 2 of {}: "),
+        ("k.csv", "key,n\n\n\n", ("--column", "key=n"), "{} has no keys, or all counts are 0"),
+        ("k.csv", "key,n\na,0\n", ("--column", "key=n"), "{} has no keys, or all counts are 0"),
+    ],
+    ids=_short,
+)
+def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
+    ran: Ran, tmp_path: Path, *, name: str, content: str | pa.Table, options: tuple[str, ...], says: str
+) -> None:
+    path = _put(tmp_path / name, content)
+    for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
+        code, _, errors = ran(*command, *options, "--keys", path)
+        assert (code, errors.startswith(f"rabbit-chx: {says.format(path)}")) == (2, True), errors
+
+
+def test_rows_are_numbered_over_batches_of_any_length() -> None:
+    batches = [pa.record_batch({"key": ["a"] * count}) for count in (3, 1, 2)]
+    rows = [batch.numbers for batch in KeyFile("k.parquet", "key")._rows(batches, ["key"])]
+    assert rows == [range(1, 4), range(4, 5), range(5, 7)]
+
+
+def test_only_the_begin_of_a_file_has_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "_CHUNK_BYTES", 5)  # so that each line is read alone
+    path = tmp_path / "keys"
+    path.write_text("\ufeffa\n\ufeffb\n\ufeffc", encoding="utf-8")
+    keys = [key for batch in KeyFile(str(path)).batches() for key in batch.keys]
+    assert keys == ["a", "\ufeffb", "\ufeffc"]
+
+
+def test_a_slow_pipe_of_lines_is_read_line_by_line(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    long = "a" * (1 << 21)  # more than is read at once
+    content = f"{long}\nb\n".encode()
+
+    def write() -> None:
+        with pipe.open("wb", buffering=0) as file:
+            for part in (content[:8], content[8:20], content[20:]):
+                file.write(part)
+                time.sleep(0.05)  # so that each is read alone
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(write)
+        batches = list(KeyFile(str(pipe)).batches())
+
+    assert [key for batch in batches for key in batch.keys] == [long, "b"]
+
+
+def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
+    answer: Answer, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text("".join(f"k{n}\n" + "hot\n" * (n % 3 == 0) for n in range(30_000)))
+    command = ("simulate", *BIND, "--keys", str(path), "--add", "q9=1")
+    exact = answer(*command)
+    monkeypatch.setattr(simulation, "MOST_DISTINCT", 20_000)
+    bounded = answer(*command)
+
+    assert bounded["change"] == exact["change"]
+    assert bounded["sample"]["messages"] == exact["sample"]["messages"] == 40_000
+    places = [place["messages"] for place in bounded["sample"]["destinations"]]
+    assert places == [place["messages"] for place in exact["sample"]["destinations"]]
+    assert bounded["sample"]["keys"] is None
+    heaviest = bounded["sample"]["heaviest"][0]
+    assert (heaviest["key"], 9_000 < heaviest["messages"] <= 10_000) == ("hot", True)
+    assert "which are not counted" in " ".join(ran(*command)[1].split())
+
+
+@pytest.mark.extended
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(b"".join(b"customer-%d\n" % n for n in range(100_000)) * 20)
+    program = (
+        "import sys; from rabbit_chx.cli import main; main(sys.argv[1:]);"
+        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "simulate", *BIND, "--keys", path, "-o", "json"],
+        check=True,
+        capture_output=True,
+    )
+
+    assert json.loads(done.stdout)["sample"]["messages"] == 2_000_000
+    assert int(done.stderr.split()[-2]) < 180_000  # KiB

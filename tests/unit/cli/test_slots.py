@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
@@ -26,9 +27,10 @@ LIVE = LiveTable("events", "shop", {}, TABLE, PublishRates(100.0, {"events.1": 6
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> SlotSample:
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlotSample:
     """Half of the messages have one of two keys, which are in one slot each."""
-    path = tmp_path / "keys"
+    monkeypatch.chdir(tmp_path)
+    path = Path("keys")
     keys = [*(f"user-{n}" for n in range(100)), *["whale"] * 60, *["user-2"] * 40]
     path.write_text("".join(f"{key}\n" for key in keys))
     return counted(LIVE, path)
@@ -42,21 +44,11 @@ def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = No
     return LoadOptions(sample, type_).read(live)
 
 
-def test_without_a_sample_the_rate_is_shown_and_no_load() -> None:
-    shown = console_text(SlotsReport(LIVE, None))
-    assert "published  100.0 messages/s in the last seconds" in shown
-    assert "of the load" not in shown
-    quiet = LiveTable("events", "shop", {}, TABLE, PublishRates(None, {}))
-    assert "messages/s" not in console_text(SlotsReport(quiet, None))
-
-
-def test_a_slot_that_nobody_has_is_shown() -> None:
+def test_without_a_sample_the_rate_is_shown_and_no_load_and_a_slot_that_nobody_has(stored: Stored) -> None:
+    stored("slots", SlotsReport(LIVE, None))
     table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
     live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
-    assert "events.slot.00   (nowhere)" in console_text(SlotsReport(live, None))
-    document = SlotsReport(live, None).as_json()
-    assert document["slots"][0]["queue"] is None
-    assert [queue["queue"] for queue in document["queues"]] == ["events.1", None]
+    stored("slots-without-rate", SlotsReport(live, None))
 
 
 def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
@@ -78,36 +70,25 @@ def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
     assert row.endswith(f"{load * 100:.1f}")  # of 100 messages/s
 
 
-def test_the_members_that_are_proposed_are_those_of_a_topology_file(sample: SlotSample) -> None:
+def test_the_members_that_are_proposed_are_those_of_a_topology_file(
+    sample: SlotSample, stored: Stored
+) -> None:
     made = balance(TABLE, sample.load, {"events.1": 1, "events.2": 1, "events.3": 1}, target=1.8)
-    shown = console_text(BalanceReport(LIVE, sample, made))
-    assert f"result     {len(made.moves)} slot" in shown
-    assert "(the minimum)" in shown
+    proposed = BalanceReport(LIVE, sample, made)
+    stored("balance", proposed)
+    shown = console_text(proposed)
     members = shown[shown.index("slots = 8\n") :]
     file = Topology.from_toml(f'[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\n{members}')
     assert file.exchanges[0].members == made.members("events")
-    document = BalanceReport(LIVE, sample, made).as_json()
-    assert document["members"] == [
-        {"queue": one.destination, "slots": list(one.slots or ())} for one in made.members("events") or ()
-    ]
-    assert document["state"] == "proposed"
 
 
-def test_what_is_impossible_names_the_key_and_the_target_that_is_not(sample: SlotSample) -> None:
-    made = balance(
-        TABLE, sample.load, {f"events.{n}": 1 for n in range(1, 6)}, target=LoadTarget(0.25, "share")
-    )
-    shown = console_text(BalanceReport(LIVE, sample, made))
-    assert (
-        "key 'whale' alone has 30.000% of the load or more, and no queue may have more than 25.000%" in shown
-    )
-    assert "members" not in shown
-    document = BalanceReport(LIVE, sample, made).as_json()
-    assert [(one["kind"], one["key"]) for one in document["obstacles"]] == [("hot-key", "whale")]
-    assert document["reachable"] == str(made.reachable)
-    assert balance(
-        TABLE, sample.load, {f"events.{n}": 1 for n in range(1, 6)}, target=made.reachable or 1
-    ).moves
+def test_what_is_impossible_names_the_key_and_the_target_that_is_not(
+    sample: SlotSample, stored: Stored
+) -> None:
+    weights = {f"events.{n}": 1 for n in range(1, 6)}
+    made = balance(TABLE, sample.load, weights, target=LoadTarget(0.25, "share"))
+    stored("balance-impossible", BalanceReport(LIVE, sample, made))
+    assert balance(TABLE, sample.load, weights, target=made.reachable or 1).moves
 
 
 def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> None:
@@ -121,11 +102,6 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
         counted(LIVE, path, "long")
 
 
-def test_a_type_without_a_sample_is_refused() -> None:
-    with pytest.raises(InputError, match="pass --keys or --pattern too"):
-        LoadOptions(SampleOptions(), "long")
-
-
 def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("".join(f"user-{n}\n" for n in range(50)))
@@ -134,10 +110,8 @@ def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -
     assert made.source == "the pattern user-{n}"
     with pytest.raises(InputError, match="--count 50 is the number of keys of a pattern"):
         sampled(LIVE, SampleOptions(None, None, 50))
-
-
-def test_an_empty_sample_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "keys"
+    with pytest.raises(InputError, match="pass --keys or --pattern too"):
+        LoadOptions(SampleOptions(), "long")
     path.write_text("")
     with pytest.raises(InputError, match="has no keys, or all counts are 0"):
         counted(LIVE, path)

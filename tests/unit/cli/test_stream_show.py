@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_line import Ran
+from command_line import Ran, Stored
 from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
@@ -20,7 +20,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
+from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.streams.references import writers_of
@@ -87,71 +87,30 @@ def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
     assert "management_url" not in str(caught.value)
 
 
-def test_tables_of_streams_fit_into_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_streams_as_tables_json_and_metrics(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stored: Stored
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    end = RowPlace(123_456_789_012, NOW)
-    stream = ShownStream("orders-0", None, end, end, {"w": 1})
-    ConsoleOutput().show(StreamsReport("b:5552", "shop", "4.3.6", [stream], NOW))
-    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
-    assert row[-3:] == ["1", "of", "255"]
-    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
-
-
-def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
-    full = ShownStream(
-        "s0",
-        "orders",
-        first,
-        last,
-        {f"w{n}": n for n in range(21)},
+    first, last = (
+        RowPlace(5, NOW - timedelta(minutes=2)),
+        RowPlace(1_104, NOW + timedelta(milliseconds=1_001)),
     )
+    full = ShownStream("s0", "orders", first, last, {f"w{n}": n for n in range(21)})
     found = StreamsReport("b:5552", "shop", "4.3.6", [full, ShownStream("s1")], NOW)
-    ConsoleOutput().show(found)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "s0 5 1,104 1,100 21 of 255" in lines
-    assert "s1 - - 0 -" in lines
-    assert "s0 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z" in lines
-    assert "s1 - -" in lines
-    assert lines[-1] == "and 1 more writer; --output json shows all"
-    assert sum(line.startswith("s0 w") for line in lines) == 20
+    stored("streams", found)
+    share, none = (
+        StreamShare("s0", None, None, None, 1_100, 4, 1.5),
+        StreamShare("s1", None, None, None, None, 0, 0),
+    )
+    streams = [replace(full, writers={"w": 1}, share=share), ShownStream("s1", share=none)]
+    stored("streams-of-group", replace(found, streams=streams, group="billing"))
     ConsoleOutput().show(replace(found, streams=[replace(full, writers={f"w{n}": n for n in range(20)})]))
     assert "more writer" not in capsys.readouterr().out
-    document = found.as_json()
-    assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 2)
-    shown, empty = document["streams"]
-    first_row = {"offset": 5, "time": "2026-11-22T18:00:00.000Z"}
-    assert (shown["first"], shown["offsets"], len(shown["writers"])) == (first_row, 1_100, 21)
-    assert (empty["first"], empty["offsets"], empty["writers"]) == (None, 0, None)
-    assert (document["group"], shown["lag_rows"], shown["lag_s"]) == (None, None, None)
-
-
-def test_metrics_have_what_is_known_of_each_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    first, last = RowPlace(5, NOW - timedelta(minutes=2)), RowPlace(1_104, NOW)
-    share = StreamShare("s0", None, None, None, 1_100, 4, 1.5)
-    full = ShownStream("s0", "orders", first, last, {"w": 1}, share)
-    empty = ShownStream("s1", share=StreamShare("s1", None, None, None, None, 0, 0))
-    found = StreamsReport("b:5552", "shop", "4.3.6", [full, empty], NOW, "billing")
-    PrometheusOutput().show(found)
-    metrics = parsed_exposition(capsys.readouterr().out)
-    expected = {
-        "rabbit_chx_stream_offsets": [1_100, 0],
-        "rabbit_chx_stream_oldest_row_age_seconds": [120],
-        "rabbit_chx_stream_publisher_references": [1],
-        "rabbit_chx_stream_group_lag_rows": [4, 0],
-        "rabbit_chx_stream_group_lag_seconds": [1.5, 0],
-    }
-    assert {name: list(metric.values.values()) for name, metric in metrics.items()} == expected
-    assert metrics["rabbit_chx_stream_offsets"].value(vhost="shop", stream="s0") == 1_100
-    assert metrics["rabbit_chx_stream_group_lag_rows"].value(vhost="shop", group="billing", stream="s0") == 4
-    ConsoleOutput().show(found)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert {"stream group billing", "s0 1,100 4 2", "s1 - 0 0"} <= set(lines)
-    document = found.as_json()
-    assert document["group"] == "billing"
-    assert [(each["lag_rows"], each["lag_s"]) for each in document["streams"]] == [(4, 1.5), (0, 0.0)]
+    monkeypatch.setenv("COLUMNS", "80")
+    end = RowPlace(123_456_789_012, NOW)
+    ConsoleOutput().show(replace(found, streams=[ShownStream("orders-0", None, end, end, {"w": 1})]))
+    (row, times, *_) = [line.split() for line in capsys.readouterr().out.splitlines() if "orders-0" in line]
+    assert row[-3:] == ["1", "of", "255"], "it fits into 80 columns"
+    assert times == ["orders-0", "2026-11-22", "18:00:00Z", "2026-11-22", "18:00:00Z"]
 
 
 def test_metrics_without_values_are_omitted() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from command_line import Stored
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.printed import WordedReport
 from rabbit_chx.cli.verify import Difference, ScratchReport
 from rabbit_chx.fixes import CommandLine, Fix
-from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
 
@@ -47,37 +47,14 @@ def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:
     assert report.code == code
 
 
-def test_a_guess_reports_its_uncertainty() -> None:
-    assert scratch(READ).guess is None
-    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-
-
-def test_a_fix_is_in_the_words_of_the_command_line() -> None:
+def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line(
+    stored: Stored,
+) -> None:
     fix = Fix("run: ", CommandLine("topology check", "check(live, wanted)", ("t.toml",)))
-    report = WordedReport(scratch(READ, [replace(GHOST, fix=fix)]))
-    facts = next(iter(report.blocks()))
-    assert isinstance(facts, Facts)
-    command = "run: rabbit-chx topology check t.toml"
-    assert ("finding", f"ghost-bucket: q9 has 1 bucket and no binding; {command}") in facts.pairs
-    assert report.as_json()["findings"][0]["fix"] == command
+    stored("verify", WordedReport(scratch(READ, [GHOST, replace(GHOST, fix=fix)])))
 
 
-def test_each_finding_has_a_line_and_a_place_in_the_document() -> None:
-    report = scratch(READ, [GHOST])
-    facts = next(iter(report.blocks()))
-    assert isinstance(facts, Facts)
-    assert ("finding", "ghost-bucket: q9 has 1 bucket and no binding") in facts.pairs
-    assert report.as_json()["findings"] == [
-        {
-            "kind": "ghost-bucket", "destination": "q9", "share": 0.25,
-            "message": "q9 has 1 bucket and no binding", "fix": "",
-        }
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ring", "says"), [(ASSUMED, "not the ring, which is a guess"), (READ, None)])
-def test_a_guess_is_reported_where_the_result_is(ring: HashRing, says: str | None) -> None:
-    first = next(iter(scratch(ring).blocks()))
-    assert isinstance(first, Facts)
-    told = dict(first.pairs).get("verified")
-    assert (told is None) if says is None else str(told).startswith(says)
+def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
+    stored("verify-assumed", WordedReport(scratch(ASSUMED)))
+    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
+    assert scratch(READ).guess is None

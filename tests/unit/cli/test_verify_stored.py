@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from command_line import Stored
 
 from rabbit_chx.cli.stream_options import StreamMap
 from rabbit_chx.cli.verify import StoredReport
@@ -51,31 +52,5 @@ def test_a_guess_is_shown_with_what_would_determine_it(
     assert remedy in " ".join(capsys.readouterr().out.split())
 
 
-def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(right=9, wrong=1, without_key=2)
-    ConsoleOutput().show(found)
-    lines = capsys.readouterr().out.splitlines()
-    assert "compared  10 of 12 rows" in lines
-    assert "wrong     1" in lines
-    assert [line.split() for line in lines if line.startswith((" s0 ", " all"))] == [
-        ["s0", "12", "9", "1", "2", "0"],
-        ["all", "12", "9", "1", "2", "0"],
-        ["s0", "7", r"k\xff", "s1"],
-    ]
-    document = found.as_json()
-    assert (document["format"], document["format_version"], document["way"]) == (
-        "rabbit-chx/verify",
-        2,
-        "stored",
-    )
-    counts = {"rows": 12, "right": 9, "wrong": 1, "without_key": 2, "other_exchange": 0}
-    assert counts.items() <= document.items()
-    assert document["streams"][0] == {"stream": "s0", **counts}
-    (finding,) = document["findings"]
-    assert (document["determined"], finding["kind"]) == (False, "contradicted")
-    assert finding["fix"] in " ".join(" ".join(lines).split())
-    assert finding["message"].startswith(
-        r"the key 'k\\xff' reached s0 (offset 7), and the ring sends it to s1; 1 row"
-    )
-    assert any(line.startswith("finding   contradicted: the key") for line in lines)
-    assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]
+def test_stored_rows_as_a_table_and_as_json(stored: Stored) -> None:
+    stored("verify-stored", report(right=9, wrong=1, without_key=2))

@@ -42,12 +42,6 @@ def _named() -> set[tuple[str, str, str]]:
     }
 
 
-def test_there_are_at_most_twenty_targets_and_each_is_described() -> None:
-    assert len(TARGETS) <= 20
-    listed = re.findall(r"^  make ([a-z-]+) +\S", _make("help").stdout, re.MULTILINE)
-    assert sorted(listed) == sorted(set(TARGETS) - {"java"})  # which the others need, and nobody calls
-
-
 def test_each_target_and_long_run_that_is_named_exists() -> None:
     named = _named()
     assert {target for _, target, _ in named} > {"demo", "test", "check", "parity", "audit"}

@@ -1,4 +1,4 @@
-"""The texts that the product prints, raises and logs: in the usual words, and short.
+"""The texts that the product prints, raises and logs: in the usual words, short, and in the words of Python.
 
 Every string constant counts that is no docstring. What an option means is a docstring, too: `option(...)` and the help of commands have no
 limit of length.
@@ -7,6 +7,7 @@ limit of length.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,11 @@ FILES = sorted(
     for path in (ROOT / room).rglob("*.py")
 )
 MOST_WORDS = 40
+COMMAND = re.compile(r"rabbit-chx [a-z]")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+#: The command line, and what belongs to other command lines: options of pytest, and commands of the broker.
+SPEAKS = ("rabbit_chx/cli/", "rabbit_chx/testing/")
+BROKERS_OWN = re.compile(r"rabbitmqctl [^;`]*")
 
 
 def text_of(node: ast.AST) -> str:
@@ -32,27 +38,34 @@ def text_of(node: ast.AST) -> str:
     return ""
 
 
-def texts(node: ast.AST, *, is_help: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Yield the line of each string that is no docstring, its text, and whether it is a help text."""
+def texts(node: ast.AST, kind: str = "message") -> Iterator[tuple[int, str, str]]:
+    """Yield the line of each string that is no docstring, its text, and its kind: a message, a help text or an example."""
     if text := text_of(node):
-        yield getattr(node, "lineno", 0), text, is_help
+        yield getattr(node, "lineno", 0), text, kind
         return
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.Expr(value=ast.Constant()):
                 continue
             case ast.Call(func=ast.Name(id=name)) if name == "option" or name.endswith(("Group", "_Program")):
-                yield from texts(child, is_help=True)
+                yield from texts(child, "help")
             case ast.keyword(arg="help"):
-                yield from texts(child, is_help=True)
+                yield from texts(child, "help")
+            case ast.keyword(arg="example" | "epilog"):
+                yield from texts(child, "example")
             case _:
-                yield from texts(child, is_help=is_help)
+                yield from texts(child, kind)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_messages_are_short_and_use_the_usual_words(path: Path) -> None:
+def test_messages_are_short_use_the_usual_words_and_speak_python(path: Path) -> None:
+    """The command line replaces the words of `Fix`: no text has a command, and none outside the command line an option."""
     found = list(texts(ast.parse(path.read_text(encoding="utf-8"))))
     assert [(line, text) for line, text, _ in found if UNUSUAL.search(text)] == []
     assert [
-        (line, text) for line, text, is_help in found if not is_help and len(text.split()) > MOST_WORDS
+        (line, text) for line, text, kind in found if kind == "message" and len(text.split()) > MOST_WORDS
     ] == []
+    python = [(line, text) for line, text, kind in found if kind != "example"]
+    assert [(line, text) for line, text in python if COMMAND.search(text)] == []
+    if not path.relative_to(ROOT).as_posix().startswith(SPEAKS):
+        assert [(line, text) for line, text in python if OPTION.search(BROKERS_OWN.sub("", text))] == []

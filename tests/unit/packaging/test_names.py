@@ -54,12 +54,6 @@ def more_than_once(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
     return {name: paths for name, paths in files.items() if len(paths) > 1}
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_two_modules_of_a_package_have_one_name(package: Path) -> None:
-    modules = [path for path in MODULES if path.is_relative_to(package) and path.name != "__init__.py"]
-    assert more_than_once((path.stem, path) for path in modules) == {}
-
-
 def public_types(path: Path) -> Iterable[str]:
     """Yield the names of a module's public classes and type aliases."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -74,8 +68,9 @@ def public_types(path: Path) -> Iterable[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_two_public_classes_or_type_aliases_of_a_package_have_one_name(package: Path) -> None:
+def test_no_two_modules_classes_or_type_aliases_of_a_package_have_one_name(package: Path) -> None:
     modules = [path for path in MODULES if path.is_relative_to(package)]
+    assert more_than_once((path.stem, path) for path in modules if path.name != "__init__.py") == {}
     assert more_than_once((name, path) for path in modules for name in public_types(path)) == {}
 
 

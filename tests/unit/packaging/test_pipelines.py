@@ -109,13 +109,6 @@ def test_the_page_uses_the_inputs_of_the_action_and_the_hook() -> None:
     assert [hook["id"]] == [used["id"] for used in config["repos"][0]["hooks"]]
 
 
-def test_the_action_runs_no_other_action_and_inserts_nothing_into_a_script() -> None:
-    """An expression in a script would execute what its value contains."""
-    for step in ACTION["runs"]["steps"]:
-        assert "uses" not in step
-        assert "${{" not in step["run"]
-
-
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages, from which pip installs the hook without a network."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 
 import pytest
@@ -46,33 +45,26 @@ def test_a_table_gives_way_to_its_narrow_form() -> None:
     assert console(50, WIDE).split() == ["way", "─────", "short"]
 
 
-@pytest.mark.parametrize(("width", "shown"), [(40, "1"), (60, "short")])
-def test_a_file_has_the_tables_and_the_prose_of_a_page_of_100_columns(
-    width: int, shown: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", [None, "", "0", "-1", "wide", "40", "80", "150"])
+def test_a_file_is_as_wide_as_the_variable_columns_or_a_page(
+    columns: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without a width, a table is not folded, but it has its narrow form if it is wider than a page."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    stream = io.StringIO()
-    table = Table([TableColumn("a" * width), TableColumn("b" * width)], [(1, 2)], narrow=NARROW)
-    long = Table([TableColumn("name", numeric=False)], [("name " * 40,)])
-    ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), table, long)))
-    line, facts, tables = stream.getvalue().split("\n\n", 2)
-    assert 90 <= max(map(len, line.splitlines())) <= 100
-    assert 90 <= max(map(len, facts.splitlines())) <= 100
-    assert shown in tables.split()
-    assert max(map(len, tables.splitlines())) > 200  # a table without a narrow form is not folded
-
-
-@pytest.mark.parametrize("columns", ["40", "80", "150"])
-def test_a_file_is_as_wide_as_the_variable_columns(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    stream = io.StringIO()
-    table = Table([TableColumn("name", numeric=False), TableColumn("count")], [("long name " * 30, 1)])
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    width = int(columns) if columns in ("40", "80", "150") else None
+    long = Table([TableColumn("name", numeric=False), TableColumn("count")], [("long name " * 30, 1)])
     wide = Table([TableColumn("a" * 50), TableColumn("b" * 50)], [(1, 2)], narrow=NARROW)
-    ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), table, wide)))
-    line, facts, tables = stream.getvalue().split("\n\n", 2)
-    for text in (line, facts, tables):
-        assert int(columns) - 10 <= max(map(len, text.splitlines())) <= int(columns)
-    assert ("short" in tables.split()) == (columns != "150")
+    stream = io.StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.__stdout__", stream)  # not a terminal
+        ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), long, wide)))
+    line, facts, tables = (max(map(len, text.splitlines())) for text in stream.getvalue().split("\n\n", 2))
+    page = width or 100
+    assert page - 10 <= min(line, facts) <= max(line, facts) <= page
+    assert page - 10 <= tables <= page if width else tables > 200
+    assert ("short" in stream.getvalue().split()) == (columns != "150")
 
 
 COMMAND = "rabbit-chx topology apply 'my file.toml' --allow-moved 0.3 --url amqp://a-long-name.of-a-host.example:5672/vhost --yes"
@@ -94,24 +86,6 @@ def test_sentences_are_folded_and_a_command_is_alone_on_its_line(
     assert " ".join(console(width, block(spans)).split()).removeprefix("fix ") == spans
 
 
-@pytest.mark.parametrize("columns", ["", "0", "-1", "wide"])
-def test_a_variable_columns_that_is_no_width_is_ignored(
-    columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table([TableColumn("name", numeric=False)], [("long name " * 30,)])
-    written = []
-    for value in (None, columns):
-        monkeypatch.delenv("COLUMNS", raising=False)
-        if value is not None:
-            monkeypatch.setenv("COLUMNS", value)
-        stream = io.StringIO()
-        with monkeypatch.context() as patched:
-            patched.setattr("sys.__stdout__", stream)  # not a terminal
-            ConsoleOutput(stream).show(Given((table,)))
-        written.append(stream.getvalue())
-    assert written[0] == written[1]
-
-
 def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     columns = (TableColumn("näme", numeric=False), TableColumn("count"))
@@ -129,23 +103,13 @@ def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
     assert lines[-3:] == ["name  \\xdf", "", "\\xe9"]
 
 
-def test_json_is_one_document_or_one_on_each_line() -> None:
+def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> None:
     stream = io.StringIO()
     JsonOutput(stream).show(Given())
-    assert stream.getvalue() == '{\n  "é": 0\n}\n'
-    stream = io.StringIO()
     JsonOutput(stream).show_each([Given(), Given((Line("x"),))])
-    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [{"é": 0}, {"é": 1}]
-
-
-def test_json_is_escaped_where_the_stream_lacks_characters() -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    JsonOutput(stream).show_each([Given()])
-    stream.seek(0)
-    assert stream.read() == '{"\\u00e9": 0}\n'
-
-
-def test_records_are_lines() -> None:
-    stream = io.StringIO()
-    ConsoleOutput(stream).show_each([Given(), Given()])
-    assert stream.getvalue() == "a\\t|\tb\na\\t|\tb\n"
+    ConsoleOutput(stream).show_each([Given()])
+    assert stream.getvalue() == '{\n  "é": 0\n}\n{"é": 0}\n{"é": 1}\na\\t|\tb\n'
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    JsonOutput(narrow).show_each([Given()])
+    narrow.seek(0)
+    assert narrow.read() == '{"\\u00e9": 0}\n', "escaped where the stream lacks characters"

@@ -57,10 +57,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 @pytest.mark.parametrize(("short_s", "seen"), [(0.05, True), (60.0, False)])
 def test_work_that_takes_long_shows_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-    short_s: float,
-    *,
-    seen: bool,
+    monkeypatch: pytest.MonkeyPatch, short_s: float, *, seen: bool
 ) -> None:
     monkeypatch.setattr(progress, "_SHORT_S", short_s)
     with terminal(monkeypatch) as shown, sign_of_life("5 keys"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -14,28 +13,17 @@ from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
 LONGSTR_A = AmqpField("longstr", "a")
 
-#: The term that an old and a new release hash; empty where another row has it. The recorded routes have their hashes.
+#: The term that an old and a new release hash. The recorded routes have the hashes of all types.
 HEADERS: list[tuple[Any, str, str]] = [
-    (("longstr", ""), "{longstr,<<>>}", "<<>>"),
-    (("longstr", "a"), '{longstr,<<"a">>}', '<<"a">>'),
-    (("longstr", "é"), "", '<<"é"/utf8>>'),
-    (("longstr", 'a\\b"c'), "", '<<"a\\\\b\\"c">>'),
-    (("longstr", "\n"), "", "<<10>>"),
-    (("binary", b"a"), '{binary,<<"a">>}', '<<"a">>'),
-    (("binary", b"\0\xff"), "", "<<0,255>>"),
-    (("signedint", -5), "{signedint,-5}", "-5"),
-    (("long", 2**63 - 1), "{long,9223372036854775807}", "9223372036854775807"),
-    (("bool", True), "{bool,true}", "true"),
-    (("float", 1.5), "{float,1.5}", "1.5"),
-    (("double", 1.5e-10), "{double,1.5e-10}", "1.5e-10"),
-    (("double", 1e-5), "", "1.0e-5"),
-    (("double", 1e20), "", "1.0e20"),
-    (("double", -2.0), "", "-2.0"),
+    (("longstr", "é"), '{longstr,<<"é"/utf8>>}', '<<"é"/utf8>>'),
+    (("longstr", 'a\\b"c'), '{longstr,<<"a\\\\b\\"c">>}', '<<"a\\\\b\\"c">>'),
+    (("binary", b"\0\xff"), "{binary,<<0,255>>}", "<<0,255>>"),
+    (("double", 1e-5), "{double,1.0e-5}", "1.0e-5"),
+    (("double", 1e20), "{double,1.0e20}", "1.0e20"),
     (("decimal", (2, 314)), "{decimal,{2,314}}", "{2,314}"),
     (("timestamp", 1_700_000_000), "{timestamp,1700000000}", "1700000000000"),
     (("void", None), "{void,undefined}", "undefined"),
-    (("array", [LONGSTR_A, AmqpField("signedint", 5)]), "", '[{longstr,<<"a">>},{signedint,5}]'),
-    (("array", []), "{array,[]}", ""),
+    (("array", [LONGSTR_A, AmqpField("signedint", 5)]), '{array,[{longstr,<<"a">>},{signedint,5}]}', '[{longstr,<<"a">>},{signedint,5}]'),
     (("table", {"k": AmqpField("longstr", "v")}), '{table,[{<<"k">>,longstr,<<"v">>}]}', '[{<<"k">>,longstr,<<"v">>}]'),
 ]  # fmt: skip
 
@@ -43,11 +31,9 @@ HEADERS: list[tuple[Any, str, str]] = [
 @pytest.mark.parametrize(("field", "old", "new"), HEADERS, ids=lambda value: str(value)[:30])
 def test_headers_as_the_broker_hashes_them(field: Any, old: str, new: str) -> None:
     for release, term in ((OLD, old), (NEW, new)):
-        if not term:
-            continue
         found = by_header(release).explain("k", {"t": AmqpField(*field)})
         assert found.term == term
-        if re.fullmatch("-?[0-9]+", term):
+        if term.isdigit():
             assert (found.phash2, found.seed) == (None, int(term) % 2**21)
         else:
             assert found.phash2 is not None
@@ -77,22 +63,17 @@ def test_the_routing_key_counts_and_cc_and_bcc_do_not(release: Release) -> None:
 @pytest.mark.parametrize("release", [OLD, NEW])
 def test_headers_are_as_deep_as_python_follows(release: Release) -> None:
     exchange, value = by_header(release), AmqpField("array", [1])
-    depths = {True: 0, False: 0}
-    for depth in range(600):
+    for _ in range(100):
         value = AmqpField("array", [value])
-        if depth % 10:
-            continue
-        try:
-            exchange.route("k", {"t": value})
-            exchange.explain("k", {"t": value})
-            exchange.indices([value])
-        except InputError as error:
-            assert "nested too deep" in str(error)  # noqa: PT017 - how deep is Python's to say
-            depths[False] += 1
-        else:
-            depths[True] += 1
-    assert depths[True] >= 10
-    assert depths[False]
+    exchange.route("k", {"t": value})
+    for _ in range(500):
+        value = AmqpField("array", [value])
+    asks: list[Any] = [exchange.route, exchange.explain]
+    for ask in asks:
+        with pytest.raises(InputError, match="nested too deep"):
+            ask("k", {"t": value})
+    with pytest.raises(InputError, match="nested too deep"):
+        exchange.indices([value])
 
 
 def test_an_explanation_has_the_walk_the_seed_and_the_rule() -> None:

@@ -264,20 +264,10 @@ def test_bindings_go_and_come() -> None:
         java(["s-0"]).unbind("s-0")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("read", "replayed"),
-        ("recorded", "replayed"),
-        ("observed", "replayed"),
-        ("replayed", "replayed"),
-        ("assumed", "assumed"),
-    ],
-)
-def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(
-    before: Provenance, after: Provenance
-) -> None:
+@pytest.mark.parametrize("before", ["read", "recorded", "observed", "replayed", "assumed"])
+def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(before: Provenance) -> None:
     bindings = [("a", 1), ("b", 1)]
+    after = "assumed" if before == "assumed" else "replayed"
     for key_map in (
         replace(HashRing.from_bindings(bindings), ground=Ground(before)),
         ModulusHashExchange("x", bindings, provenance=before),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import found_broker
@@ -41,33 +42,24 @@ def test_without_the_newest_image_the_newest_of_this_machine_comes_before_its_se
 
     monkeypatch.setattr("rabbit_chx.testing.find_broker", fail)
     monkeypatch.setattr(found_broker, "docker", lambda *_: tags)
-    monkeypatch.setattr(found_broker, "docker_broker", lambda series: nullcontext(_Found(f"image {series}")))
-    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext(_Found("server")))
+    monkeypatch.setattr(
+        found_broker, "docker_broker", lambda series: nullcontext(SimpleNamespace(origin=f"image {series}"))
+    )
+    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext(SimpleNamespace(origin="server")))
     assert local_series() == series
     with find_broker() as broker:
         assert broker.origin == started
 
 
-class _Found:
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
-
-
-def test_a_machine_without_any_kind_fails_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_what_a_machine_lacks_fails_in_ci_and_the_other_kind_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CI", "true")
     for kind in ("docker", "local"):
         with pytest.raises(pytest.fail.Exception, match=r"cannot run docker.*rabbitmq-server"):
             need(kind)
-
-
-def test_a_machine_with_one_kind_skips_the_other_even_in_ci(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     for name in ("rabbitmq-server", "rabbitmq-env", "epmd"):
         (tmp_path / name).touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CI", "true")
     need("local")
     with pytest.raises(pytest.skip.Exception, match="no Docker daemon answers: cannot run docker"):
         need("docker")

@@ -19,22 +19,15 @@ def test_services_are_denied_while_the_command_runs_and_not_after(tmp_path: Path
     policy, seen = tmp_path / "policy-rc.d", tmp_path / "seen"
     run_with_services_denied("sh", "-c", f"{policy} any start; echo $? >{seen}", policy=policy)
     assert seen.read_text() == "101\n"
-    assert not policy.exists()
-
-
-def test_a_command_that_fails_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoBrokerError, match="the installation failed: sh exits with 3"):
-        run_with_services_denied("sh", "-c", "exit 3", policy=tmp_path / "policy-rc.d")
-
-
-def _write_policy(path: Path, answer: int) -> None:
-    path.write_text(f"#!/bin/sh\nexit {answer}\n")
-    path.chmod(0o755)
+        run_with_services_denied("sh", "-c", "exit 3", policy=policy)
+    assert not policy.exists()
 
 
 def test_with_a_policy_that_permits_nothing_is_installed(tmp_path: Path) -> None:
     policy, seen = tmp_path / "policy-rc.d", tmp_path / "seen"
-    _write_policy(policy, 0)
+    policy.write_text("#!/bin/sh\nexit 0\n")
+    policy.chmod(0o755)
     with pytest.raises(NoBrokerError, match="lets services start"):
         run_with_services_denied("touch", str(seen), policy=policy)
     assert not seen.exists()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import NoBrokerError, find_broker
+from rabbit_chx.testing import NoBrokerError, find_broker, in_ci, skip_unless_ci
+from rabbit_chx.testing.broker_search import release_is_in
 
 VARIABLES = ("RABBIT_CHX_TEST_URL", "RABBIT_CHX_TEST_MANAGEMENT_URL", "RABBIT_CHX_TEST_RING_VIA")
 
@@ -19,23 +20,15 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_named_broker_that_does_not_answer_is_an_error_and_not_replaced(
-    monkeypatch: pytest.MonkeyPatch, dead_port: int
+@pytest.mark.parametrize("url", ["amqp://someone:s3/cret@host", "s3cret", "http://u:s3cret@host", "amqp://u:s3cret@127.0.0.1:{}/%2F"])  # fmt: skip
+def test_a_named_broker_that_cannot_be_used_is_an_error_without_its_password_and_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, dead_port: int, url: str
 ) -> None:
-    monkeypatch.setenv("RABBIT_CHX_TEST_URL", f"amqp://someone:s3cret@127.0.0.1:{dead_port}/%2F")
-    with pytest.raises(NoBrokerError) as caught, find_broker():
-        pass
-    assert "RABBIT_CHX_TEST_URL" in str(caught.value)
-    assert f"someone:***@127.0.0.1:{dead_port}" in str(caught.value)
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("url", ["amqp://someone:s3/cret@host", "s3cret", "http://u:s3cret@host"])
-def test_a_malformed_url_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    monkeypatch.setenv("RABBIT_CHX_TEST_URL", url)
+    monkeypatch.setenv("RABBIT_CHX_TEST_URL", url.format(dead_port))
     with pytest.raises(NoBrokerError, match="RABBIT_CHX_TEST_URL") as caught, find_broker():
         pass
     assert "cret" not in str(caught.value)
+    assert "{}" not in url or f"u:***@127.0.0.1:{dead_port}" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", VARIABLES[1:])
@@ -64,3 +57,44 @@ def dead_port() -> Iterator[int]:
     with socket.socket() as holder:  # so that nobody else gets it
         holder.bind(("127.0.0.1", 0))
         yield int(holder.getsockname()[1])
+
+
+# ---- what is missing skips a test here and fails it in CI
+
+
+def test_ci_is_known_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, expected in (("true", True), ("1", True), ("false", False), ("", False)):
+        monkeypatch.setenv("CI", value)
+        assert in_ci() is expected
+
+
+def test_what_is_missing_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="needs a second node"):
+        skip_unless_ci("needs a second node")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="needs a second node"):
+        skip_unless_ci("needs a second node")
+
+
+@pytest.mark.parametrize(
+    ("version", "releases", "expected"),
+    [
+        ("4.3.6", "", True),
+        ("4.0.5", ">=4.0", True),
+        ("3.10.8", ">=3.8,<3.10", False),
+        ("3.8.9", "<3.10", True),
+        ("4.3.0-rc.1", ">=4.3", False),
+        ("4.3.0-rc.1", ">=4.2", True),
+        ("3.13.7+suffix", "<3.14", True),
+    ],
+)
+def test_a_release_is_in_a_range(version: str, releases: str, *, expected: bool) -> None:
+    assert release_is_in(version, releases) is expected
+
+
+def test_a_range_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(InputError, match="' is not a range of releases: pass one"):
+        release_is_in("4.3.6", "4.0 and up")
+    with pytest.raises(InputError, match="version 'unknown', which cannot be compared with a range"):
+        release_is_in("unknown", ">=4.0")

@@ -194,10 +194,6 @@ def test_a_value_without_keys_is_refused(keys: Any) -> None:
         RING.indices(keys)
 
 
-def test_a_stream_of_keys_is_taken_too() -> None:
-    assert by_array(RING, (f"k{n}" for n in range(99))) == one_by_one(RING, [f"k{n}" for n in range(99)])
-
-
 def test_an_empty_ring_has_no_answer() -> None:
     with pytest.raises(EmptyRingError):
         HashRing.from_buckets([None]).indices(["a"])
