@@ -1,4 +1,7 @@
-"""Keys that an upgrade moves, and what else it does to a hash exchange."""
+"""Keys that an upgrade moves, and what else it does to a hash exchange.
+
+``PYTHONPATH=tests/support python tests/unit/topology/test_upgrade.py`` writes `upgrades.txt` again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sides import as_live
-from stored_scenarios import stored_sections
+from stored_scenarios import stored_sections, write_sections
 from upgrade_topologies import MIXED
 
 from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
@@ -47,7 +50,7 @@ def judge(case: str) -> str:
 @pytest.mark.parametrize("title", stored_sections(STORED))
 def test_an_upgrade_does_what_is_stored(title: str) -> None:
     case = stored_sections(STORED)[title] + "\n"
-    assert judge(case) == case, "write it again by `judge`, and review the difference"
+    assert judge(case) == case, "run this file, and review the difference"
 
 
 def upgraded(
@@ -142,3 +145,9 @@ def test_what_a_broker_has_is_replayed_as_its_objects() -> None:
     topology = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),))
     live = LiveTopology.of_file(topology, OLD).with_rings({"x": HashRing.from_buckets(["a", "b"], OLD)})
     assert predict_upgrade(live, OLD, NEW) == predict_upgrade(topology, OLD, NEW)
+
+
+if __name__ == "__main__":
+    write_sections(
+        STORED, {title: judge(f"{case}\n").rstrip("\n") for title, case in stored_sections(STORED).items()}
+    )
