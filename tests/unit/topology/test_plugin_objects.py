@@ -17,13 +17,20 @@ from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
     LiveTopology,
+    PolicyDefinition,
     QueueDefinition,
     RingMember,
     Topology,
     check,
     plan,
 )
-from rabbit_chx.topology.plugin_objects import plugin_objects, without_plugin_objects
+from rabbit_chx.topology.plugin_objects import (
+    find_kept_shards,
+    plugin_objects,
+    without_plugin_objects,
+    without_shards,
+)
+from rabbit_chx.topology.shards import shard_names
 from rabbit_chx.topology.slots import collapse, expand
 
 UP = "federation: h -> rabbit@a:down:h"
@@ -117,3 +124,40 @@ def test_the_link_of_a_definitions_file_of_4_3_counts_by_its_name() -> None:
     assert [
         member.destination for member in without_plugin_objects(as_live(read)).exchanges[0].ring or ()
     ] == ["u.1"]
+
+
+SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
+IMAGES = ExchangeDefinition("images", "x-modulus-hash")
+POLICY = PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 2})
+LIVE = LiveTopology(
+    (IMAGES,),
+    tuple(map(QueueDefinition, SHARDS)),
+    tuple(BindingDefinition("images", shard) for shard in SHARDS),
+    (POLICY,),
+)
+
+
+def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
+    other = PolicyDefinition("other", "^im", definition={"alternate-exchange": "x"}, priority=1)
+    assert find_kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
+    assert find_kept_shards(LIVE) == frozenset(SHARDS)
+
+
+def test_a_file_reports_the_policy_and_not_the_shards() -> None:
+    written = without_shards(LIVE)
+    assert written.objects == Topology((IMAGES,), policies=(POLICY,))
+    assert written.facts.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
+    assert plan(written.objects, LIVE).changes == ()
+    assert without_shards(written) is written
+
+
+def test_a_ring_of_shards_is_the_plugins() -> None:
+    hashing = ExchangeDefinition("images", "x-consistent-hash")
+    live = replace(
+        LIVE,
+        exchanges=(replace(hashing, ring=tuple(RingMember(shard, "3") for shard in SHARDS)),),
+        bindings=(),
+    ).with_rings({})
+    written = without_shards(live)
+    assert written.exchanges == (hashing,)
+    assert plan(written.objects, live).changes == ()

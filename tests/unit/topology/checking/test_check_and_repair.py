@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,12 +89,11 @@ def fixed_by_repair(findings: tuple[Finding, ...]) -> Iterator[str]:
     return (finding.kind for finding in findings if finding.fix.startswith("run: plan(repair_target("))
 
 
-@settings(deadline=None, max_examples=800)
-@given(st.data(), st.sampled_from(RELEASES), st.booleans())
+@pytest.mark.parametrize("by_file", [False, True])
+@settings(deadline=None, max_examples=400)
+@given(data=st.data(), release=st.sampled_from(RELEASES))
 def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(
-    data: st.DataObject,
-    release: Release,
-    by_file: bool,  # noqa: FBT001
+    data: st.DataObject, release: Release, *, by_file: bool
 ) -> None:
     """By a topology file, too."""
     ring, bound = data.draw(rings(release))
