@@ -111,6 +111,7 @@ def test_a_large_file_is_read_as_it_was_written() -> None:
 
 
 WANTED, LIVE = Topology(), LiveTopology()
+NO_SHARES: tuple[Any, ...] = (20, -1, float("nan"), "0.3", True)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,12 @@ WANTED, LIVE = Topology(), LiveTopology()
     [
         (lambda: Topology.from_toml(Path("topology.toml")), r"is not the text of a topology file: pass .*read_text"),  # type: ignore[arg-type]
         (lambda: Topology.from_toml("", release="4.3"), r"the release is '4\.3': pass a Release"),  # type: ignore[arg-type]
-        (lambda: Topology(exchanges=[QueueDefinition("q")]), "exchanges contains .*: pass a tuple of "),  # type: ignore[arg-type, list-item]
+        (lambda: Topology(exchanges=[QueueDefinition("q")]), "exchanges contains .*: pass a tuple of "),  # type: ignore[arg-type]
         (lambda: Topology(queues="abc"), "queues contains .*: pass a tuple of "),  # type: ignore[arg-type]
-        (lambda: Topology(bindings=[None]), "bindings contains .*: pass a tuple of "),  # type: ignore[arg-type, list-item]
+        (lambda: Topology(bindings=[None]), "bindings contains .*: pass a tuple of "),  # type: ignore[arg-type]
         *(
             (lambda share=share: plan(WANTED, LIVE).refused(allow_moved=share), "allow_moved is .*: pass a share from 0 to 1")
-            for share in (20, -1, float("nan"), "0.3", True)
+            for share in NO_SHARES
         ),
     ],
 )  # fmt: skip

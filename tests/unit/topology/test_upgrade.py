@@ -54,11 +54,12 @@ def test_an_upgrade_does_what_is_stored(title: str) -> None:
 
 
 def upgraded(
-    *members: tuple[str, str], before: Release = OLD, after: Release = NEW, **about: str
+    *members: tuple[str, str], before: Release = OLD, after: Release = NEW, header: str | None = None
 ) -> ExchangeUpgrade:
     """Return the upgrade of one consistent-hash exchange with a ring that no file can say."""
     ring = tuple(RingMember(*member) for member in members)
-    exchange = ExchangeDefinition("x", "x-consistent-hash", arguments=about, ring=ring)
+    arguments = {} if header is None else {"hash-header": header}
+    exchange = ExchangeDefinition("x", "x-consistent-hash", arguments=arguments, ring=ring)
     (upgrade,) = predict_upgrade(Topology((exchange,)), before, after)
     return upgrade
 
@@ -94,7 +95,7 @@ def test_an_upgrade_moves_keys_or_needs_a_repair_or_is_safe(
 def test_the_share_of_header_values_is_that_of_a_sample_and_all_stay_in_an_array(
     values: list[object],
 ) -> None:
-    upgrade = upgraded(*FOUR, **{"hash-header": "h"})
+    upgrade = upgraded(*FOUR, header="h")
     assert (upgrade.verdict, upgrade.exact) == ("moves", None)
     assert upgrade.moved == pytest.approx(0.75, abs=1e-3)
     ring = HashRing.from_bindings(FOUR, OLD)

@@ -71,7 +71,8 @@ class Site:
 
     def client(self, dies_before: int | None = None, **about: Any) -> ModelClient:
         """Return a client; each of its operations is followed by a comparison."""
-        return ModelClient(self.model, dies_before, **{"has_source": False, "observe": self.compare, **about})
+        options: dict[str, Any] = {"has_source": False, "observe": self.compare, **about}
+        return ModelClient(self.model, dies_before, **options)
 
     def compare(self) -> None:
         """Compare each ring that is recorded with the one that the model has."""
