@@ -12,7 +12,7 @@ from rabbit_chx.topology.hand_over_marker import HandOverMarker, make_consumer_t
 _FLUSH = HandOverMarker("flush", "events.slot.07", "9f2c", "events.park")
 
 
-def test_a_marker_is_parsed_from_its_headers() -> None:
+def test_a_marker_is_parsed_from_its_headers_and_a_reply_is_of_the_same_hand_over() -> None:
     headers = _FLUSH.headers()
     assert headers == {
         "x-rabbit-chx-hand-over": {
@@ -20,9 +20,6 @@ def test_a_marker_is_parsed_from_its_headers() -> None:
         }
     }  # fmt: skip
     assert HandOverMarker.from_headers({"tenant": 5, **headers}) == _FLUSH
-
-
-def test_a_reply_is_of_the_same_hand_over() -> None:
     assert _FLUSH.reply("flushed") == HandOverMarker("flushed", "events.slot.07", "9f2c", "events.park")
 
 

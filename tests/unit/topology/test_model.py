@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -111,26 +110,27 @@ def test_a_large_file_is_read_as_it_was_written() -> None:
     assert Topology.from_toml(topology.to_toml()) == topology
 
 
-def test_a_path_is_not_the_text_of_a_file() -> None:
-    with pytest.raises(InputError, match=r"is not the text of a topology file: pass .*read_text"):
-        Topology.from_toml(Path("topology.toml"))  # type: ignore[arg-type]
+WANTED, LIVE = Topology(), LiveTopology()
+NO_SHARES: tuple[Any, ...] = (20, -1, float("nan"), "0.3", True)
 
 
 @pytest.mark.parametrize(
-    "lists", [{"exchanges": [QueueDefinition("q")]}, {"queues": "abc"}, {"bindings": [None]}]
-)
-def test_a_list_of_other_objects_is_refused(lists: Any) -> None:
-    (name,) = lists
-    with pytest.raises(InputError, match=f"{name} contains .*: pass a tuple of "):
-        Topology(**lists)
-
-
-def test_a_release_is_not_its_name() -> None:
-    with pytest.raises(InputError, match=r"the release is '4\.3': pass a Release"):
-        Topology.from_toml("", release="4.3")  # type: ignore[arg-type]
-
-
-WANTED, LIVE = Topology(), LiveTopology()
+    ("call", "says"),
+    [
+        (lambda: Topology.from_toml(Path("topology.toml")), r"is not the text of a topology file: pass .*read_text"),  # type: ignore[arg-type]
+        (lambda: Topology.from_toml("", release="4.3"), r"the release is '4\.3': pass a Release"),  # type: ignore[arg-type]
+        (lambda: Topology(exchanges=[QueueDefinition("q")]), "exchanges contains .*: pass a tuple of "),  # type: ignore[arg-type]
+        (lambda: Topology(queues="abc"), "queues contains .*: pass a tuple of "),  # type: ignore[arg-type]
+        (lambda: Topology(bindings=[None]), "bindings contains .*: pass a tuple of "),  # type: ignore[arg-type]
+        *(
+            (lambda share=share: plan(WANTED, LIVE).refused(allow_moved=share), "allow_moved is .*: pass a share from 0 to 1")
+            for share in NO_SHARES
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_refused(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        call()
 
 
 @pytest.mark.parametrize("wrong", [None, "orders.toml", LIVE], ids=str)
@@ -189,22 +189,8 @@ def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
     assert plan(guessed.objects, live).changes == ()
 
 
-@pytest.mark.parametrize("share", [20, -1, float("nan"), "0.3", True])
-def test_what_is_not_a_share_permits_nothing(share: Any) -> None:
-    with pytest.raises(InputError, match=r"allow_moved is .*: pass a share from 0 to 1"):
-        plan(Topology(), LiveTopology()).refused(allow_moved=share)
-
-
-HEAVY = json.dumps(
-    {
-        "rabbit_version": "4.2.6",
-        "exchanges": [{"name": "x", "type": TYPE}],
-        "queues": [{"name": "a"}],
-        "bindings": [
-            {"source": "x", "destination": "a", "destination_type": "queue", "routing_key": "20000"}
-        ],
-    }
-)
+HEAVY = """{"rabbit_version": "4.2.6", "exchanges": [{"name": "x", "type": "x-consistent-hash"}], "queues": [{"name": "a"}],
+"bindings": [{"source": "x", "destination": "a", "destination_type": "queue", "routing_key": "20000"}]}"""
 
 
 def test_a_weight_that_the_file_s_release_refuses_is_that_of_the_release_that_is_asked_for() -> None:

@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from sides import as_live
 
-from rabbit_chx import Topology
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.reach import select_reached
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition
+from rabbit_chx.topology.reach import Reach, select_reached
 
-TOPOLOGY = Topology.from_toml("""
-cluster = "rabbit@prod"
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-arguments = { alternate-exchange = "unroutable" }
-ring = [{ queue = "orders.{1..2}" }, { exchange = "audit" }]
-[[exchanges]]
-name = "audit"
-type = "topic"
-[[exchanges]]
-name = "unroutable"
-type = "fanout"
-[[exchanges]]
-name = "dead"
-type = "fanout"
-[[exchanges]]
-name = "late"
-type = "fanout"
-[[exchanges]]
-name = "other"
-[[queues]]
-name = "orders.1"
-[[queues]]
-name = "orders.2"
-arguments = { x-dead-letter-exchange = "dead" }
-[[queues]]
-name = "audit.all"
-[[queues]]
-name = "dead.all"
-[[queues]]
-name = "others"
-[[bindings]]
-source = "dead"
-queue = "dead.all"
-[[bindings]]
-source = "audit"
-queue = "audit.all"
-routing_key = "#"
-[[bindings]]
-source = "other"
-queue = "others"
-[[policies]]
-name = "dead letters"
-pattern = "^audit"
-apply_to = "queues"
-definition = { dead-letter-exchange = "late" }
-[[policies]]
-name = "elsewhere"
-pattern = "^others$"
-definition = { max-length = 5 }
-[[policies]]
-name = "of exchanges"
-pattern = "^orders"
-apply_to = "exchanges"
-definition = { alternate-exchange = "unroutable" }
-""")
+A, RELEASE = ExchangeRef("a"), Release("3.8.9")
+
+TOPOLOGY = Topology.from_toml(Path(__file__).with_name("reach.toml").read_text(encoding="utf-8"))
 
 
 def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
     found = select_reached(as_live(TOPOLOGY), ["orders"])
-    assert [exchange.name for exchange in found.exchanges] == [
-        "audit",
-        "dead",
-        "late",
-        "orders",
-        "unroutable",
-    ]
+    assert " ".join(exchange.name for exchange in found.exchanges) == "audit dead late orders unroutable"
     assert [queue.name for queue in found.queues] == ["audit.all", "dead.all", "orders.1", "orders.2"]
     assert {binding.source for binding in found.bindings} == {"audit", "dead"}
     assert [policy.name for policy in found.policies] == ["dead letters", "of exchanges"]
@@ -99,3 +44,18 @@ def test_a_circle_ends_and_a_policy_whose_pattern_python_cannot_read_counts() ->
 def test_an_unknown_exchange_is_named() -> None:
     with pytest.raises(InputError, match=r"there is no exchange order: did you mean orders\?"):
         select_reached(as_live(TOPOLOGY), ["order"])
+
+
+def test_a_ring_behind_a_ring_that_hashes_the_same_is_exact() -> None:
+    outer: list[Place] = ["q1", A, A]
+    inner: list[Place] = ["q1", None, "q2"]
+    rings = {"x": HashRing.from_buckets(outer, RELEASE), "a": HashRing.from_buckets(inner, RELEASE)}
+    x, a = (ExchangeDefinition(name, "x-consistent-hash", ring=()) for name in "xa")
+    live = LiveTopology((x, a), (QueueDefinition("q1"), QueueDefinition("q2")))
+    found = Reach(as_live(live, rings=rings)).unroutable_of(x)
+    both = (rings["x"].indices_of_all_seeds() == 1) & (rings["a"].indices_of_all_seeds() == -1)
+    assert found.share == sum(found.by_place.values()) == both.mean() > 0
+    by_header = replace(live, exchanges=(x, replace(a, arguments={"hash-header": "h"})))
+    for buckets, share in ((inner, 0.0), ([], rings["x"].shares()[A])):
+        there = as_live(by_header, rings={**rings, "a": HashRing.from_buckets(buckets, RELEASE)})
+        assert Reach(there).unroutable_of(x).share == share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,15 +89,21 @@ def fixed_by_repair(findings: tuple[Finding, ...]) -> Iterator[str]:
     return (finding.kind for finding in findings if finding.fix.startswith("run: plan(repair_target("))
 
 
+@pytest.mark.parametrize("by_file", [False, True])
 @settings(deadline=None, max_examples=400)
-@given(st.data(), st.sampled_from(RELEASES))
+@given(data=st.data(), release=st.sampled_from(RELEASES))
 def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(
-    data: st.DataObject, release: Release
+    data: st.DataObject, release: Release, *, by_file: bool
 ) -> None:
+    """By a topology file, too."""
     ring, bound = data.draw(rings(release))
     live = live_topology(ring, bound)
-    found = check(live, exchange=NAME)
-    made = plan(repair_target(live, NAME), live)
+    wanted = None
+    if by_file:
+        in_file = st.one_of(st.just(bound), st.permutations(bound).map(tuple), members(PLACES[:3]))
+        wanted = Topology((ExchangeDefinition(NAME, TYPE, ring=data.draw(in_file)),))
+    found = check(live, wanted, exchange=NAME, file=FILE if by_file else None)
+    made = plan(repair_target(live, NAME, wanted), live)
     assert bool(list(fixed_by_repair(found.findings))) == bool(made.changes or made.refusals), (
         found.findings,
         made.changes,
@@ -104,27 +111,4 @@ def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(
     )
     if not ring.bucket_count:
         assert found.unroutable == {NAME: 1.0}
-        assert not found.sound
-
-
-@settings(deadline=None, max_examples=400)
-@given(st.data(), st.sampled_from(RELEASES))
-def test_a_repair_by_a_file_has_steps_exactly_if_the_check_by_the_file_has_such_a_finding(
-    data: st.DataObject, release: Release
-) -> None:
-    ring, bound = data.draw(rings(release))
-    live = live_topology(ring, bound)
-    wanted_members = data.draw(
-        st.one_of(st.just(bound), st.permutations(bound).map(tuple), members(PLACES[:3]))
-    )
-    wanted = Topology((ExchangeDefinition(NAME, TYPE, ring=wanted_members),))
-    found = check(live, wanted, exchange=NAME, file=FILE)
-    made = plan(repair_target(live, NAME, wanted), live)
-    has_steps = bool(made.changes or made.refusals)
-    assert bool(list(fixed_by_repair(found.findings))) == has_steps, (
-        found.findings,
-        made.changes,
-        made.refusals,
-    )
-    if not ring.bucket_count:
         assert not found.sound

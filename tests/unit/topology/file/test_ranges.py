@@ -124,16 +124,16 @@ def test_what_differs_is_not_folded() -> None:
         assert fold([first, second], FIELDS) == [first, second]
 
 
-def test_numbers_inside_escaped_braces_are_not_folded() -> None:
-    run = [{"name": "{1..5}"}, {"name": "{2..5}"}]
-    assert fold(run, FIELDS) == [{"name": "{{1..5}}"}, {"name": "{{2..5}}"}]
-
-
-def test_a_run_ends_where_its_padding_does() -> None:
-    run = [{"name": name} for name in ("08", "09", "10", "011", "012", "99999999999999999999")]
-    assert fold(run, FIELDS) == [{"name": "{08..10}"}, {"name": "{011..012}"}, run[-1]]
-
-
-def test_the_number_that_does_not_count_stays() -> None:
-    run = [{"name": f"shard.1.{n}"} for n in range(1, 5)]
-    assert fold(run, FIELDS) == [{"name": "shard.1.{1..4}"}]
+@pytest.mark.parametrize(
+    ("run", "written"),
+    [
+        (["{1..5}", "{2..5}"], ["{{1..5}}", "{{2..5}}"]),  # numbers inside escaped braces
+        (
+            ["08", "09", "10", "011", "012", "9" * 20],
+            ["{08..10}", "{011..012}", "9" * 20],
+        ),  # where the padding ends
+        (["shard.1.1", "shard.1.2", "shard.1.3"], ["shard.1.{1..3}"]),  # the number that does not count stays
+    ],
+)
+def test_a_run_is_folded_where_its_numbers_count(run: list[str], written: list[str]) -> None:
+    assert [entry["name"] for entry in fold([{"name": name} for name in run], FIELDS)] == written

@@ -45,12 +45,9 @@ def _check(traffic: Traffic) -> None:
 def test_messages_during_the_hand_over_are_parked_and_forwarded() -> None:
     traffic = _begun()
     done = Mover(traffic).apply(_THREE)
-    assert [(slot, new) for slot, _, new in done.handed_over] == [
-        ("events.slot.02", "events.3"),
-        ("events.slot.05", "events.3"),
-    ]
-    assert done.unparked == 2
-    assert done.overtaken == ()
+    moved = [(slot, new) for slot, _, new in done.handed_over]
+    assert moved == [(f"events.slot.{slot}", "events.3") for slot in ("02", "05")]
+    assert (done.unparked, done.overtaken) == (2, ())
     _check(traffic)
     assert plan(_THREE, traffic.model.topology()).changes == ()
 
@@ -112,24 +109,19 @@ def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
     _check(traffic)
 
 
-def test_a_park_that_never_gets_empty_is_given_up() -> None:
+def test_a_park_that_never_gets_empty_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = _begun()
-
-    class Feeding(Mover):
-        def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
-            return limit
-
+    monkeypatch.setattr(Mover, "move_messages", lambda _mover, _queue, _exchange, limit: limit)
     traffic.queues["events.park"] = [("events", ExchangeRef("events.slot.00"), 1)]
     with pytest.raises(BrokerRefusedError, match=r"the parking queue events[.]park was emptied 50 times"):
-        Feeding(traffic).apply(_TWO)
+        Mover(traffic).apply(_TWO)
 
 
 def test_order_without_a_group_is_refused_before_anything_is_changed() -> None:
     traffic = _begun()
     before = traffic.model.topology()
-    with pytest.raises(
-        PlanRefusedError, match="has no consumer, and a hand-over in order needs a ConsumerGroup"
-    ):
+    says = "has no consumer, and a hand-over in order needs a ConsumerGroup"
+    with pytest.raises(PlanRefusedError, match=says):
         Mover(traffic).apply(_THREE, Permission(1.0, hand_over="in-order"))
     assert traffic.model.topology() == before
 
@@ -282,14 +274,6 @@ def test_messages_that_are_parked_late_are_forwarded_too() -> None:
     assert drain_park(broker, "events", "events.park") == 2
 
 
-def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
-    """A mover that died left it, of any slot. The new queue would handle all that is parked up to its marker."""
-    mover = Watched(parked=7)
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
-    assert done.unparked == 7
-    assert mover.told.index("7 from events.park") < mover.told.index("unbind events.1")
-
-
 @pytest.mark.parametrize("level", ["parked", "in-order"])
 def test_a_slot_whose_new_queue_is_refused_has_not_changed_hands(
     level: Literal["parked", "in-order"],
@@ -309,6 +293,14 @@ def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:
     with pytest.raises(AccessRefusedError, match=r"needs write on queue events\.1"):
         mover.apply(_THREE)
     assert plan(_TWO, mover.traffic.model.topology()).changes == ()
+
+
+def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
+    """A mover that died left it, of any slot. The new queue would handle all that is parked up to its marker."""
+    mover = Watched(parked=7)
+    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    assert done.unparked == 7
+    assert mover.told.index("7 from events.park") < mover.told.index("unbind events.1")
 
 
 @pytest.mark.parametrize("loss", [False, True])

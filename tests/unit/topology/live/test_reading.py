@@ -90,12 +90,9 @@ def test_what_is_parked_is_asked_of_the_queue_itself(
     assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
     assert check(live).sound is (parked == 0)
-
-
-def test_without_slots_no_queue_is_asked() -> None:
-    client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
-    assert client.live().facts.messages == {"q": 9}
-    assert client.asked == []
+    without_slots = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
+    assert without_slots.live().facts.messages == {"q": 9}
+    assert without_slots.asked == []
 
 
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
@@ -166,18 +163,14 @@ def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
         "message-ttl": 5,
         "consumer-timeout": 5,
     }
-    arguments = {f"x-{name}": value for name, value in settings.items()}
-    ring = HashRing.from_buckets(("q",), Release("4.3.6"))
     exchange = ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("q"),))
-    by_argument = LiveTopology(
-        (exchange,),
-        (QueueDefinition("q", "delayed", arguments=arguments),),
-        rings={"h": ring},
-        release=ring.release,
-    )
     policy = PolicyDefinition("p", "^q$", definition=settings)
-    by_policy = as_live(
-        replace(by_argument, queues=(QueueDefinition("q", "delayed"),), policies=(policy,)),
-        operator_policies=(policy,),
-    )
-    assert (check(by_argument).findings, check(by_policy).findings) == ((), ())
+    for arguments, policies in (
+        ({f"x-{name}": value for name, value in settings.items()}, ()),
+        ({}, (policy,)),
+    ):
+        queue = QueueDefinition("q", "delayed", arguments=arguments)
+        there = Topology((exchange,), (queue,), policies=policies)
+        live = as_live(there, operator_policies=policies, release=Release("4.3.6"))
+        read = HashRing.from_buckets(("q",), live.release)
+        assert check(live.with_rings({"h": read})).findings == ()

@@ -50,32 +50,6 @@ def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:
     ]
 
 
-def test_what_has_one_name_is_one_place() -> None:
-    before, after = HashRing.from_buckets(["s1", "s2", "s3"]), HashRing.from_buckets(["s1", "s2", "s3", "s4"])
-    names: dict[Place, Place] = {"s1": "q1", "s2": "q2", "s3": "q1"}
-    names_after: dict[Place, Place] = {"s1": "q1", "s2": "q1", "s3": "q2", "s4": "q3"}
-
-    figures = MovementCounter(before.buckets, names)
-
-    expected = HashRing.from_buckets(["q1", "q2", "q1"]).share_moved(
-        HashRing.from_buckets(["q1", "q1", "q2", "q3"])
-    )
-    assert figures.count_moved_and_lost(figures.number_destinations(after.buckets), names_after) == (
-        expected,
-        0.0,
-    )
-
-
-def test_what_is_at_a_dead_end_is_lost() -> None:
-    ring = HashRing.from_buckets([*"abc"])
-    figures = MovementCounter(ring.buckets)
-
-    assert figures.count_moved_and_lost(figures.number_destinations(ring.buckets), {}, {"b"}) == (
-        0.0,
-        ring.shares()["b"],
-    )
-
-
 @pytest.mark.parametrize("release", ["3.8.9", "3.10.6", "4.3.6"])
 def test_the_numbers_follow_each_change(release: str) -> None:
     ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 3)], Release(release)).bind("b", 2)

@@ -32,16 +32,6 @@ def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
     )
 
 
-@pytest.mark.all_seeds
-def test_a_lifted_refusal_is_not_listed() -> None:
-    planned = plan(hashing("b", max_share_moved=0.1), with_buckets(hashing("a", "b"), "a", "b"))
-
-    (refusal,) = planned.refusals
-    assert refusal.allow_with == "--allow-moved 0.5001"
-    assert planned.refused(allow_moved=0.5) == planned.refused(allow_delete=True) == (refusal,)
-    assert planned.refused(allow_moved=0.5001) == ()
-
-
 @pytest.mark.parametrize("provenance", ["replayed", "assumed"])
 def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
     ring = HashRing.from_bindings([("a", 1)], RELEASE, provenance)  # type: ignore[arg-type]

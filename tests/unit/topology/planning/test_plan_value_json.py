@@ -21,6 +21,7 @@ def test_the_document_is_the_stored_one_with_the_words_for_python() -> None:
     made = plan(*SCENARIOS[name])
     stored = json.loads((Path(__file__).parent / "plans" / f"{name}.json").read_text("utf-8"))
     document = json.loads(made.to_json())
+    assert str(made).splitlines()[-1] == f"checksum    {made.checksum}"
 
     assert list(document) == list(stored)
     (refusal,), (other,) = document.pop("refusals"), stored.pop("refusals")

@@ -55,12 +55,9 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
     assert (steps.moved_at_worst, steps.lost_at_worst) == (0.6, 0.0)
 
 
-def test_a_member_with_other_arguments_does_not_stay() -> None:
-    assert count_kept_members(_there("a b"), [RingMember("a", "1", {"k": 1})]) == 0
-
-
-def test_a_binding_key_written_otherwise_does_not_stay() -> None:
-    assert count_kept_members(_there("a"), [RingMember("a", "01")]) == 0
+def test_a_member_with_other_arguments_or_a_binding_key_written_otherwise_does_not_stay() -> None:
+    for other in (RingMember("a", "1", {"k": 1}), RingMember("a", "01")):
+        assert count_kept_members(_there("a b"), [other]) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,19 +76,6 @@ def test_the_best_steps_keep_what_stays(there: str, wanted: str, steps: str) -> 
 
     assert best is not None
     assert _text(best.steps) == steps
-
-
-def test_of_orders_that_lose_nothing_the_one_that_moves_least_is_taken() -> None:
-    """In pairs 98 % of the keys move at the peak, and with all binds first 87 %."""
-    there = _there("a b c d")
-    best = _steps(there, "d b a c")
-
-    assert best is not None
-    ring, worst = there.ring, 0.0
-    for place in (*"cba",):
-        ring = ring.unbind(place)
-        worst = max(worst, there.ring.share_moved(ring))
-    assert best.moved_at_worst == worst
 
 
 def test_a_destination_that_is_wanted_twice_is_unbound_once() -> None:

@@ -94,13 +94,6 @@ def test_the_steps_and_reasons_are_as_stored(name: str) -> None:
     )
 
 
-def test_no_plan_has_the_words_of_version_1() -> None:
-    for path in _FOLDER.glob("*.json"):
-        text = path.read_text(encoding="utf-8")
-        assert '"says"' not in text
-        assert '"cure"' not in text
-
-
 def test_each_stored_plan_has_a_scenario() -> None:
     stored = {path.name for path in _FOLDER.iterdir()}
     assert {name + ending for name in SCENARIOS for ending in (".json", ".txt")} <= stored
