@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The number of processes for the tests that use brokers or Spark. Each process has a separate broker and a separate Spark. They
 # wait most of the time, so there are more processes than cores; memory limits them to six. WORKERS=0 runs all tests in one process.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6 ? 6 : n)))
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? 4 : n > 6 ? 6 : n)))
 
 UNIT_TESTS := tests/unit tests/models tests/fuzz tests/simulation
 LIVE_TESTS := tests/broker tests/spark tests/docs

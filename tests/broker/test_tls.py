@@ -111,7 +111,9 @@ def refusal(way: Way, url: str) -> str:
 def test_the_right_authority_and_name_are_enough(one_way: TlsBroker, way: Way) -> None:
     for parameters in (one_way.trusted, one_way.certified, {"verify": "verify_none"}):
         assert way(url_for(way, one_way, parameters))
-    for name in ("disable", OTHER_NAME):
+    for name in ("disable", OTHER_NAME)[
+        : 1 if way is by_group else 2
+    ]:  # aio-pika cannot look for another name
         parameters = one_way.trusted | {"server_name_indication": name}
         assert way(url_for(way, one_way, parameters, "localhost"))
 

@@ -37,7 +37,12 @@ def test_all_bytes_pass_two_methods_that_are_called_by_their_names(idle: Any) ->
     received: list[bytes] = []
     processed: list[Any] = []
     receive = idle._on_data_available
-    idle._on_data_available = lambda data: [received.append(data), receive(data)]
+
+    def look_and_receive(data: bytes) -> None:
+        received.append(data)
+        receive(data)
+
+    idle._on_data_available = look_and_receive
     idle._process_frame = processed.append
     idle._proto_data_received(heartbeat + heartbeat[:3])
     assert received == [heartbeat + heartbeat[:3]], CHANGED

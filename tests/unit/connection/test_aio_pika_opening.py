@@ -39,8 +39,8 @@ def test_a_vhost_that_is_refused_without_a_word_is_not_damaged_bytes() -> None:
     assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop' (Expected" in str(error)
     error = _connect_error(SETTINGS, aiormq_errors.InvalidFrameError("Unknown frame type: 77"))
     assert type(error) is UnreachableError
-    cause = aiormq_errors.AMQPConnectionError("Name or service not known")
-    cause.__cause__ = ConnectionRefusedError(111, "refused")
-    error = _connect_error(SETTINGS, cause)
+    unknown = aiormq_errors.AMQPConnectionError("Name or service not known")
+    unknown.__cause__ = ConnectionRefusedError(111, "refused")
+    error = _connect_error(SETTINGS, unknown)
     assert type(error) is UnreachableError
     assert "no server answers there" in str(error)

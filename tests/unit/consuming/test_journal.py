@@ -166,12 +166,12 @@ class Reader:
             case ["claimed", queue]:
                 claim = roster.claims[queue]
                 return f"{claim.member} {claim.generation} {'held' if claim.held else 'free'}"
-        now = float(event.partition("@")[2] or 0)
+        at = float(event.partition("@")[2] or 0)
         offset, kind, member, *more = event.partition("@")[0].split()
         token, queue = (*more, *(member, "")[len(more) :])
         if kind in ("ready", "alive"):
             assignments.on_heartbeat(token, int(offset))
-        if not roster.take(int(offset), entry(kind, member, token, queue), now):
+        if not roster.take(int(offset), entry(kind, member, token, queue), at):
             return ""
         behind = assignments.update(roster)
         shares = [

@@ -258,7 +258,8 @@ def test_a_replay_reads_the_chunks_of_its_keys_and_counts_its_rows(filter_value:
         rows = [row(value(key), key, key) for key in ("a1", "b1", "a2", "c1", "a1")]
         rows += [row(None, "old", "a1"), row(value("a1"), "of another exchange", "a1", "other")]
         broker.log.chunks = [chunk_bytes([each], offset=at) for at, each in enumerate(rows)]
-        counts, how = Counter[str](), {"ring": HashRing.from_buckets(["s"]), "exchange": "orders"}
+        counts = Counter[str]()
+        how: Any = {"ring": HashRing.from_buckets(["s"]), "exchange": "orders"}
         batches = replay("rabbitmq-stream://broker", ["a1"], filter_value=filter_value, counts=counts, **how)
         assert [body for batch in batches for body in batch["value"].to_pylist()] == [b"a1", b"a1", b"old"]
         assert counts == {"read": read, "other_exchange": 1, "delivered": 3}
