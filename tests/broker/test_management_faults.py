@@ -14,7 +14,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
@@ -46,7 +45,7 @@ def definitions(vhost: RunningBroker) -> Any:
 
 
 #: Where the API fails, what it does, and what comes of it. The unit tests of `Management` have other faults.
-FAULTS: tuple[tuple[str, Any, type[errors.RabbitChxError], str], ...] = (
+FAULTS: tuple[Any, ...] = (
     ("queues", page("401 Unauthorized"), errors.AccessRefusedError, "401: check user and password"),
     ("queues", page("200 OK", b"<html>" * 2_000_000), errors.BrokerRefusedError, "is not JSON"),
     ("queues", list, errors.UnreachableError, "that the management plugin is enabled"),
@@ -56,7 +55,12 @@ FAULTS: tuple[tuple[str, Any, type[errors.RabbitChxError], str], ...] = (
     ),
     *(
         (segment, NO_NAMES, errors.BrokerRefusedError, "is not (a list of|an) object")
-        for segment in ("overview", "feature-flags", "exchanges", "queues")
+        for segment in ("overview", "feature-flags", "exchanges")
+    ),
+    pytest.param(
+        ("queues", NO_NAMES, errors.BrokerRefusedError, "is not (a list of|an) object"),
+        # Before 4.3 nothing else reads queues, and an odd one is left out and named.
+        marks=pytest.mark.chx_broker(">=4.3", "priorities of waiting messages by name"),
     ),
 )
 
@@ -66,8 +70,6 @@ def test_a_faulty_api_fails_a_read_and_an_apply_and_changes_nothing(
     api: ScriptedApi, vhost: RunningBroker, fault: tuple[str, Any, type[errors.RabbitChxError], str]
 ) -> None:
     segment, script, kind, says = fault
-    if segment == "queues" and script is NO_NAMES and release_is_in(vhost.version, "<4.3"):
-        pytest.skip("before 4.3 nothing else reads queues, and an odd one is left out and named")
     before = definitions(vhost)
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
