@@ -117,7 +117,7 @@ def test_keys_that_cannot_be_compared_are_no_sound_ring(
 def test_a_group_writes_what_it_handles(
     bound: Shop, answer: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The ring of its file is that of the broker, and a wrong ring is contradicted. docs/managed-brokers.md does it with routing keys."""
+    """The ring of its file equals the broker's ring, and a wrong ring is contradicted. docs/managed-brokers.md does it with routing keys."""
     bound.channel.exchange_delete("o")
     bound.channel.exchange_declare("o", CHX, durable=True, arguments={"hash-header": HEADER})
     for queue, weight in WEIGHTS.items():

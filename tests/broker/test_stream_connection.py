@@ -293,7 +293,7 @@ def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
         stream.events(30)
 
 
-def test_heartbeats_go_on_while_the_caller_is_elsewhere(vhost: RunningBroker) -> None:
+def test_heartbeats_go_on_while_the_caller_does_other_work(vhost: RunningBroker) -> None:
     with closing(StreamConnection(stream_settings(f"{vhost.stream_url}?heartbeat=1"))) as opened:
         heard = opened._last_received
         time.sleep(4)  # the broker gives up after less

@@ -124,7 +124,7 @@ def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
 
 
 def test_numbered_keys_need_no_routing(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
-    """The order of the partitions is that of their bindings."""
+    """The partitions have the order of their bindings."""
     names = ["s-c", "s-a", "s-b"]
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         declare(connection.channel(), {str(number): name for number, name in enumerate(names)})

@@ -35,7 +35,7 @@ PLAN = "venv/bin/rabbit-chx topology plan topology.toml"
 
 
 def new_user(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Make a clone, and a `python3` that is not that of these tests; return the clone and the environment of its user."""
+    """Make a clone, and a `python3` other than the one of these tests; return the clone and the environment of its user."""
     clone, tools = folder / "clone", folder / "bin"
     for each in (clone, tools):
         each.mkdir()

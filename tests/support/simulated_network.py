@@ -484,7 +484,7 @@ def simulated(network: Network) -> Iterator[None]:
     world = network.world
 
     def keep_alive(target: Callable[..., None], args: Sequence[Any] = (), **_: object) -> SimpleNamespace:
-        """Return the heartbeat thread, which runs while the program is elsewhere."""
+        """Return the heartbeat thread, which runs while the program does other work."""
         start = partial(setattr, network, "keeper", partial(target, *args))
         return SimpleNamespace(start=start, is_alive=lambda: False)
 

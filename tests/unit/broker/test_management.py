@@ -276,7 +276,7 @@ def test_an_answer_that_is_too_large_is_named(
     assert re.search(words, str(refused))
 
 
-#: The first reason is that of 4.3.6 for a queue whose node has no free byte.
+#: 4.3.6 gives the first reason for a queue whose node has no free byte.
 def read_queues(api: Management) -> object:
     return api.get_list("queues", "/", fields={"name": str})
 

@@ -77,7 +77,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
+def test_heartbeats_go_on_while_the_caller_does_other_work(clock: Clock) -> None:
     lock = threading.RLock()
     with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
         sent = idle.bytes_sent

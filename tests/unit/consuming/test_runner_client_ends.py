@@ -68,7 +68,7 @@ class ScriptedClient:
         return self._connections[-1]
 
     def meet(self, call: str, connection: _Connection | None) -> None:
-        """Raise the error if it is the turn of this call, or that of a closed connection."""
+        """Raise the error if it is the turn of this call or of a closed connection."""
         if self._armed is not None and self._armed[0] == call:
             error, self._armed = self._armed[1], None
             if connection is not None:
@@ -114,7 +114,7 @@ class _Closable:
 
 
 class _Connection(_Closable):
-    """A connection of aio-pika, and that of aiormq below it."""
+    """A connection of aio-pika, and the one of aiormq below it."""
 
     server_properties = {"version": "4.3.6"}  # noqa: RUF012
     connection_tune = SimpleNamespace(channel_max=0)
