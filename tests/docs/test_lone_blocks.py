@@ -53,6 +53,21 @@ NEEDS_PYSPARK = {
     "pushFilters": "4.1",
     'format("rabbitmq")': "4.0",
 }
+#: The release that a block with one of these texts needs, and for what.
+NEEDS_RELEASE = {
+    "super_stream=": (">=3.13", "super streams are created by the stream protocol"),
+    "filter_value=": (">=3.13", "filters of streams"),
+    '"x-delivery-limit": -1': (">=4.0", "a delivery limit that is off"),
+}
+
+
+def release_marks(*blocks: str) -> list[pytest.MarkDecorator]:
+    """Return the markers for what these blocks need of a broker."""
+    return [
+        pytest.mark.chx_broker(*needs)
+        for text, needs in NEEDS_RELEASE.items()
+        if any(text in block for block in blocks)
+    ]
 
 
 CONSOLES = [
@@ -69,8 +84,9 @@ def blocks() -> Iterator[Any]:
     for name in PAGES:
         for number, block in enumerate(python_blocks(name), 1):
             marks = [pytest.mark.spark] if "pyspark" in block else []
+            marks += release_marks(block)
             needs = next(((newest, text) for text, newest in NEEDS_PYSPARK.items() if text in block), None)
-            if marks and needs:
+            if "pyspark" in block and needs:
                 marks.append(pytest.mark.pyspark(*needs))
             yield pytest.param(block, id=f"{Path(name).stem}-{number}", marks=marks)
 
@@ -139,7 +155,14 @@ def test_the_queues_have_the_rows_of_the_first_write_of_spark(
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", [name for name in PAGES if len(python_blocks(name)) > 1])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=release_marks(*(block for block in found if "pyspark" not in block)))
+        for name in PAGES
+        if len(found := python_blocks(name)) > 1
+    ],
+)
 def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str) -> None:
     """Those without Spark, since a reader does not empty the broker before each. They may print other numbers."""
     for block in python_blocks(name):
@@ -150,6 +173,7 @@ def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str)
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
+@pytest.mark.chx_broker(*NEEDS_RELEASE["super_stream="])
 def test_the_blocks_of_spark_run_one_after_the_other(run: Callable[..., None]) -> None:
     for block in python_blocks("docs/spark-streams.md"):
         run(block)

@@ -50,7 +50,9 @@ def wait_for_figures(management: Management, vhost: str, *, active: int, message
         known = {
             each["name"] for each in management.request("GET", "connections") if each.get("connected_at")
         }
-        is_known = all(consumer["channel_details"].get("connection_name") in known for consumer in consumers)
+        is_known = all(
+            (consumer["channel_details"] or {}).get("connection_name") in known for consumer in consumers
+        )
         return found == (active, active, messages) and is_known
 
     until(is_told, "the management API tells what is there", every_s=0.2)
