@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -80,16 +81,20 @@ def of_node(printed: str, node: str) -> str:
     return printed.replace("rabbit@rabbitmq", node)
 
 
-def on_khepri(command: str) -> list[pytest.MarkDecorator]:
-    """Return the marker of an example whose output is another one where a restart may reorder rings."""
-    is_other = command == "rabbit-chx ring check orders"
-    return [pytest.mark.chx_broker(">=4.2", "the metadata store is Khepri")] * is_other
+#: Examples whose output is another one on older releases, by the beginning of the command.
+RELEASES = {
+    "rabbit-chx ring check orders": (">=4.2", "the metadata store is Khepri"),
+    "rabbit-chx group show": (">=4.0", "a quorum queue with a single active consumer obeys priorities"),
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "printed"),
-    [pytest.param(*example, id=example[0][:90], marks=on_khepri(example[0])) for example in EXAMPLES],
-)
+def example_of(command: str, printed: str) -> Any:
+    """Return the parameters of an example, with the marker for its release."""
+    marks = [pytest.mark.chx_broker(*needs) for start, needs in RELEASES.items() if command.startswith(start)]
+    return pytest.param(command, printed, id=command[:90], marks=marks)
+
+
+@pytest.mark.parametrize(("command", "printed"), [example_of(*example) for example in EXAMPLES])
 def test_the_example_prints_the_output_of_the_page(
     vhost: RunningBroker, tmp_path: Path, open_things: ExitStack, command: str, printed: str
 ) -> None:
