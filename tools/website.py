@@ -119,7 +119,9 @@ def write_source() -> None:
     """Write the folder that Sphinx reads: what is in the repository, and the pages of the packages."""
     shutil.rmtree(_SOURCE, ignore_errors=True)
     shutil.copytree(
-        _ROOT, _SOURCE, ignore=shutil.ignore_patterns("build", "dist", ".[!c]*", ".cache", "__pycache__")
+        _ROOT,
+        _SOURCE,
+        ignore=shutil.ignore_patterns("build", "dist", ".[!cg]*", ".cache", ".git", "__pycache__"),
     )
     for path, text in _MADE.items():
         (_SOURCE / path).write_text(text(), encoding="utf-8")
