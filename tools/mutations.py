@@ -5,8 +5,11 @@ execute its line, without stopping at the first failure: so the result tells whi
 for no mutant at all. A test that runs the product in another process is not seen to execute any line.
 
     python tools/mutations.py cover         the lines that each test executes: build/mutations/tests.json
-    python tools/mutations.py run           adds mutants to tests/mutants/results.jsonl until there are --mutants of them
-    python tools/mutations.py show          prints the table of tests/README.md, and each mutant that no test notices
+    python tools/mutations.py run           runs --mutants mutants, and stores the tests that each fails in tests/mutants/results.json
+    python tools/mutations.py show          prints the table of tests/README.md, and what tests/mutants/survivors.toml has too little or too much
+
+`run` takes over a stored result if the mutant is the same and one of the tests that failed still exists. A run that is ended goes on where
+it was: its results are in build/mutations/results.jsonl.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
@@ -36,7 +40,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "tests" / "mutants" / "results.jsonl"
+RESULTS = ROOT / "tests" / "mutants" / "results.json"
+#: Why it is no fault that no unit test fails, for each mutant that survives.
+SURVIVORS = ROOT / "tests" / "mutants" / "survivors.toml"
+RUNNING = ROOT / "build" / "mutations" / "results.jsonl"
 TESTS = ROOT / "build" / "mutations" / "tests.json"
 PACKAGES = (
     "rabbit_chx/routing",
@@ -85,6 +92,17 @@ class Mutant:
     def name(self) -> str:
         """What stays the same when other functions change."""
         return f"{self.path}:{self.function}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The tests that fail for a mutant; `tests` is how many ran."""
+
+    mutant: str
+    line: int
+    change: str
+    tests: int
+    killers: list[str]
 
 
 _Undo = Callable[[], None]
@@ -513,20 +531,41 @@ class _Covered:
 
 
 def run(most: int) -> None:
-    """Run mutants until the results have this many of the present code."""
-    covered = _Covered()
-    done = {(result["mutant"], result["change"]) for result in results()}
-    mutants = [mutant for mutant in sample(most) if (mutant.name, mutant.change) not in done]
+    """Run mutants until there are results of this many of the present code, and store them."""
+    covered, chosen = _Covered(), sample(most)
 
     def use(items: dict[str, Any]) -> None:
         functions = _functions_of_the_product()
         gc.collect()
         gc.freeze()  # else each child copies the memory of all objects when it collects garbage
-        _in_parallel(partial(_attempt, plugin, covered, items, functions), mutants)
+        known = _known(items)
+        missing = [mutant for mutant in chosen if (mutant.name, mutant.change) not in known]
+        sys.stderr.write(f"{len(missing)} of {len(chosen)} mutants run\n")
+        _in_parallel(partial(_attempt, plugin, covered, items, functions), missing)
+        known = _known(items)
+        _store([replace(known[mutant.name, mutant.change], line=mutant.line) for mutant in chosen])
 
     plugin = _Collected(use)
-    RESULTS.parent.mkdir(exist_ok=True)
+    RUNNING.parent.mkdir(parents=True, exist_ok=True)
     _pytest(FOLDERS, plugin)
+
+
+def _known(items: Iterable[str]) -> dict[tuple[str, str], Result]:
+    """Return the results that hold for the present tests, by mutant and change, without the tests that are gone."""
+    names = {_without_parameter(item) for item in items}
+    stored = {(result.mutant, result.change): result for result in results() if names & {*result.killers}}
+    lines = RUNNING.read_text(encoding="utf-8").splitlines() if RUNNING.exists() else ()
+    running = (Result(**json.loads(line)) for line in lines)
+    known = stored | {(result.mutant, result.change): result for result in running}
+    return {
+        key: replace(result, killers=[name for name in result.killers if name in names])
+        for key, result in known.items()
+        if not result.killers or names & {*result.killers}
+    }
+
+
+def _without_parameter(test: str) -> str:
+    return test.partition("[")[0]
 
 
 def _attempt(
@@ -548,16 +587,11 @@ def _attempt(
     if tests and not ended and unfinished is None:  # or it would count as one that survives
         raise RuntimeError(f"no test of the mutant {mutant.name} began")
     killers = {test["test"] for test in ended if test["failed"]} | ({unfinished} if unfinished else set())
-    result = {
-        "mutant": mutant.name,
-        "line": mutant.line,
-        "change": mutant.change,
-        "tests": len(tests),
-        "ended": len(ended),
-        "killers": sorted({name.partition("[")[0] for name in killers}),  # not of each parameter
-    }
-    with RESULTS.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(result) + "\n")
+    result = Result(
+        mutant.name, mutant.line, mutant.change, len(tests), sorted({*map(_without_parameter, killers)})
+    )
+    with RUNNING.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(vars(result)) + "\n")
 
 
 def sample(most: int) -> list[Mutant]:
@@ -571,13 +605,46 @@ def sample(most: int) -> list[Mutant]:
     return sorted(mutants, key=lambda mutant: sha256((mutant.name + mutant.change).encode()).digest())[:most]
 
 
-def results() -> list[dict[str, Any]]:
+def _store(found: Iterable[Result]) -> None:
+    """Write the results; a test is named once, and is a number elsewhere."""
+    ordered = sorted(found, key=lambda result: result.mutant)
+    names = sorted({name for result in ordered for name in result.killers})
+    at = {name: number for number, name in enumerate(names)}
+    rows = [
+        json.dumps(
+            [result.mutant, result.line, result.change, result.tests, [at[name] for name in result.killers]]
+        )
+        for result in ordered
+    ]
+    lines = [
+        '{"columns": ["mutant", "line", "change", "tests that run the line", "tests that fail"],',
+        '"tests": [',
+        ",\n".join(map(json.dumps, names)),
+        "],",
+        '"mutants": [',
+        ",\n".join(rows),
+        "]}",
+    ]
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    RUNNING.unlink(missing_ok=True)
+
+
+def results() -> list[Result]:
     """Read the stored results."""
-    return (
-        [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
-        if RESULTS.exists()
-        else []
-    )
+    if not RESULTS.exists():
+        return []
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    names = stored["tests"]
+    return [
+        Result(mutant, line, change, tests, [names[number] for number in killers])
+        for mutant, line, change, tests, killers in stored["mutants"]
+    ]
+
+
+def survivors() -> dict[str, str]:
+    """Read the reason of each mutant that survives."""
+    return tomllib.loads(SURVIVORS.read_text(encoding="utf-8")) if SURVIVORS.exists() else {}
 
 
 def table() -> str:
@@ -588,10 +655,10 @@ def table() -> str:
     ]
     found = results()
     for package in PACKAGES:
-        own = [result for result in found if result["mutant"].startswith(package + "/")]
-        failed = sum(bool(result["killers"]) for result in own)
-        unrun = sum(not result["tests"] for result in own)
-        killers = {test for result in own for test in result["killers"]}
+        own = [result for result in found if result.mutant.startswith(package + "/")]
+        failed = sum(bool(result.killers) for result in own)
+        unrun = sum(not result.tests for result in own)
+        killers = {test for result in own for test in result.killers}
         rows.append(
             f"| `{package}` | {len(own):,} | {failed:,} | {len(own) - failed - unrun:,} | {unrun:,} | {len(killers):,} |"
         )
@@ -599,13 +666,16 @@ def table() -> str:
 
 
 def show() -> None:
-    """Print the table, and each survivor."""
-    survivors = [
-        f"{result['mutant']} (line {result['line']}): {result['change']}"
-        for result in results()
-        if not result["killers"]
+    """Print the table, each survivor without a reason, and each reason without a survivor."""
+    reasons = survivors()
+    survive = {result.mutant: result for result in results() if not result.killers}
+    missing = [
+        f"no reason: {result.mutant} (line {result.line}, {result.tests} tests): {result.change}"
+        for name, result in survive.items()
+        if name not in reasons
     ]
-    sys.stdout.write("\n".join([table(), "", *sorted(survivors), ""]))
+    over = [f"not a survivor: {name}" for name in reasons.keys() - survive.keys()]
+    sys.stdout.write("\n".join([table(), "", *missing, *sorted(over), ""]))
 
 
 def main() -> None:
