@@ -1,4 +1,7 @@
-"""What goes over Spark Connect beyond the example: a stream whose reports arise on the server."""
+"""What goes over Spark Connect: the example, and a stream whose reports arise on the server.
+
+A Connect server has a fixed port. The tests of one file run one after the other.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ pytestmark = [
     pytest.mark.pyspark("4.0", "a Connect server in pyspark's own package"),
 ]
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: Of a process of its own: one Python cannot hold a classic and a Connect session.
 STREAM = """
 import sys
@@ -63,3 +67,12 @@ def test_a_stream_reports_each_batch(vhost_url: str, consumed: Consumed, tmp_pat
     assert [report["batch_id"] for report in reports] == [0, 1, 2]
     assert sum(report["confirmed"] for report in reports) == 300
     assert sorted(int(message.body) for message in consumed()) == list(range(300))
+
+
+@pytest.mark.slow
+def test_the_example_writes_and_publishes_all_rows(vhost_url: str) -> None:
+    done = run_python(EXAMPLES / "connect.py", "--limit", 5_000, "--url", vhost_url)
+    assert "written  5,000 rows" in done.stdout
+    assert "dry run  True" in done.stdout
+    assert "published 5,000 of 5,000 rows by 6 tasks" in done.stdout
+    assert "guest:guest" not in done.stdout + done.stderr

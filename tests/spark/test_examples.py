@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from scripts import run_python
 
 import spark_connector
 from rabbit_chx import Broker
@@ -123,17 +122,6 @@ def test_stream_to_stream_copies_each_row_once(
     said = capsys.readouterr().out
     assert "mismatches 0, missing 0, repeated 0" in said
     assert "5,000 flights" in said
-
-
-@pytest.mark.slow
-@pytest.mark.pyspark("4.0", "format('rabbitmq')")
-@pytest.mark.usefixtures("csv")
-def test_connect_writes_and_publishes_all_rows(vhost_url: str) -> None:
-    done = run_python(EXAMPLES / "connect.py", "--limit", ROWS, "--url", vhost_url)
-    assert "written  5,000 rows" in done.stdout
-    assert "dry run  True" in done.stdout
-    assert "published 5,000 of 5,000 rows by 6 tasks" in done.stdout
-    assert "guest:guest" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow
