@@ -121,27 +121,3 @@ def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
     # Asking for a key twice is asking for it once.
     (batch,) = replay(vhost.stream_url, ["apple", "apple"], super_stream="fruit", routing="key")
     assert batch["stream"].to_pylist() == [fruit["apple"]]
-
-
-def test_numbered_keys_need_no_routing(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
-    """The partitions have the order of their bindings."""
-    names = ["s-c", "s-a", "s-b"]
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        declare(connection.channel(), {str(number): name for number, name in enumerate(names)})
-    with warnings.catch_warnings(action="error"):
-        publish(vhost, KEYS)
-    routed = answer(
-        "route",
-        "--exchange",
-        "fruit",
-        "--url",
-        vhost.url,
-        "--management-url",
-        str(vhost.management_url),
-        *KEYS,
-    )
-    assert routed["super_stream"]["partitions"] == names
-    expected = list(map(SuperStream(names).partition_for, KEYS))
-    assert [answer["destination"] for answer in routed["answers"]] == expected
-    assert answer("verify", "--super-stream", "fruit", "--url", vhost.stream_url)["right"] == 3
-    assert sum(batch.num_rows for batch in replay(vhost.stream_url, KEYS, super_stream="fruit")) == 3

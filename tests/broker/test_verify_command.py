@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from command_line import PROGRAM
 from shop import Shop, declare
-from topology_commands import SHOP
 
 pytestmark = pytest.mark.broker
 
@@ -77,21 +76,3 @@ def test_the_scratch_vhost_is_deleted_after_a_signal(
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert shop.scratch_vhosts() == set()
-
-
-def test_a_copy_of_a_topology_file_says_nothing_of_the_real_ring(
-    shop: Shop, answer: Callable[..., Any], tmp_path: Path
-) -> None:
-    """A copy made from the file says nothing of the ring of the exchange, so this is no success."""
-    file = tmp_path / "topology.toml"
-    for text, code, kinds in (
-        (SHOP, 3, []),
-        (SHOP.replace("weight = 10", "weight = 9"), 1, ["different"]),
-    ):
-        file.write_text(text)
-        document = answer(
-            "verify", "orders", "--topology", str(file), *shop.live, "--count", "200", code=code
-        )
-        assert (document["ring"]["provenance"], document["mismatches"]) == ("replayed", 0)
-        assert [finding["kind"] for finding in document["findings"]] == kinds
-        assert document["determined"] is False
