@@ -99,21 +99,6 @@ def test_what_is_given_back_often_is_as_before(
         assert sorted(numbers(consumer.take(queue, 3_000, EVERYTHING))) == list(range(3_000))
 
 
-def test_a_message_as_it_was_published(settings: ConnectionSettings, queues: BlockingChannel) -> None:
-    """Without a body, with one of several frames, and with every property that a publisher may set."""
-    properties = pika.BasicProperties(
-        content_type="text/plain", headers={"n": 1}, delivery_mode=2, priority=3, message_id="m", timestamp=7
-    )
-    queues.queue_bind("classic", "amq.topic", "#")
-    queues.basic_publish("amq.topic", "a.b", b"", properties)
-    queues.basic_publish("", "classic", bytes(300_000))
-    with closing(QueueConsumer(settings)) as consumer:
-        small, large = consumer.take("classic", 2, EVERYTHING)
-    assert (small.exchange, small.key, small.body) == ("amq.topic", "a.b", b"")
-    assert small.properties == b"".join(properties.encode())
-    assert (large.exchange, large.key, large.body) == ("", "classic", bytes(300_000))
-
-
 def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) -> None:
     """The sizes of the first messages let expect more than there is room for."""
     fill(settings, "classic", 300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -15,7 +14,7 @@ from pika.exchange_type import ExchangeType
 from publishing_support import Consumed, through
 from tcp_proxy import Proxy
 
-from rabbit_chx import AmqpField, Limits, Retries, SharedPublisher, errors
+from rabbit_chx import AmqpField, Retries, SharedPublisher, errors
 
 pytestmark = pytest.mark.broker
 
@@ -24,14 +23,6 @@ _SOON_S = 60.0
 
 def error_of(future: Future[None]) -> BaseException | None:
     return future.exception(_SOON_S)
-
-
-def await_health(publisher: SharedPublisher) -> None:
-    """Wait until messages can be sent."""
-    deadline = time.monotonic() + _SOON_S
-    while not publisher.healthy() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert publisher.healthy()
 
 
 def test_threads_and_tasks_share_it(consumed: Consumed, vhost_url: str) -> None:
@@ -117,34 +108,3 @@ def test_lost_connections_lose_nothing(
     found = [int(message.body) for message in consumed()]
     assert set(found) == set(range(6_000))
     assert len(found) <= 6_000 + stats.republished
-
-
-def test_an_outage_is_the_error_of_its_messages_and_then_it_is_healthy_without_a_message(
-    consumed: Consumed, vhost_url: str, proxy: Callable[..., Proxy]
-) -> None:
-    line = proxy()
-    with SharedPublisher(
-        through(vhost_url, line.port),
-        "x",
-        retries=Retries(reconnect_timeout_s=0.5, backoff_s=0.05),
-        limits=Limits(confirm_timeout_s=5, blocked_timeout_s=5),
-    ) as publisher:
-        assert error_of(publisher.submit("k", "before")) is None
-        line.refuse()
-        line.freeze()
-        sent = publisher.submit("k", "sent")
-        deadline = time.monotonic() + _SOON_S
-        while not publisher._outbox._open[1].is_sent and time.monotonic() < deadline:
-            time.sleep(0.001)
-        line.cut()
-        unsent = publisher.submit("k", "unsent")
-        assert isinstance(error_of(sent), errors.UnknownOutcomeError)
-        error = error_of(unsent)
-        assert isinstance(error, errors.UnreachableError)
-        assert "was not sent" in str(error)
-        assert not publisher.healthy()
-        line.leave_frozen()
-        line.accept()
-        await_health(publisher)
-        assert error_of(publisher.submit("k", "after")) is None
-    assert {message.body for message in consumed()} in ({b"before", b"after"}, {b"before", b"sent", b"after"})

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
 
 import pytest
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import Publisher
-from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.micro_batches import MicroBatches
-from spark_connector.reading.sources import Sources
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
@@ -55,32 +52,4 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     assert caplog.text.count("is not part of exchange 'rows' any more") == 1
     channel.queue_bind("log.0", "rows")
     assert batches.after(read, None, None) == read
-    batches.close()
-
-
-def test_the_streams_of_an_exchange_are_found_without_the_management_api(
-    options: dict[str, str], channel: BlockingChannel
-) -> None:
-    channel.queue_declare("no stream", durable=True)
-    channel.queue_bind("no stream", "rows")
-    del options["managementUrl"]
-    with closing(Sources(ReadOptions.parse(options))) as found:
-        assert sorted(found.ends()) == list(STREAMS)
-    for exchange, kind, words in (
-        ("amq.topic", InputError, r"no stream is bound to exchange 'amq\.topic'"),
-        ("no", NotFoundError, "list the queues of exchange 'no'"),
-    ):
-        with (
-            closing(Sources(ReadOptions.parse({**options, "exchange": exchange}))) as nothing,
-            pytest.raises(kind, match=words),
-        ):
-            nothing.ends()
-
-
-def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[str, str]) -> None:
-    batches = MicroBatches(ReadOptions.parse(options, streaming=True))
-    batches.hold()
-    batches.close()  # as after a lost connection
-    places = batches.after(batches.begin(), 10, None)
-    assert sum(place.next for place in places.values()) == 10
     batches.close()
