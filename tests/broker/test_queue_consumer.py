@@ -10,6 +10,7 @@ from typing import Any
 
 import pika
 import pytest
+from bounded import until
 from canary import CANARY, canary_user
 from declared import with_login
 from pika.adapters.blocking_connection import BlockingChannel
@@ -70,11 +71,8 @@ def numbers(deliveries: list[UnsettledMessage]) -> list[int]:
 
 def until_ready(settings: ConnectionSettings, queue: str, count: int) -> None:
     """Wait until a queue has so many messages: a quorum queue gives back a moment later than it says."""
-    deadline = time.monotonic() + 60
     with closing(QueueConsumer(settings)) as consumer:
-        while (ready := consumer.ready(queue)) != count:
-            assert time.monotonic() < deadline, ready
-            time.sleep(0.05)
+        until(lambda: consumer.ready(queue) == count, f"{queue} has {count} messages")
 
 
 @pytest.mark.parametrize("queue", ["classic", "quorum"])

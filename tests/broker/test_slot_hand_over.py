@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from bounded import until
 from changed_site import ChangedSite
 from dying_applier import dying_applier
 from numbered_load import numbered_load
@@ -59,18 +58,7 @@ def _slots(members: int, slots: int = 12, more: str = "") -> Topology:
 
 def _wait_for_consumers(site: ChangedSite, count: int) -> None:
     """Wait until the management API lists so many consumers, which takes it some seconds."""
-    _wait_until(lambda: len(site.request("GET", "consumers")) >= count)
-
-
-def _wait_for_parked(site: ChangedSite, count: int) -> None:
-    _wait_until(lambda: _count(site, "events.park") >= count)
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: len(site.request("GET", "consumers")) >= count, f"{count} consumers")
 
 
 def _count(site: ChangedSite, queue: str) -> int:
@@ -132,7 +120,10 @@ def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
                     if step.after != "operation":  # it takes a park with messages in it to get there
                         for queue in _QUEUES:  # as a mover that died after its second operation
                             site.channel.queue_unbind(queue, "events.slot.00", "")
-                        _wait_for_parked(site, step.count)
+                        until(
+                            lambda least=step.count: _count(site, "events.park") >= least,
+                            "messages are parked",
+                        )
                     copied_now += applier.died(wanted, step)
                     deaths += 1
                     site.wait_until_unlocked()

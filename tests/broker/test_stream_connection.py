@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
+from bounded import until
 from cluster import RunningCluster
 from exchange_types import CHX, DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
@@ -253,10 +254,8 @@ def test_a_connection_reaches_the_leader_or_a_replica_of_a_cluster(chx_cluster: 
     with closing(StreamConnection(settings[0])) as first:
         first.create_stream("s", {"initial-cluster-size": "3"})
         try:
-            deadline = time.monotonic() + 60
-            while len((places := first.metadata(["s"])["s"]).replicas) < 2:  # they start behind the leader
-                assert time.monotonic() < deadline, places
-                time.sleep(0.1)
+            until(lambda: len(first.metadata(["s"])["s"].replicas) == 2, "they start behind the leader")
+            places = first.metadata(["s"])["s"]
             assert places.leader is not None
             assert {places.leader, *places.replicas} == set(at)
             for its in settings:

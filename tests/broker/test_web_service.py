@@ -12,6 +12,7 @@ from typing import Any
 
 import pika
 import pytest
+from bounded import until
 from uvicorn_process import served
 
 from rabbit_chx import Broker
@@ -52,10 +53,8 @@ def wait_for_accepted(answers: list[dict[bytes, int]], count: int) -> None:
     def accepted() -> int:
         return sum(status == 202 for part in answers for status in list(part.values()))
 
-    wanted, deadline = accepted() + count, time.monotonic() + 60
-    while accepted() < wanted:
-        assert time.monotonic() < deadline, f"{accepted()} of {wanted} requests are accepted"
-        time.sleep(0.05)
+    wanted = accepted() + count
+    until(lambda: accepted() >= wanted, f"{wanted} requests are accepted")
 
 
 def send_until(stopped: threading.Event, port: int, way: str, number: int, answers: dict[bytes, int]) -> None:
