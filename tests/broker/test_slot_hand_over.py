@@ -173,7 +173,7 @@ def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> Non
     """Two members of a group read while slots go to a third queue and back."""
     slots, moved = _SLOTS // 2, 0
     site.apply(_slots(2, slots, _ORDERED))
-    with ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as readers:
+    with ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as handled_of:
         _wait_for_consumers(site, 6)
         with numbered_load(site.broker.url, per_s=_ORDERED_PER_S) as load:
             for _ in range(_ROUNDS):
@@ -181,7 +181,7 @@ def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> Non
                     done = site.apply(_slots(members, slots, _ORDERED), hand_over="in-order")
                     assert done.overtaken == ()
                     moved += len(done.handed_over)
-        handled = readers.handled(load.count)
+        handled = handled_of(load.count)
     assert load.returned == 0
     assert {key: list(range(count)) for key, count in load.sent.items()} == handled
     assert moved == 2 * (slots // 3) * _ROUNDS
@@ -197,7 +197,7 @@ def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, 
     site.apply(two)
     deaths = 0
     with (
-        ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as readers,
+        ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as handled_of,
         dying_applier(site) as applier,
     ):
         _wait_for_consumers(site, 6)
@@ -209,7 +209,7 @@ def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, 
                 site.wait_until_unlocked()
                 site.apply(to, hand_over="in-order")
                 assert _count(site, "events.park") == 0
-        handled = readers.handled(load.count)
+        handled = handled_of(load.count)
     assert load.returned == 0
     assert {key: list(range(count)) for key, count in load.sent.items()} == {
         key: sorted(numbers) for key, numbers in handled.items()
