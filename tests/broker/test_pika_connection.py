@@ -1,4 +1,4 @@
-"""Logins that are refused, and connections that end."""
+"""Logins and users that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that the broker refuses by basic.nack or by closing the channel, and what each publisher reports."""
+"""Messages that the broker refuses by closing the channel, and what each publisher reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue is removed from a ring and added again, while messages come and consumers handle them: each message is handled."""
+"""A queue of a ring is replaced while messages come and consumers handle them: each message is handled."""
 
 from __future__ import annotations
 

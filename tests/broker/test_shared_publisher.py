@@ -1,4 +1,4 @@
-"""The shared publisher on a real broker: outcomes, rows that close the channel, lost connections, outages."""
+"""The shared publisher on a real broker: outcomes of single messages, and lost connections."""
 
 from __future__ import annotations
 

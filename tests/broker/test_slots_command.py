@@ -1,4 +1,4 @@
-"""The slots of a live exchange: read, shown, balanced, exported and checked by the commands, against where messages are."""
+"""The slots of a live exchange: read, shown and balanced by the commands, against where messages are."""
 
 from __future__ import annotations
 

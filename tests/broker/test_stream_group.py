@@ -1,4 +1,4 @@
-"""Members of a group of streams join, leave and fail on a real broker, and the order of each stream is kept."""
+"""Members of a group of streams join and leave on a real broker, and the order of each stream is kept."""
 
 from __future__ import annotations
 

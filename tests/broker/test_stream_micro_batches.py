@@ -1,4 +1,4 @@
-"""The streams of an exchange that micro-batches read, without a Spark: they are found, and may go and come back."""
+"""The streams of an exchange that micro-batches read, without a Spark: they may go and come back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 STREAMS = ("log.0", "log.1")
 
 
-@pytest.fixture
-def options(
-    vhost: RunningBroker, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, str]:
-    """Of a reading of two streams behind an exchange, each with 23 rows."""
+def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
+    vhost: RunningBroker,
+    channel: BlockingChannel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     channel.exchange_declare("rows", FANOUT, durable=True)
     for stream in STREAMS:
@@ -31,18 +32,13 @@ def options(
         channel.queue_bind(stream, "rows")
     with Publisher(vhost.url, "rows") as publisher:
         publisher.publish_many(["k"] * 23, ["row"] * 23)
-    return {
+    options = {
         "url": str(vhost.stream_url),
         "exchange": "rows",
         "managementUrl": str(vhost.management_url),
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",
     }
-
-
-def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
-    options: dict[str, str], channel: BlockingChannel, caplog: pytest.LogCaptureFixture
-) -> None:
     batches = MicroBatches(ReadOptions.parse(options, streaming=True))
     read = batches.after(batches.begin(), None, None)
     assert {stream: place.next for stream, place in read.items()} == dict.fromkeys(STREAMS, 23)
