@@ -61,6 +61,10 @@ def _wait_for_consumers(site: ChangedSite, count: int) -> None:
     until(lambda: len(site.request("GET", "consumers")) >= count, f"{count} consumers")
 
 
+def _wait_for_parked(site: ChangedSite, count: int) -> None:
+    until(lambda: _count(site, "events.park") >= count, f"{count} messages are parked")
+
+
 def _count(site: ChangedSite, queue: str) -> int:
     return site.channel.queue_declare(queue, passive=True).method.message_count or 0
 
@@ -120,10 +124,7 @@ def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
                     if step.after != "operation":  # it takes a park with messages in it to get there
                         for queue in _QUEUES:  # as a mover that died after its second operation
                             site.channel.queue_unbind(queue, "events.slot.00", "")
-                        until(
-                            lambda least=step.count: _count(site, "events.park") >= least,
-                            "messages are parked",
-                        )
+                        _wait_for_parked(site, step.count)
                     copied_now += applier.died(wanted, step)
                     deaths += 1
                     site.wait_until_unlocked()
