@@ -52,7 +52,6 @@ SLOW_FILES = (
     "spark/test_stream_source.py",
     "broker/test_slot_hand_over.py",
     "fire/spark/test_driver_faults.py",
-    "broker/test_other_releases.py",
     "spark/test_repeated_rows.py",
     "docs/test_testing.py",
     "spark/test_stream_sink.py",

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pika
 import pytest
 from blocks import page
+from bounded import until
 from programs import PROGRAMS, program
 
 from rabbit_chx.broker import pika_parameters
@@ -147,10 +147,9 @@ def test_a_consumer_whose_queue_is_deleted_ends_and_an_unroutable_message_is_an_
         ) as process,
     ):
         channel = connection.channel()
-        deadline = time.monotonic() + 60
-        while not channel.queue_declare("orders.4", passive=True).method.consumer_count:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(
+            lambda: channel.queue_declare("orders.4", passive=True).method.consumer_count, "it has a consumer"
+        )
         channel.queue_delete("orders.4")
         assert process.wait(60) not in (0, None)
         for number in (1, 2, 3):

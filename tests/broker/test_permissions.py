@@ -174,22 +174,6 @@ def test_without_one_permission_nothing_is_applied(site: Site) -> None:
         assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
 
 
-def test_deleting_needs_configure(site: Site) -> None:
-    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
-        applier.apply(plan(WANTED, applier.topology()), allow_moved=1)
-        less = plan(LESS, applier.topology())
-    configure = {right for right in NEEDED if right[0] == "configure"}
-    site.permit(NEEDED - configure | {("configure", "rabbit-chx.*")}, "management")
-    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
-        with pytest.raises(ApplyError, match="configure on queue orders") as caught:
-            applier.apply(less, allow_moved=1, allow_delete=True)
-        assert {change.action for change in caught.value.applied.changes} == {"unbind"}
-        site.permit(configure, "management")
-        less = plan(LESS, applier.topology())
-    with Broker(*site.urls(), quick_prefix(site.vhost)) as applier:
-        assert applier.apply(less, allow_moved=1, allow_delete=True).changes
-
-
 def test_policies_need_a_tag(site: Site) -> None:
     everything = {(kind, ".*") for kind in KINDS}
     site.permit(everything, "management")

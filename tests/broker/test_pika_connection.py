@@ -1,23 +1,20 @@
-"""Logins that are refused, and connections that end."""
+"""Logins and users that are refused."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import pytest
 from canary import CANARY, canary_user
 from declared import BINDINGS, with_login
-from publishing_support import through
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, NotFoundError
+from rabbit_chx.errors import AccessRefusedError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology.live.live_broker import QueueCounts
@@ -66,31 +63,3 @@ def test_a_user_without_permissions_is_refused(vhost: RunningBroker) -> None:
         management.request("DELETE", "permissions", name, user)
         with pytest.raises(AccessRefusedError, match=r"answered 530 .* refused for user"), Broker(url):
             pass
-
-
-def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) -> None:
-    way = proxy()
-    settings = ConnectionSettings.from_uri(through(vhost_url, way.port))
-    connection = PikaConnection(settings, reply_timeout_s=0.5)
-    connection.check_exchange("amq.direct")
-    way.freeze()
-
-    start = time.monotonic()
-    with pytest.raises(BrokerTimeoutError, match=r"no answer within 0\.5 s"):
-        connection.check_exchange("amq.direct")
-    with pytest.raises(ConnectionLostError):
-        connection.check_exchange("amq.direct")
-    connection.close()
-
-    assert time.monotonic() - start < 30
-
-
-def test_after_the_connection_is_lost(vhost_url: str, proxy: Callable[..., Any]) -> None:
-    way = proxy()
-    with Broker(through(vhost_url, way.port)) as broker:
-        way.cut()
-        with pytest.raises(ConnectionLostError):
-            broker.declare("x", BINDINGS)
-        with pytest.raises(ConnectionLostError, match="the connection was lost before: connect again"):
-            broker.declare("x", BINDINGS)
-        assert broker.release.version

@@ -6,11 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from exchange_types import CHX
-from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
-from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Limits, Publisher, PublishReport
 
 pytestmark = pytest.mark.broker
@@ -67,17 +64,6 @@ def test_every_property_is_read_back_by_pika(consumed: Consumed, vhost_url: str)
         "delivery_mode": [1, 2, 2],
         "headers": [{"tenant": "a", "n": 5}, {"tenant": "b", "nested": {"x": [1, None]}}, None],
     }
-
-
-def test_an_unbound_exchange_loses_nothing_in_silence(channel: BlockingChannel, vhost_url: str) -> None:
-    channel.exchange_declare("unbound", CHX)
-    with Publisher(vhost_url, "unbound") as publisher:
-        with pytest.raises(
-            PublishError, match=r"'unbound': no queue took 700 .*NO_ROUTE.*'k0'.*bind"
-        ) as caught:
-            publisher.publish_many([f"k{i}" for i in range(700)], [b"b" * 200_000] + [b"b"] * 699)
-        report = caught.value.report
-        assert (report.rows, report.confirmed, report.returned, report.unknown) == (700, 0, 700, 0)
 
 
 def test_what_progress_raises_ends_the_call(consumed: Consumed, vhost_url: str) -> None:

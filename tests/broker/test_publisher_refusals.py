@@ -1,4 +1,4 @@
-"""Messages that the broker refuses by basic.nack or by closing the channel, and what each publisher reports."""
+"""Messages that the broker refuses by closing the channel, and what each publisher reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
@@ -17,21 +16,6 @@ from rabbit_chx.publishing import Limits, Publisher, Retries, SharedPublisher
 pytestmark = pytest.mark.broker
 
 WINDOW = Limits(max_in_flight=100)
-
-
-def test_what_is_refused_for_good_ends_the_call(channel: BlockingChannel, vhost_url: str) -> None:
-    rows = 3_000
-    channel.exchange_declare("narrow", CHX)
-    channel.queue_declare("full", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
-    channel.queue_bind("full", "narrow", "1")
-    with (
-        pytest.raises(PublishError, match=r"rejected messages \(basic.nack\): a queue is full") as caught,
-        Publisher(vhost_url, "narrow", retries=Retries(keep_order=True)) as publisher,
-    ):
-        publisher.publish_many(["k"] * rows, ["b"] * rows)
-    report = caught.value.report
-    assert report.confirmed == channel.queue_declare("full", passive=True).method.message_count
-    assert report.confirmed + report.nacked == report.rows < rows, "it stops where nothing is taken any more"
 
 
 @pytest.mark.parametrize(

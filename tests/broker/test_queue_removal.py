@@ -1,4 +1,4 @@
-"""A queue is removed from a ring and added again, while messages come and consumers handle them: each message is handled."""
+"""A queue of a ring is replaced while messages come and consumers handle them: each message is handled."""
 
 from __future__ import annotations
 
@@ -7,32 +7,13 @@ from collections import Counter
 import pika
 import pytest
 from changed_site import ChangedSite
-from queue_removal import removal_topology, remove_under_load, replace_under_load
+from queue_removal import removal_topology, replace_under_load
 
 from rabbit_chx.errors import ApplyError
 
 pytestmark = pytest.mark.broker
 
 RING, SLOTS = "ring = [{}]", "slots = 6\nmembers = [{}]"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("members", "type_"),
-    [
-        (RING, "quorum"),
-        *(
-            pytest.param(members, type_, marks=pytest.mark.extended)
-            for members, type_ in ((RING, "classic"), (SLOTS, "classic"), (SLOTS, "quorum"))
-        ),
-    ],
-)
-@pytest.mark.timeout(400)
-def test_a_queue_is_removed_under_load(site: ChangedSite, members: str, type_: str) -> None:
-    load, handled = remove_under_load(site, members, type_, rounds=2)
-    assert load.returned == 0
-    assert Counter(body.split()[0] for body in handled) == load.sent
-    site.check_done(removal_topology(3, type_, members))
 
 
 @pytest.mark.slow

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from canary import CANARY, canary_user
 from declared import with_login
-from shop import BINDINGS, BUCKETS, Shop
+from shop import BUCKETS, Shop
 
-from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
-from rabbit_chx.routing.rules import RESTART_KEEPS
 
 pytestmark = pytest.mark.broker
 
@@ -21,11 +19,6 @@ pytestmark = pytest.mark.broker
 def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
     """Return the provenance of the ring without a ring source."""
     return str(answer("ring", "show", "orders", *shop.live)["provenance"])
-
-
-def only_doubt(shop: Shop, answer: Callable[..., Any]) -> str:
-    """Return why the order of the ring is not checked, after a check by its record."""
-    return str(answer("ring", "check", "orders", *shop.live)["rings"][0]["order_not_checked"] or "")
 
 
 @pytest.mark.extended
@@ -111,20 +104,3 @@ def test_an_answer_does_not_depend_on_the_permission_to_store(
     says = "is not stored on the broker (--no-record accepts that): the user needs configure on rabbit-chx.*"
     assert says in capsys.readouterr().err
     assert provenance(shop, answer) == "assumed"
-
-
-def test_the_record_of_a_ring_that_was_read_does_not_hide_a_restart_before(
-    shop: Shop, answer: Callable[..., Any]
-) -> None:
-    with Broker(shop.broker.url, shop.broker.management_url) as broker:
-        keeps = broker.release.follows(RESTART_KEEPS)
-    answer("ring", "show", "orders", *shop.live, *shop.via)
-    if keeps:
-        assert only_doubt(shop, answer) == ""
-        return
-    assert "whether the restart moved keys is not known" in only_doubt(shop, answer)
-    with Broker(shop.broker.url, shop.broker.management_url) as broker:
-        broker.declare("orders", [*BINDINGS, ("q4", 1)])  # a change keeps what is not known
-    assert "whether the restart moved keys is not known" in only_doubt(shop, answer)
-    answer("ring", "record", "orders", *shop.live, *shop.via)
-    assert only_doubt(shop, answer) == ""

@@ -71,7 +71,7 @@ def test_a_topology_has_the_default_consumer_timeout_of_the_broker(
     assert printed.strip() == ("undefined" if timeout_ms is None else f"{{ok,{timeout_ms}}}")
 
 
-@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1", "C.UTF-8"])
+@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])
 def test_the_locale_of_the_broker_s_tools_makes_no_difference(
     vhost_url: str, via: tuple[str, ...], vhost_name: str, locale: str
 ) -> None:
@@ -113,7 +113,6 @@ def test_saved_output_is_the_ring_of_its_exchange_alone(
 
     for command in (
         diagnostics,
-        [*diagnostics, "-q"],
         [*diagnostics, "-q", "--formatter", "json"],
         ["rabbitmqctl", "-q", "eval", eval_expression(vhost_name, "x")],
     ):
@@ -121,6 +120,5 @@ def test_saved_output_is_the_ring_of_its_exchange_alone(
         saved = SavedRing(done.stdout)
         with Broker(vhost.url, ring_source=saved) as live:
             assert live.ring("x").buckets == ("b", "b", "a")
-        if "-q" not in command or "json" in command or "eval" in command:
-            with pytest.raises(RingSourceError, match="this is the ring of"):
-                saved.read("another", "x")
+        with pytest.raises(RingSourceError, match="this is the ring of"):
+            saved.read("another", "x")

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from uuid import uuid4
 import pika
 import pytest
 import reaper
+from bounded import until
 from found_broker import need
 from local_server import local_broker
 
@@ -215,7 +215,4 @@ def test_nothing_remains_of_a_broker_whose_owner_was_killed(kind: Kind) -> None:
         ring_via = ast.literal_eval(owner.stdout.readline())
         assert remains(kind, ring_via)
         owner.kill()
-    deadline = time.monotonic() + 60
-    while left := remains(kind, ring_via):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
+    until(lambda: not remains(kind, ring_via), "nothing remains", every_s=0.2)

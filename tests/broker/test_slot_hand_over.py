@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from bounded import until
 from changed_site import ChangedSite
 from dying_applier import dying_applier
 from numbered_load import numbered_load
@@ -59,18 +58,11 @@ def _slots(members: int, slots: int = 12, more: str = "") -> Topology:
 
 def _wait_for_consumers(site: ChangedSite, count: int) -> None:
     """Wait until the management API lists so many consumers, which takes it some seconds."""
-    _wait_until(lambda: len(site.request("GET", "consumers")) >= count)
+    until(lambda: len(site.request("GET", "consumers")) >= count, f"{count} consumers")
 
 
 def _wait_for_parked(site: ChangedSite, count: int) -> None:
-    _wait_until(lambda: _count(site, "events.park") >= count)
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: _count(site, "events.park") >= count, f"{count} messages are parked")
 
 
 def _count(site: ChangedSite, queue: str) -> int:
@@ -182,7 +174,7 @@ def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> Non
     """Two members of a group read while slots go to a third queue and back."""
     slots, moved = _SLOTS // 2, 0
     site.apply(_slots(2, slots, _ORDERED))
-    with ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as readers:
+    with ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as handled_of:
         _wait_for_consumers(site, 6)
         with numbered_load(site.broker.url, per_s=_ORDERED_PER_S) as load:
             for _ in range(_ROUNDS):
@@ -190,7 +182,7 @@ def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> Non
                     done = site.apply(_slots(members, slots, _ORDERED), hand_over="in-order")
                     assert done.overtaken == ()
                     moved += len(done.handed_over)
-        handled = readers.handled(load.count)
+        handled = handled_of(load.count)
     assert load.returned == 0
     assert {key: list(range(count)) for key, count in load.sent.items()} == handled
     assert moved == 2 * (slots // 3) * _ROUNDS
@@ -206,7 +198,7 @@ def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, 
     site.apply(two)
     deaths = 0
     with (
-        ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as readers,
+        ordered_readers(site.broker.url, _QUEUES, tmp_path / "handled") as handled_of,
         dying_applier(site) as applier,
     ):
         _wait_for_consumers(site, 6)
@@ -218,7 +210,7 @@ def test_a_mover_that_dies_in_order_leaves_work_for_the_next(site: ChangedSite, 
                 site.wait_until_unlocked()
                 site.apply(to, hand_over="in-order")
                 assert _count(site, "events.park") == 0
-        handled = readers.handled(load.count)
+        handled = handled_of(load.count)
     assert load.returned == 0
     assert {key: list(range(count)) for key, count in load.sent.items()} == {
         key: sorted(numbers) for key, numbers in handled.items()

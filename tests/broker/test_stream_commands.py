@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pika
@@ -19,7 +16,6 @@ from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from stream_writers import publish_by_rstream
-from streamed import Streamed
 from super_streams import create_super_stream
 from trips import STREAMS, declare_trips
 
@@ -138,62 +134,6 @@ def test_super_streams_are_verified_and_other_exchanges_refused(
     right = next(key for key in KEYS if key not in wrong)
     (row,) = rows_of(capsys, right, *given, "--by-message-id")
     assert (row["key"], row["value"], row["stream"]) == (right, right, place(right))
-
-
-def test_the_rows_of_keys_come_from_the_streams_that_have_them(
-    trips: Trips, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    keys = ("user-7", "user-1")
-    expected = {(RING.destination_for(key), key, f"trip {n}{key[-1]}") for key in keys for n in ("", 1, 2, 3)}
-    rows = rows_of(capsys, *keys, "--exchange", "trips", *trips.live)
-    found = [(row["stream"], row["key"], row["value"]) for row in rows]
-    assert sorted(found) == sorted(expected)
-    assert len({stream for stream, _, _ in expected}) == 2
-    for stream in STREAMS:  # each in the order of its stream
-        offsets = [row["offset"] for row in rows if row["stream"] == stream]
-        assert offsets == sorted(offsets)
-    file = tmp_path / "ring.json"
-    file.write_text(RING.to_json())
-    for stream in STREAMS:
-        if stream != RING.destination_for("user-7"):
-            trips.channel.queue_delete(stream)
-    rows = rows_of(capsys, "user-7", "--exchange", "trips", "--ring", str(file), *trips.at)
-    assert [row["value"] for row in rows] == ["trip 7", "trip 17", "trip 27", "trip 37"]
-    assert main(["replay", "user-7", "user-1", "--exchange", "trips", "--ring", str(file), *trips.at]) == 2
-
-
-def test_a_replay_begins_and_ends_at_the_given_times(
-    trips: Trips, capsys: pytest.CaptureFixture[str]
-) -> None:
-    time.sleep(0.05)
-    between = datetime.now(UTC)
-    time.sleep(0.05)
-    with Publisher(trips.broker.url, "trips") as publisher:
-        publisher.publish_many(["user-7"] * 2, [b"later", b"\xff"])
-    given = ("user-7", "--exchange", "trips", *trips.live)
-    after = rows_of(capsys, *given, "--since", between.isoformat())
-    assert [row.get("value", row.get("value_base64")) for row in after] == ["later", "/w=="]
-    assert datetime.fromisoformat(after[0]["timestamp"]) >= between
-    before = rows_of(capsys, *given, "--until", between.isoformat())
-    assert [row["value"] for row in before] == ["trip 7", "trip 17", "trip 27", "trip 37"]
-    assert len(rows_of(capsys, *given, "--since", "1h")) == 6
-
-
-def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
-    stream, where = Streamed(vhost, "s", {}), ("--url", vhost.stream_url)
-    with stream.connection(None) as connection:
-        connection.create_stream("empty")
-    before = datetime.now(UTC) - timedelta(seconds=2)
-    stream.publish(["a", "b"])
-    stream.store_offsets()
-    stream.publish(["c"])
-    shown, empty = answer("stream", "show", "s", "empty", *where)["streams"]
-    assert (empty["name"], empty["first"], empty["last"], empty["offsets"]) == ("empty", None, None, 0)
-    assert shown["first"]["offset"] == 0
-    assert shown["last"]["offset"] == shown["offsets"] - 1 > 2  # the notes of the broker take offsets
-    first, last = (datetime.fromisoformat(shown[name]["time"]) for name in ("first", "last"))
-    assert before < first <= last
-    assert (shown["writers"], shown["exchange"]) == (None, None)
 
 
 def test_the_writers_are_those_of_the_management_api_from_3_13_on(

@@ -11,16 +11,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-from canary import CANARY, canary_user
+from bounded import until
 from cluster import RunningCluster
-from declared import with_login
 from exchange_types import CHX, DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
-from super_streams import create_super_stream, delete_super_stream
 
 from rabbit_chx import errors
 from rabbit_chx.amqp import Secret
-from rabbit_chx.broker.management import Management
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     Code,
@@ -30,7 +27,6 @@ from rabbit_chx.streams.frames import (
     DeliveredChunk,
     Event,
     Key,
-    PublishErrors,
     frame,
 )
 from rabbit_chx.streams.nodes import open_at, stream_settings
@@ -164,15 +160,6 @@ def test_a_refusal_names_the_command_and_the_code(stream: StreamConnection) -> N
     assert wait_for(stream, CreditRefused, bool) == [CreditRefused(2, Code.SUBSCRIPTION_DOES_NOT_EXIST)]
 
 
-@pytest.mark.chx_broker(">=3.13")
-def test_a_super_stream_is_created_in_order_and_deleted(stream: StreamConnection) -> None:
-    create_super_stream(stream, "x", ["x-1", "x-0"], ["0", "1"], {"max-length-bytes": "1000000"})
-    assert stream.partitions("x") == ("x-1", "x-0")
-    delete_super_stream(stream, "x")
-    with pytest.raises(errors.NotFoundError):
-        stream.metadata(["x-0"])
-
-
 def test_partitions_declared_by_amqp_are_in_the_order_of_their_bindings(
     stream: StreamConnection, channel: BlockingChannel
 ) -> None:
@@ -211,27 +198,6 @@ def test_the_next_consumer_becomes_active_when_the_first_one_unsubscribes(
         assert begin_of(wait_for(other, DeliveredChunk, bool)[0]) == 3
 
 
-@pytest.mark.usefixtures("stream")
-def test_a_user_without_permissions_is_refused_by_each_command(vhost: RunningBroker) -> None:
-    management, name = Management(str(vhost.management_url)), stream_settings(vhost.stream_url).vhost
-    with canary_user(management, name) as user:
-        settings = stream_settings(with_login(vhost.stream_url, user, CANARY))
-        nothing = {"configure": "^$", "write": "^$", "read": "^$"}
-        management.request("PUT", "permissions", name, user, body=nothing)
-        with closing(StreamConnection(settings)) as guest:
-            for call in (
-                lambda: guest.declare_publisher(0, "s", None),
-                lambda: guest.subscribe(0, "s", "first", 1),
-                lambda: guest.create_stream("t"),
-                lambda: guest.delete_stream("s"),
-            ):
-                with pytest.raises(errors.AccessRefusedError, match="code 16, access refused"):
-                    call()
-        management.request("DELETE", "permissions", name, user)
-        with pytest.raises(errors.BrokerRefusedError, match="user's permissions on it"):
-            StreamConnection(settings)
-
-
 # -- rows
 
 
@@ -255,18 +221,6 @@ def test_a_segment_begins_with_a_snapshot_and_no_offset_is_skipped(stream: Strea
     assert not any(bytes(delivery.chunk).endswith(trailer) for delivery in deliveries)
 
 
-def test_credit_is_what_may_come(stream: StreamConnection) -> None:
-    for number in range(1, 11):
-        stored(stream, range(number, number + 1))
-    stream.subscribe(1, "s", "first", 4)
-    deliveries = wait_for(stream, DeliveredChunk, lambda found: len(found) >= 4)
-    assert len(deliveries) + len(stream.events(0.3)) == 4
-    for _ in range(3):  # more than half of what it began with
-        stream.give_credit(1, 1)
-    deliveries += wait_for(stream, DeliveredChunk, lambda found: len(found) >= 3)
-    assert [begin_of(delivery) for delivery in deliveries] == list(range(7))
-
-
 def test_a_chunk_larger_than_a_frame_is_delivered_whole(
     stream: StreamConnection, channel: BlockingChannel
 ) -> None:
@@ -277,20 +231,6 @@ def test_a_chunk_larger_than_a_frame_is_delivered_whole(
     (delivery,) = wait_for(stream, DeliveredChunk, bool)
     assert (begin_of(delivery), end_of(delivery)) == (0, 1)
     assert len(delivery.chunk) > stream.frame_max
-
-
-def test_rows_of_an_undeclared_publisher_are_answered_by_errors(stream: StreamConnection) -> None:
-    stream.send(publish(range(1, 3), publisher_id=7))
-    (answer,) = wait_for(stream, PublishErrors, bool)
-    assert (answer.publisher_id, answer.ids.tolist()) == (7, [1, 2])
-    assert answer.codes.tolist() == [Code.PUBLISHER_DOES_NOT_EXIST] * 2
-
-
-@pytest.mark.chx_broker(">=4.3")
-def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
-    with pytest.raises(errors.ConnectionLostError, match="code 14, frame too large"):  # noqa: PT012
-        stream.send(publish(range(1), row=bytes(stream.frame_max)))
-        stream.events(30)
 
 
 def test_heartbeats_go_on_while_the_caller_does_other_work(vhost: RunningBroker) -> None:
@@ -314,10 +254,8 @@ def test_a_connection_reaches_the_leader_or_a_replica_of_a_cluster(chx_cluster: 
     with closing(StreamConnection(settings[0])) as first:
         first.create_stream("s", {"initial-cluster-size": "3"})
         try:
-            deadline = time.monotonic() + 60
-            while len((places := first.metadata(["s"])["s"]).replicas) < 2:  # they start behind the leader
-                assert time.monotonic() < deadline, places
-                time.sleep(0.1)
+            until(lambda: len(first.metadata(["s"])["s"].replicas) == 2, "they start behind the leader")
+            places = first.metadata(["s"])["s"]
             assert places.leader is not None
             assert {places.leader, *places.replicas} == set(at)
             for its in settings:

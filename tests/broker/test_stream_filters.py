@@ -1,4 +1,4 @@
-"""Filters and sub-entries on a real broker: what is read back, by us and by rstream; older brokers refuse filters."""
+"""Filters and sub-entries on a real broker: what is read back, by us and by rstream."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pika
 import pytest
 import rstream
-from publishing_support import through
 from super_streams import create_super_stream
-from tcp_proxy import Proxy
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.errors import InputError
-from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -29,6 +25,7 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
+FILTERS = pytest.mark.chx_broker(">=3.13", "stream filters")
 GROUPS, EACH = 40, 2_500
 KEYS = [f"k{n // EACH}" for n in range(GROUPS * EACH)]
 BODIES = [f"body {n}" for n in range(len(KEYS))]
@@ -56,23 +53,14 @@ def bodies_of(*keys: str) -> list[str]:
 
 @pytest.fixture
 def filtering(connection: StreamConnection, vhost: RunningBroker) -> RunningBroker:
-    """A vhost with a stream of rows with filter values; an older broker has refused them, and the test is over."""
-    if connection.no_filters:
-        with pytest.raises(InputError, match=r"does not filter streams: upgrade to 3\.13 or newer"):
-            StreamPublisher(vhost.stream_url, stream="s", filter_value="key")
-        with pytest.raises(InputError, match="does not filter streams"):
-            StreamReader(vhost.stream_url, "s", filters=["k1"])
-        with StreamPublisher(vhost.stream_url, stream="s") as publisher:
-            with pytest.raises(InputError, match="does not filter streams"):
-                publisher.publish_many(KEYS, BODIES, filter_values=KEYS)
-            assert publisher.publish_many(["k"], ["x"]).complete
-        assert values(vhost) == ["x"]
-        pytest.skip(f"{connection.server_version} has no stream filters, and refuses them")
+    """A vhost with a stream of rows with filter values."""
+    assert not connection.no_filters
     with StreamPublisher(vhost.stream_url, stream="s", name="load", filter_value="key") as publisher:
         assert publisher.publish_many(KEYS, BODIES, ids=range(1, len(KEYS) + 1)).complete
     return vhost
 
 
+@FILTERS
 def test_a_part_of_the_rows_is_read_by_a_part_of_the_chunks(filtering: RunningBroker) -> None:
     with StreamPublisher(filtering.stream_url, stream="s", name="load", filter_value="key") as publisher:
         report = publisher.publish_many(KEYS, BODIES, ids=range(1, len(KEYS) + 1))
@@ -87,6 +75,7 @@ def test_a_part_of_the_rows_is_read_by_a_part_of_the_chunks(filtering: RunningBr
     assert values(filtering) == BODIES
 
 
+@FILTERS
 def test_rows_without_a_filter_value_are_read_only_on_demand(filtering: RunningBroker) -> None:
     with StreamPublisher(filtering.stream_url, stream="s") as publisher:
         publisher.publish_many(["x"] * 10, ["later"] * 10)
@@ -103,18 +92,7 @@ def test_rows_without_a_filter_value_are_read_only_on_demand(filtering: RunningB
     ]  # fmt: skip
 
 
-def test_lost_connections_lose_and_repeat_no_row(filtering: RunningBroker, line: Proxy) -> None:
-    keys = ["k1", "k20", "k38"]
-    found: list[str] = []
-    limits = ReadLimits(batch_rows=1)
-    with StreamReader(through(filtering.stream_url, line.port), "s", filters=keys, limits=limits) as reader:
-        for number, batch in enumerate(reader):
-            found += texts([batch])
-            if number % 5 == 0 and number < 20:
-                line.cut()
-    assert found == bodies_of(*keys)
-
-
+@FILTERS
 def test_a_replay_with_a_filter_reads_less_than_half(
     filtering: RunningBroker, connection: StreamConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,21 +112,6 @@ def test_a_replay_with_a_filter_reads_less_than_half(
 
 
 # -- sub-entries
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("codec", get_args(Codec))
-def test_sub_entries_are_read_back(vhost: RunningBroker, codec: Codec) -> None:
-    bodies: list[str] = []
-    for rows in (1, 100, 5_000):
-        with StreamPublisher(
-            vhost.stream_url, stream="s", sub_entry_rows=rows, compression=codec
-        ) as publisher:
-            for _ in range(2):
-                assert publisher.publish_many(KEYS[:20_000], BODIES[:20_000]).complete
-                bodies += BODIES[:20_000]
-                assert values(vhost) == bodies
 
 
 @pytest.mark.usefixtures("connection")

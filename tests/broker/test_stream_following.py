@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from streamed import Streamed, numbers_in
 
-from rabbit_chx.errors import MissingRowsError, NotFoundError, UnreachableError
 from rabbit_chx.streams import StreamPublisher, StreamReader
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -73,23 +72,6 @@ def test_a_follower_with_a_filter_reads_its_rows_alone(stream: Streamed) -> None
         threading.Timer(3, reader.stop).start()
         assert list(reader) == []
         assert found == list(range(6))
-
-
-@pytest.mark.parametrize("rows", [0, 1, 3])
-def test_a_stream_that_is_made_again_is_an_error(stream: Streamed, rows: int) -> None:
-    stream.publish_singly(["0", "1"])
-    with follower(stream, start="next", timeout_s=8) as reader:
-        threading.Timer(0.5, stream.publish_singly, [["2"]]).start()
-        assert numbers_in(next(reader)) == [2]
-        stream.make_again()
-        stream.publish_singly(["x"] * rows)
-        with pytest.raises((MissingRowsError, UnreachableError) if not rows else MissingRowsError):
-            next(reader)
-    with follower(stream, timeout_s=8) as reader:
-        with stream.connection(None) as connection:
-            connection.delete_stream("s")
-        with pytest.raises(NotFoundError):
-            list(reader)
 
 
 def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) -> None:

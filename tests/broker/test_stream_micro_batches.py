@@ -1,32 +1,30 @@
-"""The streams of an exchange that micro-batches read, without a Spark: they are found, and may go and come back."""
+"""The streams of an exchange that micro-batches read, without a Spark: they may go and come back."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import closing
 
 import pytest
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import Publisher
-from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.micro_batches import MicroBatches
-from spark_connector.reading.sources import Sources
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 STREAMS = ("log.0", "log.1")
 
 
-@pytest.fixture
-def options(
-    vhost: RunningBroker, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, str]:
-    """Of a reading of two streams behind an exchange, each with 23 rows."""
+def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
+    vhost: RunningBroker,
+    channel: BlockingChannel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     channel.exchange_declare("rows", FANOUT, durable=True)
     for stream in STREAMS:
@@ -34,18 +32,13 @@ def options(
         channel.queue_bind(stream, "rows")
     with Publisher(vhost.url, "rows") as publisher:
         publisher.publish_many(["k"] * 23, ["row"] * 23)
-    return {
+    options = {
         "url": str(vhost.stream_url),
         "exchange": "rows",
         "managementUrl": str(vhost.management_url),
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",
     }
-
-
-def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
-    options: dict[str, str], channel: BlockingChannel, caplog: pytest.LogCaptureFixture
-) -> None:
     batches = MicroBatches(ReadOptions.parse(options, streaming=True))
     read = batches.after(batches.begin(), None, None)
     assert {stream: place.next for stream, place in read.items()} == dict.fromkeys(STREAMS, 23)
@@ -55,32 +48,4 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     assert caplog.text.count("is not part of exchange 'rows' any more") == 1
     channel.queue_bind("log.0", "rows")
     assert batches.after(read, None, None) == read
-    batches.close()
-
-
-def test_the_streams_of_an_exchange_are_found_without_the_management_api(
-    options: dict[str, str], channel: BlockingChannel
-) -> None:
-    channel.queue_declare("no stream", durable=True)
-    channel.queue_bind("no stream", "rows")
-    del options["managementUrl"]
-    with closing(Sources(ReadOptions.parse(options))) as found:
-        assert sorted(found.ends()) == list(STREAMS)
-    for exchange, kind, words in (
-        ("amq.topic", InputError, r"no stream is bound to exchange 'amq\.topic'"),
-        ("no", NotFoundError, "list the queues of exchange 'no'"),
-    ):
-        with (
-            closing(Sources(ReadOptions.parse({**options, "exchange": exchange}))) as nothing,
-            pytest.raises(kind, match=words),
-        ):
-            nothing.ends()
-
-
-def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[str, str]) -> None:
-    batches = MicroBatches(ReadOptions.parse(options, streaming=True))
-    batches.hold()
-    batches.close()  # as after a lost connection
-    places = batches.after(batches.begin(), 10, None)
-    assert sum(place.next for place in places.values()) == 10
     batches.close()

@@ -11,12 +11,10 @@ import pika
 import pytest
 from exchange_types import CHX
 from publishing_support import through
-from super_streams import create_super_stream
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
-from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.publisher import StreamPublisher
@@ -29,12 +27,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 ROWS = 100_000
 IDS = range(1, ROWS + 1)
 KEYS, BODIES = [f"k{n}" for n in IDS], [f"body {n}" for n in IDS]
-#: As the tests of rabbitmq-stream-go-client have it (super_stream_producer_test.go); the .NET client has the same.
-INVOICES = {
-    "hello1": "invoices-02", "hello2": "invoices-01", "hello3": "invoices-02", "hello4": "invoices-03",
-    "hello5": "invoices-01", "hello6": "invoices-03", "hello7": "invoices-01", "hello8": "invoices-02",
-    "hello9": "invoices-01", "hello10": "invoices-03", "hello88": "invoices-02",
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -125,23 +117,6 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
             assert publisher.streams == ("all-0", "all-1", "all-2")
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         assert connection.binding_keys("all", publisher.streams) == ("0", "1", "2")
-
-
-@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
-def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroker) -> None:
-    names = [f"invoices-0{n}" for n in (1, 2, 3)]
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        create_super_stream(connection, "invoices", names, ["0", "1", "2"])
-    with StreamPublisher(vhost.stream_url, super_stream="invoices", name="load") as publisher:
-        report = publisher.publish_many(
-            list(INVOICES), ["b"] * len(INVOICES), ids=range(1, len(INVOICES) + 1)
-        )
-    assert publisher.streams == tuple(names)
-    found = {key.decode(): name for name in names for key in stored(vhost, name)["key"]}
-    assert found == INVOICES
-    assert set(stored(vhost, names[0])["exchange"]) == {"invoices"}
-    assert report.streams == {name: list(INVOICES.values()).count(name) for name in names}
-    assert SuperStream(names).partition_for("hello1") == found["hello1"]
 
 
 def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(vhost: RunningBroker) -> None:

@@ -16,9 +16,8 @@ from publishing_support import through
 from streamed import Streamed
 from tcp_proxy import Proxy
 
-from rabbit_chx.errors import BrokerTimeoutError, MissingRowsError, NotFoundError
-from rabbit_chx.streams import Fingerprint, StreamReader
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.errors import MissingRowsError, NotFoundError
+from rabbit_chx.streams import StreamReader
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
@@ -115,37 +114,6 @@ def test_a_stream_without_rows_ends_at_once(stream: Streamed) -> None:
         stream.store_offsets()
 
 
-def test_what_retention_removed_is_an_error_or_a_count(vhost: RunningBroker) -> None:
-    stream = Streamed(vhost, "s", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
-    bodies = [f"{number:0100}" for number in range(2_000)]
-    for begin in range(0, 2_000, 100):
-        stream.publish(bodies[begin : begin + 100])
-
-    def first_offset() -> int:
-        with reader(stream) as reading:
-            return int(reading.start_offset)
-
-    # The broker may remove one more segment between two reads, so a read is compared with the offsets before and after it.
-    before = first_offset()
-    assert before > 0, "nothing was removed, so this shows nothing"
-    with reader(stream, start=0) as reading, pytest.raises(MissingRowsError, match="retention") as error:
-        list(reading)
-    between = first_offset()
-    offsets = error.value.offsets
-    assert offsets is not None
-    missing = len(offsets)
-    assert offsets == range(missing)
-    assert before <= missing + 1 <= between  # a segment begins with a chunk of the broker's own
-    with reader(stream, start=0, on_missing="count") as reading:
-        left = values(reading)
-        assert between <= reading.missing + 1 <= first_offset()
-    assert left == bodies[-len(left) :]
-    removed = Fingerprint(0, 1, 0)
-    with reader(stream, start=first_offset(), expect=removed, on_missing="count") as reading:
-        rest = values(reading)
-        assert rest == left[-len(rest) :]
-
-
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_a_stream_that_is_deleted_or_made_again_while_it_is_read(
     stream: Streamed, *, is_made_again: bool
@@ -166,17 +134,6 @@ def test_a_stream_that_is_deleted_or_made_again_while_it_is_read(
             connection.delete_stream("s")
         with pytest.raises(NotFoundError, match="'s'"):
             list(reading)
-
-
-@pytest.mark.parametrize("rows", [3_000, 5_000, 300])
-def test_a_stream_that_is_made_again_before_its_first_row_is_read(stream: Streamed, rows: int) -> None:
-    stream.publish(["old"] * 3_000)
-    with reader(stream) as first, reader(stream, start=2_000, timeout_s=10) as second:
-        stream.make_again()
-        stream.publish(["new"] * rows)
-        for reading in (first, second):
-            with pytest.raises(MissingRowsError, match="has been rewritten"):
-                list(reading)
 
 
 def test_readers_that_nobody_has_any_more_leave_no_thread(stream: Streamed) -> None:
@@ -206,12 +163,3 @@ def test_a_line_that_is_cut_loses_and_repeats_nothing(stream: Streamed, line: Pr
                 breaks.pop()()
     assert breaks == []
     assert found == bodies
-
-
-def test_a_frozen_broker_ends_the_reading_in_time(stream: Streamed, line: Proxy) -> None:
-    stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
-    with reader(stream, line, batch_rows=500, timeout_s=6) as reading:
-        next(reading)
-        line.freeze()
-        with pytest.raises(BrokerTimeoutError):
-            list(reading)

@@ -30,10 +30,11 @@ def declare(channel: BlockingChannel, names: dict[str, str]) -> None:
         channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
 
 
-@pytest.fixture(params=["fruit-{key}", "basket.{number}"])
+@pytest.fixture
 def fruit(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """A super stream with a row of an AMQP client in each partition; the partition of each key."""
-    names = {key: request.param.format(key=key, number=number) for number, key in enumerate(KEYS)}
+    form = getattr(request, "param", "basket.{number}")
+    names = {key: form.format(key=key, number=number) for number, key in enumerate(KEYS)}
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         channel = connection.channel()
         declare(channel, names)
@@ -66,6 +67,7 @@ def test_a_publisher_that_hashes_warns_unless_it_is_asked_to(
     assert {name for name, count in counts.items() if count} == {hashed.partition_for("banana")}
 
 
+@pytest.mark.parametrize("fruit", ["fruit-{key}", "basket.{number}"], indirect=True)
 @pytest.mark.parametrize("has_management", [True, False])
 def test_verify_accepts_both_ways_or_the_one_that_is_given(
     vhost: RunningBroker,
@@ -121,27 +123,3 @@ def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
     # Asking for a key twice is asking for it once.
     (batch,) = replay(vhost.stream_url, ["apple", "apple"], super_stream="fruit", routing="key")
     assert batch["stream"].to_pylist() == [fruit["apple"]]
-
-
-def test_numbered_keys_need_no_routing(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
-    """The partitions have the order of their bindings."""
-    names = ["s-c", "s-a", "s-b"]
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        declare(connection.channel(), {str(number): name for number, name in enumerate(names)})
-    with warnings.catch_warnings(action="error"):
-        publish(vhost, KEYS)
-    routed = answer(
-        "route",
-        "--exchange",
-        "fruit",
-        "--url",
-        vhost.url,
-        "--management-url",
-        str(vhost.management_url),
-        *KEYS,
-    )
-    assert routed["super_stream"]["partitions"] == names
-    expected = list(map(SuperStream(names).partition_for, KEYS))
-    assert [answer["destination"] for answer in routed["answers"]] == expected
-    assert answer("verify", "--super-stream", "fruit", "--url", vhost.stream_url)["right"] == 3
-    assert sum(batch.num_rows for batch in replay(vhost.stream_url, KEYS, super_stream="fruit")) == 3

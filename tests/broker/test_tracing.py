@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,16 +101,3 @@ def test_each_handled_message_has_a_span_that_is_linked_to_its_publisher(
     assert [span.context for span in handled] == current
     links = [[link.context.span_id for link in span.links] for span in handled]
     assert links == [[sent.context.span_id], [sent.context.span_id], []]
-
-
-def test_without_opentelemetry_nothing_of_it_is_imported(consumed: Consumed, vhost_url: str) -> None:
-    program = f"""
-import sys
-sys.modules["opentelemetry"] = None  # as if it were not installed
-from rabbit_chx import Publisher
-with Publisher({vhost_url!r}, "x") as publisher:
-    publisher.publish_many(["k"], [b"b"])
-assert [name for name in sys.modules if name.startswith("opentelemetry.")] == []
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert [m.properties.headers for m in consumed()] == [None]

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bounded import until
 from command_line import PROGRAM
 from shop import Shop, declare
-from topology_commands import SHOP
 
 pytestmark = pytest.mark.broker
 
 
 def test_a_scratch_copy_agrees_and_is_removed(shop: Shop, answer: Callable[..., Any]) -> None:
-    fields = ("message_id", "correlation_id", "timestamp")
-    given = ({}, {"hash-header": "tenant"}, *({"hash-property": field} for field in fields))
-    for number, arguments in enumerate(given):
+    for number, arguments in enumerate(({"hash-header": "tenant"}, {"hash-property": "message_id"})):
         exchange = f"x{number}"
         declare(shop.channel, exchange, arguments)
         document = answer("verify", exchange, *shop.live, *shop.via, "--pattern", "{n}", "--count", "2000")
@@ -59,39 +57,20 @@ def test_a_file_that_the_broker_does_not_have_is_applied_in_a_temporary_vhost(
     assert "new" not in {exchange["name"] for exchange in exchanges}
 
 
-@pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize(("number", "wait_s"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3)])
+@pytest.mark.parametrize(
+    ("applied", "number", "wait_s"), [(False, signal.SIGINT, 0.0), (True, signal.SIGTERM, 0.3)]
+)
 def test_the_scratch_vhost_is_deleted_after_a_signal(
     shop: Shop, tmp_path: Path, number: signal.Signals, wait_s: float, *, applied: bool
 ) -> None:
     file = tmp_path / "new.toml"
     file.write_text(NEW)
     compared = ["--topology", str(file)] if applied else ["orders"]
-    command = [PROGRAM, "verify", *compared, *shop.live, "--pattern", "{n}", "--count", "1000000"]
+    command = [PROGRAM, "verify", *compared, *shop.live, "--pattern", "{n}", "--count", "300000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 60
-        while not shop.scratch_vhosts():
-            assert time.monotonic() < deadline
+        until(shop.scratch_vhosts, "the scratch vhost exists")
         time.sleep(wait_s)
         process.send_signal(number)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert shop.scratch_vhosts() == set()
-
-
-def test_a_copy_of_a_topology_file_says_nothing_of_the_real_ring(
-    shop: Shop, answer: Callable[..., Any], tmp_path: Path
-) -> None:
-    """A copy made from the file says nothing of the ring of the exchange, so this is no success."""
-    file = tmp_path / "topology.toml"
-    for text, code, kinds in (
-        (SHOP, 3, []),
-        (SHOP.replace("weight = 10", "weight = 9"), 1, ["different"]),
-    ):
-        file.write_text(text)
-        document = answer(
-            "verify", "orders", "--topology", str(file), *shop.live, "--count", "200", code=code
-        )
-        assert (document["ring"]["provenance"], document["mismatches"]) == ("replayed", 0)
-        assert [finding["kind"] for finding in document["findings"]] == kinds
-        assert document["determined"] is False

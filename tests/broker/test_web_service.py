@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import http.client
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
+from bounded import until
+from uvicorn_process import served
 
 from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
@@ -26,28 +23,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.extended, py
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CLIENTS = 16
 QUEUES = {"orders.1": 1, "orders.2": 1}
-
-
-@contextmanager
-def service(broker: RunningBroker) -> Iterator[int]:
-    """The service, as its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # passed on, so that nobody else gets its port
-        port: int = listener.getsockname()[1]
-        command = ["-m", "uvicorn", "web_service:app", f"--fd={listener.fileno()}", "--log-level=warning"]
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=EXAMPLES,
-            env={**os.environ, "AMQP_URL": broker.url},
-            pass_fds=[listener.fileno()],
-        )
-    try:
-        wait_for_health(port, 200)
-        yield port
-        process.terminate()
-        assert process.wait(30) in (0, -15)  # uvicorn raises the signal again after its shutdown
-    finally:
-        process.kill()
-        process.wait()
 
 
 def request(connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None) -> int:
@@ -78,10 +53,8 @@ def wait_for_accepted(answers: list[dict[bytes, int]], count: int) -> None:
     def accepted() -> int:
         return sum(status == 202 for part in answers for status in list(part.values()))
 
-    wanted, deadline = accepted() + count, time.monotonic() + 60
-    while accepted() < wanted:
-        assert time.monotonic() < deadline, f"{accepted()} of {wanted} requests are accepted"
-        time.sleep(0.05)
+    wanted = accepted() + count
+    until(lambda: accepted() >= wanted, f"{wanted} requests are accepted")
 
 
 def send_until(stopped: threading.Event, port: int, way: str, number: int, answers: dict[bytes, int]) -> None:
@@ -125,7 +98,8 @@ def test_each_accepted_request_is_in_a_queue_though_the_broker_is_killed(
     vhost.restart()
     stopped = threading.Event()
     answers: list[dict[bytes, int]] = [{} for _ in range(CLIENTS)]
-    with service(vhost) as port:
+    with served("web_service:app", EXAMPLES, vhost.url) as port:
+        wait_for_health(port, 200)
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
             key = "k" * 300  # longer than AMQP carries
             assert request(connection, "POST", f"/{way}/orders/{key}", b"{}") == 422

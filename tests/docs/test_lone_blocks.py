@@ -170,15 +170,6 @@ def test_the_blocks_run_one_after_the_other(run: Callable[..., None], name: str)
             run(block, compare=False)
 
 
-@pytest.mark.extended
-@pytest.mark.spark
-@pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
-@pytest.mark.chx_broker(*NEEDS_RELEASE["super_stream="])
-def test_the_blocks_of_spark_run_one_after_the_other(run: Callable[..., None]) -> None:
-    for block in python_blocks("docs/spark-streams.md"):
-        run(block)
-
-
 @pytest.mark.core
 @pytest.mark.parametrize("block", CONSOLES)
 def test_the_console_runs_alone(vhost: RunningBroker, tmp_path: Path, block: str) -> None:

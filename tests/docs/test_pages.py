@@ -95,19 +95,6 @@ def test_the_changelog_has_a_page_for_each_release() -> None:
     assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000
 
 
-@pytest.mark.parametrize(
-    ("term", "path"),
-    [
-        ("load balancer", "docs/streams.md"),
-        ("create a super stream", "docs/topology.md"),
-        ("environment", "docs/topology.md"),
-        ("one message per request", "docs/publishing.md"),
-    ],
-)
-def test_what_people_search_for_is_said_in_these_words(term: str, path: str) -> None:
-    assert term in " ".join(page(path).split())
-
-
 def test_the_index_names_every_page() -> None:
     index = page("docs/README.md")
     assert [path for path in PAGES if path != "docs/README.md" and f"({path[5:]})" not in index] == []

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +13,7 @@ from typing import Any
 import pika
 import pytest
 from blocks import console_examples, page, python_blocks, run_command
+from uvicorn_process import served
 
 from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
@@ -31,21 +29,8 @@ def service(url: str, folder: Path) -> Iterator[str]:
     block, *_ = python_blocks(PAGE)
     (folder / "service.py").write_text(block)
     (application,) = re.findall(r"^uvicorn (\S+)$", page(PAGE), re.MULTILINE)
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # passed on, so that nobody else gets its port
-        process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", application, f"--fd={listener.fileno()}"],
-            cwd=folder,
-            env={**os.environ, "AMQP_URL": url},
-            pass_fds=[listener.fileno()],
-        )
-        port = listener.getsockname()[1]
-    try:
+    with served(application, folder, url) as port:
         yield CURL.replace("localhost:8000", f"127.0.0.1:{port}")
-        process.terminate()
-        assert process.wait(30) in (0, -15)  # uvicorn raises the signal again after its shutdown
-    finally:
-        process.kill()
-        process.wait()
 
 
 def answer(command: str, folder: Path) -> tuple[str, str]:

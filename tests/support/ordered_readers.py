@@ -9,76 +9,57 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from bounded import until
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 
 #: Members share the queues within a second, and a busy machine does not make one look dead.
 _TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
-_BOUND_S = 120.0
 _PREFETCH = int(os.environ.get("PF", "200"))
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedReaders:
-    """The members.
-
-    Attributes:
-        file: what they write; it grows.
-        processes: the members.
-    """
-
-    file: Path
-    processes: list[subprocess.Popen[bytes]]
-
-    def handled(self, count: int) -> dict[str, list[int]]:
-        """Wait until so many different messages were handled; return the numbers of each key, in the order of the handlers.
-
-        Args:
-            count: how many messages there are.
-        """
-        lines: list[str] = []
-        end = time.monotonic() + _BOUND_S
-        while len(set(lines)) < count:
-            assert time.monotonic() < end, (
-                f"{len(set(lines))} of {count} messages are handled after {_BOUND_S:g} s"
-            )
-            time.sleep(0.2)
-            if self.file.stat().st_size >= count:
-                lines = self.file.read_text().splitlines()
-        found = defaultdict(list)
-        for line in lines:
-            key, number = line.split()
-            found[key].append(int(number))
-        return dict(found)
 
 
 @contextmanager
 def ordered_readers(
-    url: str, queues: Sequence[str], file: Path, members: int = 2
-) -> Iterator[OrderedReaders]:
-    """Start members; they are killed with the block.
+    url: str, queues: Sequence[str], file: Path
+) -> Iterator[Callable[[int], dict[str, list[int]]]]:
+    """Start two members; they are killed with the block.
+
+    Pass a function that waits until so many different messages are handled, and returns the numbers of each key in the order of the
+    handlers.
 
     Args:
         url: the broker.
         queues: the queues of the group.
         file: what they write.
-        members: how many.
     """
     file.touch()
     command = [sys.executable, __file__, url, str(file), *queues]
-    readers = OrderedReaders(file, [subprocess.Popen([*command, f"m{number}"]) for number in range(members)])
+    processes = [subprocess.Popen([*command, f"m{number}"]) for number in range(2)]
+
+    def handled(count: int) -> dict[str, list[int]]:
+        until(
+            lambda: len(set(file.read_text().splitlines())) >= count,
+            f"{count} messages are handled",
+            120,
+            0.2,
+        )
+        found = defaultdict(list)
+        for line in file.read_text().splitlines():
+            key, number = line.split()
+            found[key].append(int(number))
+        return dict(found)
+
     try:
-        yield readers
-        assert all(process.poll() is None for process in readers.processes), "a member has ended by itself"
+        yield handled
+        assert all(process.poll() is None for process in processes), "a member has ended by itself"
     finally:
-        for process in readers.processes:
+        for process in processes:
             process.kill()
             process.wait()
 

@@ -1,19 +1,12 @@
-"""Streams for a group, numbered rows in them, and members that write down what they handle.
-
-A program, too: it is a member until it is killed, and appends a line to a file before its handler returns.
-"""
+"""Streams for a group, numbered rows in them, and members that write down what they handle."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -63,25 +56,3 @@ class StreamGroupStage(GroupStage):
             async with running(group, used):
                 yield group
             assert group.reconnects <= self.most_reconnects
-
-    def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
-        """Start a member in a process of its own; it writes what it handles into a file."""
-        return subprocess.Popen(
-            [sys.executable, __file__, self.url, name, str(file), str(pause_s), self.group, *self.queues]
-        )
-
-
-async def _in_process(url: str, name: str, file: str, pause_s: str, group_name: str, *streams: str) -> None:
-    out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    async def handle(stream: str, batch: pa.RecordBatch) -> None:
-        await asyncio.sleep(float(pause_s))
-        lines = [f"{stream}\t{n}\t{group.generation(stream)}\t{name}\tFalse\n" for n in numbers_in(batch)]
-        os.write(out, "".join(lines).encode())
-
-    async with StreamGroup(url, streams=streams, name=group_name, member=name, timing=QUICK) as group:
-        await group.run(handle)
-
-
-if __name__ == "__main__":
-    asyncio.run(_in_process(*sys.argv[1:]))

@@ -1,12 +1,16 @@
-"""What an error of the journal means for a member: another session makes it again, or a permission is missing."""
+"""What an error of the journal means for a member: another session makes it again, or a permission is missing; old brokers are refused."""
 
 from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rabbit_chx import errors
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.consuming.stream_connection import _explain
+from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _explain
 
 
 @pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
@@ -30,3 +34,11 @@ def test_a_refusal_of_the_journal_names_the_permissions() -> None:
 def test_any_other_error_is_as_it_was() -> None:
     error = errors.BrokerTimeoutError("no answer")
     assert _explain(error, "members") is error
+
+
+def test_a_broker_before_3_11_is_refused() -> None:
+    """It tells no commands."""
+    broker = SimpleNamespace(commands={}, where="here", server_version="3.10.25", close=lambda: None)
+    reading: Any = SimpleNamespace(open_any=lambda: broker)
+    with pytest.raises(errors.InputError, match=r"RabbitMQ 3\.10.* upgrade to 3\.11 or newer"):
+        asyncio.run(StreamGroupConnection.open(reading, 5))
