@@ -2,83 +2,119 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import copy
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
-import forked_client
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
+from rabbit_chx import Broker, ConsumerGroup, StreamGroup
+from rabbit_chx.errors import InputError
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
-ROWS = 20_000
-STREAMS = pytest.mark.chx_broker(">=3.9", "streams")
-GROUPS = pytest.mark.chx_broker(">=3.11", "streams with a single active consumer")
-FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
+FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+FORKING = """
+import os, sys
+from rabbit_chx import Publisher
+from rabbit_chx.errors import InputError
+
+with Publisher(sys.argv[1], "x") as publisher:
+    publisher.publish_many(["k"], ["before the fork"])
+    if os.fork():
+        os.wait()
+        print(publisher.publish_many(["k"], ["after the fork"]).reconnects)
+    else:
+        try:
+            publisher.publish_many(["k"], ["in the child"])
+        except InputError as error:
+            print(error, flush=True)
+"""
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "name", "outcome"),
-    [
-        ("Publisher", {"exchange": "x"}, "exchange 'x' was", "0"),
-        pytest.param("StreamPublisher", {"stream": "s"}, "'s' was", "0", marks=STREAMS),
-        pytest.param(
-            "StreamReader",
-            {"stream": "s", "batch_rows": 1_000, "name": "r"},
-            "'s' was",
-            f"{ROWS}",
-            marks=STREAMS,
-        ),
-        ("Broker", {}, "amqp", "1"),
-        pytest.param("ConsumerGroup", {"queues": ["q"]}, "member 'pod-1' was", "ran", marks=GROUPS),
-        pytest.param(
-            "StreamGroup", {"streams": ["s"], "name": "g"}, "member 'pod-1' was", "ran", marks=GROUPS
-        ),
-    ],
-)
-def test_a_client_is_refused_in_a_forked_process(
-    vhost: RunningBroker,
-    channel: BlockingChannel,
-    consumed: Consumed,
-    *,
-    kind: str,
-    arguments: dict[str, Any],
-    name: str,
-    outcome: str,
-) -> None:
-    url = vhost.url
-    if kind.startswith("Stream"):
-        url = vhost.stream_url
-        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
-    if kind == "StreamReader":
-        with StreamPublisher(url, stream="s") as publisher:
-            publisher.publish_many(["k"] * ROWS, ["x" * 1_000] * ROWS)
-    if kind == "ConsumerGroup":
-        channel.queue_declare("q", durable=True, arguments=FIT)
-    if kind.endswith("Group"):
-        arguments = {**arguments, "member": "pod-1"}
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AbstractContextManager[None]]:
+    """Makes a block one of a child, which is refused the use of a client. A copy of the client is that of the child."""
+
+    @contextmanager
+    def refused(name: str) -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(InputError, match=f"{name}.* was opened by process .* after the fork"):
+                yield
+
+    return refused
+
+
+def test_a_child_sends_no_row_of_a_publisher(vhost_url: str, consumed: Consumed) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(forked_client.__file__)],
-        input=json.dumps([kind, url, arguments]),
+        [sys.executable, "-W", "ignore", "-c", FORKING, vhost_url],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    child, parent = done.stdout.splitlines()
-    assert child.startswith(f"refused: the {kind} of {name}")
-    assert "was opened by process" in child
-    assert parent == outcome
-    if kind.endswith("Publisher"):
-        found = [message.body for message in consumed()]
-        if kind == "StreamPublisher":
-            with StreamReader(url, "s") as reader:
-                found = [body for batch in reader for body in batch["value"].to_pylist()]
-        assert found == [b"before the fork", b"after the fork"]
+    refused, reconnects = done.stdout.splitlines()
+    assert refused.startswith("the Publisher of exchange 'x' was opened by process")
+    assert reconnects == "0"
+    assert [message.body for message in consumed()] == [b"before the fork", b"after the fork"]
+
+
+def test_a_child_does_not_use_or_close_a_broker(live: Broker, child: Any) -> None:
+    with child("the Broker"), closing(copy.copy(live)) as copied:
+        copied.declare("y", {})
+    assert live.declare("y", {"q": 1}).bound
+
+
+@pytest.mark.chx_broker(">=3.9", "streams")
+def test_a_child_does_not_use_or_close_a_reader(
+    vhost: RunningBroker, channel: BlockingChannel, child: Any
+) -> None:
+    channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    with StreamPublisher(vhost.stream_url, stream="s") as publisher:
+        publisher.publish_many(["k"] * 3_000, ["x"] * 3_000)
+    with StreamReader(vhost.stream_url, "s", batch_rows=1_000, name="r") as reader:
+        next(reader)
+        with child("the StreamReader"), closing(copy.copy(reader)) as copied:
+            next(copied)
+        assert sum(batch.num_rows for batch in reader) == 2_000
+
+
+@pytest.mark.chx_broker(">=3.11", "streams with a single active consumer")
+@pytest.mark.parametrize("kind", ["ConsumerGroup", "StreamGroup"])
+def test_a_child_does_not_run_or_close_a_group(
+    vhost: RunningBroker, channel: BlockingChannel, child: Any, kind: str
+) -> None:
+    is_streams = kind == "StreamGroup"
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "stream"} if is_streams else FIT)
+    made: Any = (
+        StreamGroup(vhost.stream_url, streams=["q"], name="g")
+        if is_streams
+        else ConsumerGroup(vhost.url, ["q"])
+    )
+
+    async def handle(*_: object) -> None:
+        """Handle nothing."""
+
+    async def story() -> None:
+        async with made as group:
+            copied = copy.copy(group)
+            with child(f"the {kind}"):
+                try:
+                    await copied.run(handle)
+                finally:
+                    await copied.__aexit__(None, None, None)
+            group.stop()
+            await group.run(handle)
+
+    asyncio.run(story())

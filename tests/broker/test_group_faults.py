@@ -79,21 +79,6 @@ def has_queues(group: ConsumerGroup, count: int) -> bool:
     return len(group.held) == count
 
 
-def test_a_member_that_leaves_under_load_logs_no_error(
-    stage: GroupStage, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def story() -> None:
-        with stage.load(500):
-            for _ in range(3):
-                async with stage.member("a", prefetch=1000) as group:
-                    await eventually(partial(has_queues, group, 2), "it has both queues")
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(story())
-    assert [record.getMessage()[:200] for record in caplog.records if record.levelno >= logging.ERROR] == []
-    assert all(in_order(handled) for handled in stage.by_queue().values())
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a minute where it has a core
 def test_many_queues_change_hands_at_once_under_load(
