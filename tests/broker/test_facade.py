@@ -1,24 +1,20 @@
-"""A `Broker` opened and closed, called with asyncio, interrupted, and only read."""
+"""A `Broker` opened and closed, and called with asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import partial
 
 import pytest
 from declared import BINDINGS
 from quick_rings import quick_prefix
-from scripted_api import ScriptedApi
 
 from rabbit_chx import Topology
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
-from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import arrange, plan
+from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
 
@@ -62,23 +58,3 @@ def test_an_apply_in_a_thread_ends_after_its_task_is_cancelled(vhost: RunningBro
     with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
         asyncio.run(cancelled(broker))  # which waits for the threads in the end
         assert plan(wanted, broker.topology()).changes == ()
-
-
-def test_reading_planning_and_arranging_send_only_get_and_open_no_channel(vhost: RunningBroker) -> None:
-    assert vhost.management_url is not None
-    management, name = Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url).vhost
-    wanted = Topology.from_toml(WANTED)
-    with Broker(vhost.url) as broker:
-        broker.declare("x", BINDINGS)
-    before = management.request("GET", "definitions", name)
-    with ScriptedApi(vhost.management_url) as api, Broker(vhost.url, api.url, quick_prefix(vhost)) as broker:
-        live = broker.topology()
-        assert plan(arrange(wanted, live), live).changes
-        broker.exchange("x")
-        broker.ring("x")
-        assert {first.partition(" ")[0] for first, _ in api.requests} == {"GET"}
-        deadline = time.monotonic() + 60  # a channel that was closed before may still be listed
-        while channels := management.request("GET", "vhosts", name, "channels"):
-            assert time.monotonic() < deadline, channels
-            time.sleep(0.2)
-    assert management.request("GET", "definitions", name) == before

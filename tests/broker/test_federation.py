@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bounded import until
 from federated import QUEUES, ROWS, TEXT, Federated, federate, federated_vhosts, opened
 
 from rabbit_chx import Topology
@@ -86,13 +86,14 @@ def test_the_fix_of_the_finding_gives_both_sides_all_messages(federated: Federat
             live.apply(plan(wanted, live.topology()))
     federate(federated.down, "front")
     with opened(federated.up) as live:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        def is_linked() -> bool:
             now = live.topology()
             bound = [binding.destination for binding in now.bindings if binding.source == "front"]
-            if len(bound) == 2 and now.rings["h"].destinations == QUEUES:
-                break
-            time.sleep(1)
+            return len(bound) == 2 and now.rings["h"].destinations == QUEUES
+
+        until(is_linked, "the link is behind the new exchange alone", every_s=1)
+        now = live.topology()
         assert check(now, wanted).findings == ()
         assert plan(wanted, now).changes == ()
         gone = plan(Topology(owns=("front",)), now)
