@@ -6,35 +6,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from canary import CANARY, canary_user
-from checked_orders import finding_kinds, live_ring, moved_to_the_end, share_lost
-from declared import with_login
+from checked_orders import live_ring, share_lost
 from exchange_types import CHX, FANOUT
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
-from rabbit_chx.cli import main
 from rabbit_chx.routing import ExchangeRef, Release
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.mark.chx_broker(">=3.10.6", "a second binding of a queue is ignored")
-def test_a_bound_queue_without_a_bucket_and_the_order_are_found(
-    orders: Shop, orders_file: str, answer: Callable[..., Any]
-) -> None:
-    def checked(code: int = 1) -> Any:
-        return finding_kinds(answer("topology", "check", orders_file, *orders.live, *orders.via, code=code))
-
-    assert checked(0) == []
-    orders.channel.queue_bind("orders.2", "orders", "5")
-    assert checked() == [("second-binding", "orders.2"), ("different", "orders.2")]
-    orders.channel.queue_unbind("orders.2", "orders", "5")
-    assert checked() == [("silent-binding", "orders.2"), ("different", None)]
-    assert share_lost(orders, "orders", 500) == 0
-    assert answer("ring", "repair", "orders", *orders.live, *orders.via, "--apply")["left"] == []
-    moved_to_the_end(orders, "orders.2", "2")
-    assert checked() == [("order", None)]
 
 
 def test_the_policies_that_the_broker_applies_are_found(orders: Shop, answer: Callable[..., Any]) -> None:
@@ -63,23 +42,6 @@ def test_the_policies_that_the_broker_applies_are_found(orders: Shop, answer: Ca
     else:
         assert "TTL of 1,000 ms by the policy below" in said.pop("expiring-destination")
         assert said == {}
-
-
-def test_a_user_without_permissions_has_checked_nothing(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vhost = shop.settings.vhost
-    with canary_user(shop.management, vhost, "management") as user:
-        shop.management.request("DELETE", "permissions", vhost, user)
-        url, management_url = (
-            with_login(str(url), user, CANARY) for url in (shop.broker.url, shop.broker.management_url)
-        )
-        of = ["--url", url, "--management-url", management_url]
-        for command in (["ring", "check", "--all-vhosts"], ["ring", "list", "--all-vhosts"]):
-            assert main([*command, *of]) == 2
-            assert f"the user {user!r} may access no vhost: grant it permissions" in capsys.readouterr().err
-        assert main(["ring", "check", "--all", *of]) == 77
-        assert "grant the user permissions on the vhost" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

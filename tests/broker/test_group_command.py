@@ -1,90 +1,24 @@
-"""`rabbit-chx group show` on consumers of a live broker. The data of the API may be 5 s old, so the tests ask again."""
+"""`rabbit-chx group show` on a live broker. The pages of the commands show a group of two members over slots."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from exchange_types import CHX
-from group_members import ORDERED, consuming
+from group_members import ORDERED
 from shop import Shop
-from slotted import declare_slots
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.cli import main as main_of_cli
 from rabbit_chx.consuming import GroupMessage
-from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
 
 QUEUES = ("events.1", "events.2", "events.3")
-
-
-def document_when(shop: Shop, answer: Callable[..., Any], done: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + 60
-    while not done(document := answer("group", "show", "events", *shop.live)):
-        assert time.monotonic() < deadline, json.dumps(document, indent=1)
-        time.sleep(0.3)
-    return document
-
-
-def actives(document: Any) -> list[list[str]]:
-    return [queue["active"] for queue in document["queues"]]
-
-
-@pytest.mark.extended
-def test_a_group_over_slots_shows_the_queue_without_a_consumer(
-    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    declare_slots(shop.channel, "events", 6, QUEUES, ORDERED)
-    with (
-        consuming(shop.broker.url, "pod-1", {"events.1": 9, "events.2": 1}) as first,
-        consuming(shop.broker.url, "pod-2", {"events.1": 1, "events.2": 1}),
-    ):
-        for number in range(60):
-            shop.channel.basic_publish("events", f"key {number}", b"")
-        document = document_when(
-            shop,
-            answer,
-            lambda found: (
-                actives(found) == [["pod-1"], ["pod-1"], []]
-                and [queue["unacked"] for queue in found["queues"]] == [1, 1, 0]
-                and sum((queue["ready"] or 0) + (queue["unacked"] or 0) for queue in found["queues"]) == 60
-                and all(member["connected_at"] is not None for member in found["members"])
-            ),
-        )
-        assert [queue["name"] for queue in document["queues"]] == list(QUEUES)
-        assert [queue["waiting"] for queue in document["queues"]] == [["pod-2"], ["pod-2"], []]
-        members = {member["name"]: (member["active"], member["waiting"]) for member in document["members"]}
-        assert members == {"pod-1": (["events.1", "events.2"], []), "pod-2": ([], ["events.1", "events.2"])}
-        assert document["parked"] == 0
-        # From 4.0 on priorities count for quorum queues.
-        ignored = {"priority-ignored": ["events.1"]} if release_is_in(shop.broker.version, "<4.0") else {}
-        assert {finding["kind"]: finding["queues"] for finding in document["findings"]} == {
-            "no-consumer": ["events.3"],
-            "unbalanced": [],
-            **ignored,
-        }
-
-        first.close()
-        document_when(
-            shop,
-            answer,
-            lambda found: (
-                actives(found) == [["pod-2"], ["pod-2"], []]
-                and [member["name"] for member in found["members"]] == ["pod-2"]
-            ),
-        )
-        capsys.readouterr()
-        assert main_of_cli(["group", "show", "events", *shop.live]) == 0
-        printed = capsys.readouterr().out
-        assert "group     3 queues, 1 member\n" in printed
-        assert "no-consumer  events.3 has no consumer" in printed
 
 
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")

@@ -115,20 +115,6 @@ def test_apply_plan_and_check(run: Run, vhost: RunningBroker) -> None:
     assert run(vhost, "check", "topology.toml", options="--env AMQP_URL=amqp://127.0.0.1:1").returncode == 69
 
 
-def test_a_file_of_values_is_read_from_the_environment(
-    run: Run, vhost: RunningBroker, tmp_path: Path
-) -> None:
-    """As in the Job and the CronJob, whose folder has it from the ConfigMap."""
-    (name,) = re.findall(r"`RABBIT_CHX_VALUES=/topology/(\S+)`", page("docs/pipelines.md"))
-    (tmp_path / "topology.toml").write_text('[[queues]]\nname = "jobs.${env}"\n')
-    (tmp_path / name).write_text('env = "prod"\n')
-    assert run(vhost, "check", "topology.toml").returncode == 2, "without it the variable is not defined"
-    options = f"--env RABBIT_CHX_VALUES={name}"
-    applied = run(vhost, "apply", "topology.toml", "--yes", options=options)
-    assert (applied.returncode, "jobs.prod" in applied.stdout) == (0, True), applied
-    assert run(vhost, "check", "topology.toml", options=options).returncode == 0
-
-
 def test_the_ring_is_read_by_a_program_that_was_added(
     run: Run, broker: RunningBroker, shop: Shop, tmp_path: Path
 ) -> None:

@@ -147,23 +147,6 @@ def test_a_password_of_the_environment_shows_nowhere(shop: Shop) -> None:
     assert CANARY not in seen + out
 
 
-def test_an_error_is_one_line_without_a_password(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    api, amqp = (shop.live[at].rpartition("@")[2].partition("/")[0] for at in (3, 1))
-    for change, code, words in (
-        (("ring", "show", "gone"), 2, "there is no exchange 'gone'"),
-        (("ring", "check", "order"), 2, "there is no exchange 'order': did you mean orders?"),
-        (("ring", "show", "orders", "--vhost", "absent"), 2, "the user 'guest' sees no vhost 'absent'"),
-        # The broker may reset the connection before its greeting is read.
-        (("verify", "orders", "--management-url", f"http://u:c4nary@{amqp}"), 69, "no answer from the HTTP API"),
-        (("verify", "orders", "--management-url", f"http://guest:c4nary@{api}"), 77, "answered 401"),
-    ):  # fmt: skip
-        assert main([*change[:2], *shop.live, *change[2:]]) == code
-        found = capsys.readouterr()
-        assert found.out == ""
-        assert re.fullmatch(rf"rabbit-chx: [^\n]*{re.escape(words)}[^\n]*\n", found.err, re.IGNORECASE)
-        assert "c4nary" not in found.err
-
-
 def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(Proxy(shop.live[1])) as proxy:
         command = ["verify", "orders", "--url", through(shop.live[1], proxy.port), *shop.live[2:], *shop.via]
