@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.testing import RunningBroker
@@ -32,8 +32,14 @@ def example(name: str) -> Any:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("way", ["by-key", "by-header", "by-property"])
-@pytest.mark.parametrize("program", ["plugin_readme_pika", "plugin_readme_aio_pika"])
+@pytest.mark.parametrize(
+    ("program", "way"),
+    [
+        ("plugin_readme_pika", "by-key"),
+        ("plugin_readme_pika", "by-property"),
+        ("plugin_readme_aio_pika", "by-header"),
+    ],
+)
 def test_the_counts_of_the_plugins_readme_are_as_predicted(
     vhost: RunningBroker, program: str, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,22 +84,18 @@ def test_a_probe_shows_the_health_of_a_member(
         env={**os.environ, "PROBE_PORT": str(port)},
     )
 
-    def probe() -> tuple[int, bytes]:
+    def probe(status: int) -> bytes | None:
         try:
             with urlopen(f"http://127.0.0.1:{port}/", timeout=10) as reply:
-                return reply.status, reply.read()
+                return reply.read() if reply.status == status else None
         except HTTPError as refused:
             with refused:
-                return refused.code, refused.read()
+                return refused.read() if refused.code == status else None
         except OSError:
-            return 0, b""
+            return None
 
     def probe_until(status: int) -> bytes:
-        deadline = time.monotonic() + 60
-        while (found := probe())[0] != status:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.02)
-        return found[1]
+        return until(lambda: probe(status), f"it answers {status}") or b""
 
     try:
         assert b"connected=True" in probe_until(200)
