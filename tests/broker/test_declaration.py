@@ -38,6 +38,18 @@ def managed(vhost: RunningBroker) -> Iterator[Broker]:
         yield broker
 
 
+def test_a_broker_is_opened_and_closed_again_and_again(vhost_url: str) -> None:
+    broker = Broker(vhost_url).open()
+    assert broker.open() is broker
+    broker.declare("x", BINDINGS)
+    broker.close()
+    broker.close()
+    with pytest.raises(InputError, match="not connected"):
+        broker.declare("x", BINDINGS)
+    with broker.open() as again:
+        assert again.release.version
+
+
 def test_the_ring_has_the_order_of_the_bindings_and_changes_are_reported(live: Broker) -> None:
     done = live.declare("x", dict(BINDINGS))
     assert done.created == (ExchangeRef("x"), "q3", "q1", "q2")
