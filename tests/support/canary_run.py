@@ -18,28 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bounded import until
+from checked_orders import ORDERS_FILE
 
 from rabbit_chx import Broker, ConsumerGroup, Limits, Publisher, Retries, SharedPublisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.broker import aio_pika_arguments, pika_parameters
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.topology import plan
 
-FILE = """
-owns = ["orders*"]
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "orders.{1..3}" }]
-[[queues]]
-name = "orders.{1..3}"
-type = "quorum"
-arguments = { x-single-active-consumer = true }
-"""
+FILE = f'{ORDERS_FILE}type = "quorum"\narguments = {{ x-single-active-consumer = true }}\n'
 LOG = logging.getLogger("canary_run")
 SHORT: Any = {
     "limits": Limits(confirm_timeout_s=5),
@@ -89,17 +78,6 @@ def publish(kind: Any, url: str, exchange: str) -> object:
         return asyncio.run(done) if kind is SharedPublisher else done
 
 
-def cut_off(url: str, management: str) -> object:
-    """A connection that the broker closes in the midst of it."""
-    api = Management(management)
-    with Publisher(url, "orders", **SHORT) as publisher:
-        publisher.publish_many(["k"], ["b"])
-        for connection in until(lambda: api.request("GET", "connections"), "it is listed", every_s=0.2):
-            with suppress(RabbitChxError):
-                api.request("DELETE", "connections", connection["name"])
-        return publisher.publish_many(["k"] * ROWS, [b"b"] * ROWS)
-
-
 def topology(url: str, management: str) -> object:
     wanted = Topology.from_toml(FILE)
     with Broker(url, management) as broker:
@@ -130,16 +108,6 @@ def consume(url: str, queues: list[str]) -> object:
     return handled
 
 
-def values(url: str, management: str) -> object:
-    """Values that hold the password, as they print and pickle themselves."""
-    settings = ConnectionSettings.from_uri(url)
-    shown = (settings, ManagementUrl.of(management), Management(management), pika_parameters(url))
-    Path("settings.pickle").write_bytes(pickle.dumps(settings))
-    LOG.debug("%s %r %s", settings, settings, settings.masked_url)
-    assert aio_pika_arguments(url)
-    return shown
-
-
 def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> None:
     Path("topology.toml").write_text(FILE)
     Path("other.toml").write_text(FILE.replace("{1..3}", "{1..4}"))
@@ -157,7 +125,15 @@ def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> N
 def run(url: str, management: str, ring_via: str) -> None:
     """Do all of it."""
     bad = bad_urls(url)
-    step("values", partial(values, url, management))
+    settings = ConnectionSettings.from_uri(url)
+    for value in (
+        settings,
+        settings.masked_url,
+        ManagementUrl.of(management),
+        Management(management),
+        pika_parameters(url),
+    ):
+        step(type(value).__name__, lambda value=value: value)
     step("topology", partial(topology, url, management))
     for kind in (Publisher, SharedPublisher):
         name, sender = kind.__name__, partial(publish, kind)
@@ -166,7 +142,6 @@ def run(url: str, management: str, ring_via: str) -> None:
         step(f"{name} without a route", partial(sender, url, "amq.direct"))
         for fault, wrong in bad.items():
             step(f"{name} with {fault}", partial(sender, wrong, "orders"))
-    step("cut off", partial(cut_off, url, management))
     step("group", partial(consume, url, ["orders.1", "orders.2"]))
     step("group of nothing", partial(consume, url, ["nothing"]))
     for fault, wrong in bad.items():
