@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from blocks import page
@@ -26,13 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]
 FILE = Topology.from_toml(TEXT.replace('"7D"', '"604800s"'))
 
 
-def objects_of(vhost: RunningBroker) -> dict[str, list[dict[str, Any]]]:
+def objects_of(vhost: RunningBroker) -> dict[str, list[str]]:
     """The exchanges, queues and bindings of a vhost, as RabbitMQ exports them."""
-    assert vhost.management_url is not None
     name = ConnectionSettings.from_uri(vhost.url).vhost
-    exported = Management(vhost.management_url).request("GET", "definitions", name)
+    exported = Management(str(vhost.management_url)).request("GET", "definitions", name)
     return {
-        kind: sorted(exported[kind], key=lambda each: str(sorted(each.items())))
+        kind: sorted(json.dumps(each, sort_keys=True) for each in exported[kind])
         for kind in ("exchanges", "queues", "bindings")
     }
 

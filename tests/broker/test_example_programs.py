@@ -34,17 +34,12 @@ def example(name: str) -> Any:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("program", "way"),
-    [
-        ("plugin_readme_pika", "by-key"),
-        ("plugin_readme_pika", "by-property"),
-        ("plugin_readme_aio_pika", "by-header"),
-    ],
+    ("client", "way"), [("pika", "by-key"), ("pika", "by-property"), ("aio_pika", "by-header")]
 )
 def test_the_counts_of_the_plugins_readme_are_as_predicted(
-    vhost: RunningBroker, program: str, way: str, capsys: pytest.CaptureFixture[str]
+    vhost: RunningBroker, client: str, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert example(program).run(vhost, way, 1_000)
+    assert example(f"plugin_readme_{client}").run(vhost, way, 1_000)
     said = capsys.readouterr().out
     assert "1,000 messages confirmed in " in said
     assert f"{way}.4        2" in said
