@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
 
 import pika
 import pytest
@@ -28,14 +27,6 @@ def stage(vhost_url: str) -> GroupStage:
     return made
 
 
-def handled_by(stage: GroupStage, member: str) -> bool:
-    return sum(message.member == member for message in stage.handled) > 20
-
-
-def knows_two(group: ConsumerGroup) -> bool:
-    return len(group.members) == 2
-
-
 def ready(stage: GroupStage, queue: str) -> int:
     with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count or 0)
@@ -47,15 +38,20 @@ def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage) -> None:
     parity/test_group.py has members that handle one message at a time.
     """
 
+    async def visit(name: str) -> None:
+        stage.publish(60)
+        async with stage.member(name, pause_s=0.002, concurrency=4) as guest:
+            await eventually(lambda: len(guest.members) == 2, "both know of each other")
+            with stage.load(20):
+                await eventually(
+                    lambda: sum(message.member == name for message in stage.handled) > 20, "it handles some"
+                )
+            await asyncio.to_thread(stage.publish, 60)
+
     async def story() -> None:
         async with stage.member("keeper", pause_s=0.002):
             for name in ("a", "b"):
-                stage.publish(60)
-                async with stage.member(name, pause_s=0.002, concurrency=4) as guest:
-                    await eventually(partial(knows_two, guest), "both know of each other")
-                    with stage.load(20):
-                        await eventually(partial(handled_by, stage, name), "the guest handles some")
-                    await asyncio.to_thread(stage.publish, 60)
+                await visit(name)
             await eventually(stage.all_handled, "all is handled")
 
     asyncio.run(story())

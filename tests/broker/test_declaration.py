@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -48,6 +50,18 @@ def test_a_broker_is_opened_and_closed_again_and_again(vhost_url: str) -> None:
         broker.declare("x", BINDINGS)
     with broker.open() as again:
         assert again.release.version
+
+
+def test_a_forked_process_neither_uses_nor_closes_a_broker(
+    live: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = copy.copy(live)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(InputError, match=r"the Broker of .* was opened by process .* after the fork"):
+            child.declare("y", {})
+        child.close()
+    assert live.declare("y", {"q": 1}).bound
 
 
 def test_the_ring_has_the_order_of_the_bindings_and_changes_are_reported(live: Broker) -> None:
