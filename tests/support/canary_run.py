@@ -126,14 +126,8 @@ def run(url: str, management: str, ring_via: str) -> None:
     """Do all of it."""
     bad = bad_urls(url)
     settings = ConnectionSettings.from_uri(url)
-    for value in (
-        settings,
-        settings.masked_url,
-        ManagementUrl.of(management),
-        Management(management),
-        pika_parameters(url),
-    ):
-        step(type(value).__name__, lambda value=value: value)
+    management_url, api = ManagementUrl.of(management), Management(management)
+    outcome("values", (settings, settings.masked_url, management_url, api, pika_parameters(url)))
     step("topology", partial(topology, url, management))
     for kind in (Publisher, SharedPublisher):
         name, sender = kind.__name__, partial(publish, kind)
