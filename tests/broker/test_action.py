@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -29,6 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.extended]
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = ACTION["runs"]["steps"]
+_, PLAN, COMMENT, _ = STEPS
 DEFAULTS = {name: given["default"] for name, given in ACTION["inputs"].items() if "default" in given}
 TOKEN = secrets.token_hex()
 LOGIN = "github-actions[bot]"
@@ -44,39 +44,44 @@ name = "q{{1..3}}"
 """
 
 
-class GitHub(BaseHTTPRequestHandler):
-    """The comments of a pull request. `gh` reaches it as a proxy, since that is how it can be directed to another address."""
+class GitHub(ThreadingHTTPServer):
+    """The API of GitHub with the comments of a pull request. `gh` reaches it as a proxy, since that is how it can be directed here."""
 
-    comments: list[dict[str, Any]]
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.comments: list[dict[str, Any]] = [
+            {"id": 1, "user": {"login": "mallory"}, "body": f"{MARKER}\r\nplease review"},
+            {"id": 2, "user": {"login": LOGIN}, "body": f"a quotation:\r\n{MARKER}"},
+            {"id": 3, "user": None, "body": MARKER},
+        ]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: GitHub
 
     def do_GET(self) -> None:
-        self._answer(self.comments)
+        self._answer(self.server.comments)
 
     def do_POST(self) -> None:
-        content = self._content()
+        assert self.headers["authorization"] == f"token {TOKEN}"
+        content: dict[str, str] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        comments = self.server.comments
         if self.path.endswith("/graphql"):
             assert content["query"] == "{viewer{login}}"
             self._answer({"data": {"viewer": {"login": LOGIN}}})
-        else:
-            self._write({"id": len(self.comments) + 1, "user": {"login": LOGIN}}, content)
+            return
+        if self.command == "POST":
+            comments.append({"id": len(comments) + 1, "user": {"login": LOGIN}})
+        number = len(comments) if self.command == "POST" else int(self.path.rpartition("/comments/")[2])
+        comments[number - 1]["body"] = content["body"].replace("\n", "\r\n")
+        self._answer({})
 
-    def do_PATCH(self) -> None:
-        (comment,) = (one for one in self.comments if self.path.endswith(f"/comments/{one['id']}"))
-        self.comments.remove(comment)
-        self._write(comment, self._content())
+    do_PATCH = do_POST  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         """Write nothing."""
-
-    def _content(self) -> dict[str, str]:
-        assert self.headers["authorization"] == f"token {TOKEN}"
-        content: dict[str, str] = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        return content
-
-    def _write(self, comment: dict[str, Any], content: dict[str, str]) -> None:
-        self.comments.append(comment | {"body": content["body"].replace("\n", "\r\n")})
-        self.comments.sort(key=itemgetter("id"))
-        self._answer({})
 
     def _answer(self, document: object) -> None:
         content = json.dumps(document).encode()
@@ -88,15 +93,9 @@ class GitHub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def github() -> Iterator[ThreadingHTTPServer]:
+def github() -> Iterator[GitHub]:
     """A server with comments by others: a user, with and without the first line of a plan, and a deleted user."""
-    comments = [
-        {"id": 1, "user": {"login": "mallory"}, "body": f"{MARKER}\r\nplease review"},
-        {"id": 2, "user": {"login": LOGIN}, "body": f"a quotation:\r\n{MARKER}"},
-        {"id": 3, "user": None, "body": MARKER},
-    ]
-    handler = type("Handler", (GitHub,), {"comments": comments})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with GitHub() as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield server
@@ -107,14 +106,12 @@ def github() -> Iterator[ThreadingHTTPServer]:
 class Runner:
     """What a runner does with the steps of a composite action."""
 
-    def __init__(self, folder: Path, port: int, **inputs: str) -> None:
+    def __init__(self, folder: Path, github: GitHub, **inputs: str) -> None:
         self.folder = folder
-        self.inputs = inputs
+        self.inputs = {"token": TOKEN, **inputs}
         self.printed = ""
-        self.outputs: dict[str, str] = {}
-        home = Path(program("gh")).parent
         self._environment = {
-            "PATH": f"{home}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{Path(program('gh')).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "RUNNER_TEMP": str(folder),
             "GITHUB_OUTPUT": str(folder / "output"),
@@ -122,22 +119,37 @@ class Runner:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(folder / "wheels"),
             "GH_HOST": "github.localhost",  # the host for which gh uses http
-            "http_proxy": f"http://127.0.0.1:{port}",
+            "http_proxy": f"http://127.0.0.1:{github.server_port}",
         }
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What the steps have written; a later line replaces an earlier one."""
+        written = self.folder / "output"
+        return (
+            dict(line.split("=", 1) for line in written.read_text().splitlines()) if written.exists() else {}
+        )
 
     def run(self) -> int:
         """Run the steps until one fails; return its exit code. The first step, which installs the program, is run once."""
-        for step in STEPS[(self.folder / "rabbit-chx").exists() :]:
-            if code := self.run_step(step):
-                return code
-            if (written := self.folder / "output").exists():
-                self.outputs = dict(line.split("=", 1) for line in written.read_text().splitlines())
-        return 0
+        steps = STEPS[(self.folder / "rabbit-chx").exists() :]
+        return next((code for step in steps if (code := self.run_step(step))), 0)
 
     def run_step(self, step: dict[str, Any]) -> int:
         """Run one step, and return its exit code."""
-        given = {name: self._evaluated(text) for name, text in step["env"].items()}
         assert step.get("if", "github.event.pull_request") == "github.event.pull_request"
+        values = {f"inputs.{name}": value for name, value in (DEFAULTS | self.inputs).items()} | {
+            "github.action_path": str(ROOT),
+            "github.repository": "shop/topology",
+            "github.server_url": "https://github.com",
+            "github.run_id": "9",
+            "github.event.pull_request.number": "7",
+            "steps.plan.outputs.exit-code": self.outputs.get("exit-code", ""),
+        }
+        given = {
+            name: re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
+            for name, text in step["env"].items()
+        }
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
             cwd=self.folder,
@@ -150,36 +162,22 @@ class Runner:
         self.printed += done.stdout + done.stderr
         return done.returncode
 
-    def _evaluated(self, text: str) -> str:
-        given = DEFAULTS | self.inputs
-        values = {f"inputs.{name}": value for name, value in given.items()} | {
-            "github.action_path": str(ROOT),
-            "github.repository": "shop/topology",
-            "github.server_url": "https://github.com",
-            "github.run_id": "9",
-            "github.event.pull_request.number": "7",
-            "steps.plan.outputs.exit-code": self.outputs.get("exit-code", ""),
-        }
-        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
-
 
 @pytest.mark.slow
 def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_checksum(
-    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
+    shop: Shop, github: GitHub, tmp_path: Path
 ) -> None:
     (tmp_path / "wheels").mkdir()
     packages = ("numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
     installed_wheels(tmp_path / "wheels", *packages)
-    comments = github.RequestHandlerClass.comments  # type: ignore[attr-defined]
+    comments = github.comments
     others = [dict(one) for one in comments]
     file = tmp_path / "topology.toml"
     with canary_user(shop.management, shop.settings.vhost) as user:
         runner = Runner(
             tmp_path,
-            github.server_port,
-            file="topology.toml",
+            github,
             url=with_login(shop.broker.url, user, CANARY),
-            token=TOKEN,
             **{
                 "management-url": with_login(str(shop.broker.management_url), user, CANARY),
                 "ring-via": shop.via[1],
@@ -196,8 +194,8 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
         (tmp_path / "prod.toml").write_text("limit = 1\n")
         runner.inputs["values"] = "prod.toml"
         assert runner.run() == 0, runner.printed
-        assert runner.outputs["exit-code"] == "1"
-        assert re.fullmatch(r"[0-9a-f]{64}", runner.outputs["checksum"])
+        checksum = runner.outputs["checksum"]
+        assert (runner.outputs["exit-code"], len(checksum)) == ("1", 64)
         assert int(runner.outputs["changes"]) > 0
         assert len(comments) == 4
         assert "--allow-moved" not in comments[3]["body"]
@@ -207,7 +205,6 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
 
         assert comments[:3] == others
 
-        checksum = runner.outputs["checksum"]
         runner.inputs["checksum"] = "0" * 64
         assert runner.run() == 4, runner.printed
         runner.inputs["checksum"] = checksum
@@ -227,36 +224,24 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
 
 
 @pytest.mark.slow
-def test_each_pair_of_file_and_name_has_its_comment(
-    shop: Shop, github: ThreadingHTTPServer, tmp_path: Path
-) -> None:
+def test_each_pair_of_file_and_name_has_its_comment(github: GitHub, tmp_path: Path) -> None:
+    """Without a topology file the plan step ends after it has written the first line of the comment."""
     (tmp_path / "rabbit-chx").symlink_to(sys.prefix)
-    live = {
-        "url": shop.broker.url,
-        "management-url": str(shop.broker.management_url),
-        "ring-via": shop.via[1],
-    }
-    for file in ("topology.toml", "prod"):
-        (tmp_path / file).write_text(FILE.format(limit=1))
     pairs = [("topology.toml", name) for name in ("prod", "-->", "a\nb", "a prod", "ü*")] + [("prod", "")]
-    for file, name in [*pairs, *pairs, ("prod", "prod")]:
-        runner = Runner(tmp_path, github.server_port, file=file, name=name, token=TOKEN, **live)
-        assert runner.run() == 0, runner.printed
-    comments = github.RequestHandlerClass.comments[3:]  # type: ignore[attr-defined]
-    first_lines = [comment["body"].splitlines()[0] for comment in comments]
+    for file, name in [*pairs, pairs[0], pairs[3], ("prod", "prod")]:
+        runner = Runner(tmp_path, github, file=file, name=name, **{"url": "", "management-url": ""})
+        assert runner.run_step(PLAN) == 2, runner.printed
+        assert runner.run_step(COMMENT) == 0, runner.printed
+    first_lines = [comment["body"].splitlines()[0] for comment in github.comments[3:]]
     written = (re.fullmatch(r"<!-- rabbit-chx plan of ([^ >]+) ([^ >]+) -->", line) for line in first_lines)
     found = [tuple(map(unquote, each.groups())) for each in written if each]
     assert found == [(file, name or file) for file, name in pairs]
 
 
-def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(
-    github: ThreadingHTTPServer, tmp_path: Path
-) -> None:
-    (comment,) = (step for step in STEPS if step["name"].startswith("Comment"))
-    runner = Runner(tmp_path, github.server_port, token=TOKEN)
+def test_a_plan_that_is_too_long_for_a_comment_is_in_the_summary(github: GitHub, tmp_path: Path) -> None:
+    runner = Runner(tmp_path, github)
     (tmp_path / "plan.md").write_text("<!-- rabbit-chx plan of a -->\n" + "x" * 70_000)
-    assert runner.run_step(comment) == 0, runner.printed
-    body = github.RequestHandlerClass.comments[-1]["body"]  # type: ignore[attr-defined]
-    first, second = body.splitlines()
+    assert runner.run_step(COMMENT) == 0, runner.printed
+    first, second = github.comments[-1]["body"].splitlines()
     assert first == "<!-- rabbit-chx plan of a -->"
     assert second.endswith("see the summary of [the run](https://github.com/shop/topology/actions/runs/9).")

@@ -1,9 +1,8 @@
-"""A cluster on a network of its own: together, one node away, together again, and nothing left of it."""
+"""Shards on a cluster: a node joins, goes away, and is back."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -25,31 +24,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    """Stop removes everything of it, however its nodes are, and may be called again."""
     need("docker")
     with docker_cluster() as running:
         yield running
-        assert len(remains(running.names)) == 4
-        running.nodes[0].disconnect()
-        running.nodes[1].pause()
-        running.stop()
-        assert remains(running.names) == []
-        running.stop()
-
-
-def remains(names: tuple[str, ...]) -> list[str]:
-    """What is still there of a cluster: its containers and its network."""
-    network = names[0].partition("@")[2].rpartition("-")[0]
-    lists = (["ps", "--all", "--quiet"], ["network", "ls", "--quiet"])
-    return [
-        line
-        for command in lists
-        for line in subprocess.run(
-            ["docker", *command, "--filter", f"name={network}"], capture_output=True, text=True, check=True
-        ).stdout.split()
-    ]
 
 
 @pytest.mark.slow

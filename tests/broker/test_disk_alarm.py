@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bounded import until
 from broker_alarms import disk_alarm
 from canary import CANARY, canary_user
 from declared import with_login
@@ -41,10 +41,7 @@ def test_the_disk_alarm_of_a_node_is_named(
     code, said = applied("q8", reader)
     assert (code, "disk" in said) == (77, False), said
     with disk_alarm(shop.broker):
-        deadline = time.monotonic() + 60
-        while not shop.management.request("GET", "nodes")[0]["disk_free_alarm"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: shop.management.request("GET", "nodes")[0]["disk_free_alarm"], "it is known")
         code, said = applied("q8", reader)
         assert code == 77
         assert NAMED in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable
 from contextlib import closing
@@ -23,14 +22,14 @@ pytestmark = pytest.mark.broker
 WRONG = "canary-4711"
 
 
-def publisher(url: str, _management: str) -> None:
+def publisher(url: str, _: str) -> None:
     with Publisher(url, "nothing") as made:
         made.publish_many(["k"], ["b"])
 
 
-def shared_publisher(url: str, _management: str) -> None:
+def shared_publisher(url: str, _: str) -> None:
     with SharedPublisher(url, "nothing") as made:
-        asyncio.run(made.publish_many(["k"], ["b"]))
+        made.submit("k", "b").result(60)
 
 
 def broker(url: str, management: str) -> None:

@@ -7,13 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 import pytest
+from bounded import until
 
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
@@ -27,43 +27,38 @@ CELERY = ["-m", "celery", "--app=celery_by_key", "worker", "--loglevel=INFO"]
 QUEUES = ["orders.1", "orders.2"]
 
 
-class Programs:
-    """Runs programs next to the examples, on a vhost with the objects of their topology file."""
+class Programs(ExitStack):
+    """Runs programs next to the examples, on a vhost with the objects of their topology file, until the block ends."""
 
     def __init__(self, broker: RunningBroker, output: Path) -> None:
-        # Without buffers a line is written in pieces, between which another program may write.
-        self._environment = {**os.environ, "AMQP_URL": broker.url, "PYTHONUNBUFFERED": ""}
+        super().__init__()
         self._output = output
-        self.ends = ExitStack()
+        # Without buffers a line is written in pieces, between which another program may write.
+        environment = {**os.environ, "AMQP_URL": broker.url, "PYTHONUNBUFFERED": ""}
+        self._popen = partial(subprocess.Popen, cwd=EXAMPLES, env=environment)
 
     def run(self, *arguments: str) -> list[str]:
         """Run a program to its end, and return the lines that it printed."""
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=EXAMPLES,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=True,
-        ).stdout.splitlines()
+        with self._popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True) as process:
+            printed, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        return str(printed).splitlines()
 
     def start(self, *arguments: str) -> None:
-        """Start a program that runs until the test ends."""
-        out: IO[bytes] = self.ends.enter_context(self._output.open("ab"))
-        process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=EXAMPLES, env=self._environment, stdout=out, stderr=out
-        )
-        self.ends.callback(process.wait, 60)
-        self.ends.callback(process.terminate)
+        """Start a program that runs until the block ends."""
+        out = self.enter_context(self._output.open("ab"))
+        process = self._popen([sys.executable, *arguments], stdout=out, stderr=out)
+        self.callback(process.wait, 60)
+        self.callback(process.terminate)
 
     def handled(self, count: int) -> list[str]:
         """Wait until the programs have printed that many messages. Return them as `queue key number`."""
-        deadline = time.monotonic() + 90
-        while len(found := MESSAGE.findall(printed := self._output.read_text())) < count:
-            assert time.monotonic() < deadline, printed
-            time.sleep(0.1)
-        return found
+
+        def found() -> list[str]:
+            messages: list[str] = MESSAGE.findall(self._output.read_text())
+            return messages if len(messages) >= count else []
+
+        return until(found, f"{count} messages are handled", 90, every_s=0.1)
 
 
 def by_queue(messages: list[str]) -> dict[str, list[str]]:
@@ -76,8 +71,7 @@ def programs(vhost: RunningBroker, tmp_path: Path) -> Iterator[Programs]:
     ring_via = shlex.join(vhost.ring_via)
     live = ["--url", vhost.url, "--management-url", str(vhost.management_url), "--ring-via", ring_via]
     assert main(["topology", "apply", FILE, "--yes", *live]) == 0
-    made = Programs(vhost, tmp_path / "output.txt")
-    with made.ends:
+    with Programs(vhost, tmp_path / "output.txt") as made:
         yield made
     assert main(["topology", "check", FILE, *live]) == 0  # the frameworks changed none of these objects
 

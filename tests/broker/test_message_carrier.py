@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
+from typing import Any
 
 import pika
 import pytest
+from bounded import Beside
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -33,42 +35,25 @@ def carrier(vhost_url: str) -> Iterator[PikaCarrier]:
         yield made
 
 
-@pytest.fixture
-def slow_reader(vhost_url: str, carrier: PikaCarrier) -> Iterator[None]:
-    """It takes a message out of the queue each fifth of a second, for eight seconds, and replies to the marker."""
-    assert carrier  # it has filled the queue
-
-    def read() -> None:
-        with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-            channel = connection.channel()
-            while True:
-                connection.sleep(0.2)
-                method, properties, _ = channel.basic_get("old", auto_ack=True)
-                if method is None:
-                    return
-                if properties is not None and properties.reply_to:
-                    headers = _MARKER.reply("flushed").headers()
-                    channel.basic_publish(
-                        "", properties.reply_to, b"", pika.BasicProperties(headers=dict(headers))
-                    )
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    yield
-    thread.join(120)
-    assert not thread.is_alive()
+def read_slowly(url: str) -> None:
+    """Take a message out of the queue each fifth of a second, for eight seconds, and reply to the marker."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        properties: Any = None
+        while properties is None or not properties.reply_to:
+            connection.sleep(0.2)
+            _, properties, _ = channel.basic_get("old", auto_ack=True)
+        headers: Any = _MARKER.reply("flushed").headers()
+        channel.basic_publish("", properties.reply_to, b"", pika.BasicProperties(headers=headers))
 
 
-@pytest.mark.usefixtures("slow_reader")
-def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: PikaCarrier) -> None:
-    assert carrier.wait_for_reply(
-        _MARKER, "flushed", timeout_s=5.0, longest_s=120.0, queues=("old", "no queue")
-    )
-
-
-@pytest.mark.usefixtures("slow_reader")
-def test_a_reader_that_takes_too_long_is_not_awaited(carrier: PikaCarrier) -> None:
-    assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=60.0, longest_s=1.0, queues=("old",))
+def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: PikaCarrier, vhost_url: str) -> None:
+    reader = Beside(lambda: read_slowly(vhost_url))
+    reader.start()
+    wait = partial(carrier.wait_for_reply, _MARKER, "flushed", queues=("old", "no queue"))
+    assert not wait(timeout_s=60.0, longest_s=1.0), "it takes too long"
+    assert wait(timeout_s=5.0, longest_s=120.0)
+    reader.finish()
 
 
 def test_what_nobody_reads_is_not_awaited(carrier: PikaCarrier) -> None:

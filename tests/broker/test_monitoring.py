@@ -6,8 +6,7 @@ import json
 import os
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 from blocks import page
+from bounded import until
 from command_line import PROGRAM
 from exposition import parsed_exposition
 from programs import program
@@ -70,13 +70,12 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
 @contextmanager
 def running(*command: str | Path, ready: str) -> Iterator[None]:
     """Run a server until the block ends; the block begins when it answers."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(lambda: got(ready) is not None)
+            until(lambda: got(ready) is not None, f"{command[0]} answers", every_s=0.2)
             yield
         finally:
             process.kill()
-            process.communicate()
 
 
 def got(url: str) -> bytes | None:
@@ -86,13 +85,6 @@ def got(url: str) -> bytes | None:
             return content
     except OSError:
         return None
-
-
-def wait_for(done: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> int:
@@ -106,8 +98,8 @@ def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> in
         "/var/lib/node_exporter", str(folder)
     )
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
-    command = ["sh", "-c", script]
-    return subprocess.run(command, check=False, timeout=60, env={**os.environ, "PATH": path}).returncode
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(["sh", "-c", script], check=False, timeout=60, env=environment).returncode
 
 
 def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path: Path) -> None:
@@ -141,7 +133,6 @@ def test_prometheus_has_the_alert_of_a_real_ring(shop: Shop, tmp_path: Path) -> 
     scrape = {"job_name": "node", "static_configs": [{"targets": [of_exporter]}]}
     every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config.write_text(json.dumps({"global": every, "rule_files": [str(ALERTS)], "scrape_configs": [scrape]}))
-    textfile = ("--collector.disable-defaults", "--collector.textfile")
     api = f"http://{of_prometheus}/api/v1"
 
     def asked(expression: str) -> Any:
@@ -152,7 +143,8 @@ def test_prometheus_has_the_alert_of_a_real_ring(shop: Shop, tmp_path: Path) -> 
     with (
         running(
             exporter,
-            *textfile,
+            "--collector.disable-defaults",
+            "--collector.textfile",
             f"--collector.textfile.directory={folder}",
             f"--web.listen-address={of_exporter}",
             ready=f"http://{of_exporter}/metrics",
@@ -165,7 +157,8 @@ def test_prometheus_has_the_alert_of_a_real_ring(shop: Shop, tmp_path: Path) -> 
             ready=f"http://{of_prometheus}/-/ready",
         ),
     ):
-        wait_for(lambda: asked('ALERTS{alertname="RabbitChxKeysEndInNoQueue", alertstate="firing"}'))
+        alert = 'ALERTS{alertname="RabbitChxKeysEndInNoQueue", alertstate="firing"}'
+        until(lambda: asked(alert), "the alert fires", every_s=0.2)
         assert asked("node_textfile_scrape_error")[0]["value"][1] == "0"
         answers = {expression: asked(re.sub(r"\$\w+", ".*", expression)) for expression in EXPRESSIONS}
     empty = {expression.partition("{")[0] for expression, answer in answers.items() if not answer}

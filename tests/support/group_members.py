@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pika
@@ -17,10 +16,8 @@ ORDERED = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 
 @contextmanager
-def consuming(
-    url: str, member: str, priorities: Mapping[str, int], deliver: Callable[..., None] = lambda *_: None
-) -> Iterator[pika.BlockingConnection]:
-    """Consume queues with these priorities, one message at a time, which is passed to `deliver` and never acked."""
+def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[pika.BlockingConnection]:
+    """Consume queues with these priorities, one message at a time, which is never acked."""
     # Nobody serves the connection.
     with pika.BlockingConnection(pika_parameters(f"{url}?heartbeat=0")) as connection:
         channel = connection.channel()
@@ -28,7 +25,7 @@ def consuming(
         for queue, priority in priorities.items():
             channel.basic_consume(
                 queue,
-                deliver,
+                lambda *_: None,
                 consumer_tag=f"rabbit-chx.group.{member}.{queue[-1]}a5e",
                 arguments={"x-priority": priority},
             )
@@ -56,17 +53,3 @@ def wait_for_figures(management: Management, vhost: str, *, active: int, message
         return found == (active, active, messages) and is_known
 
     until(is_told, "the management API tells what is there", every_s=0.2)
-
-
-def _hold(url: str, member: str, queue: str, priority: str) -> None:
-    """Hold a message until this process is killed, or for a minute."""
-    held: list[object] = []
-    with consuming(url, member, {queue: int(priority)}, lambda *message: held.append(message)) as connection:
-        while not held:
-            connection.process_data_events(1)
-        print("holds", flush=True)  # noqa: T201  # for the test that started it
-        connection.process_data_events(60)
-
-
-if __name__ == "__main__":
-    _hold(*sys.argv[1:])

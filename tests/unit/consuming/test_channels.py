@@ -110,6 +110,22 @@ async def test_only_a_missing_permission_is_reported_if_a_channel_closes(
     assert [type(error) for error in heard] == [told]
 
 
+@pytest.mark.parametrize(("prefetch", "count"), [(32, 1), (1, 0)])
+async def test_a_consumer_that_the_broker_cancels_may_have_exceeded_a_timeout(
+    prefetch: int, count: int, late: LateFrameFilter
+) -> None:
+    closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    heard: list[str] = []
+    line = channels.ConsumerChannel(SimpleNamespace(closing=closing), "q", "amqp://h", late, prefetch)
+    line.is_cancelled = True
+    line.when_closed(lambda error: heard.append(str(error)))
+    closing.cancel()
+    await asyncio.sleep(0)
+    (said,) = heard
+    assert "the broker cancelled the consumer of 'q'" in said
+    assert said.count("A timeout breaks the order of the prefetched messages") == count
+
+
 @pytest.fixture
 def late() -> Iterator[LateFrameFilter]:
     """A filter of late frames, which is removed at the end."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -169,6 +172,31 @@ async def test_attempts_to_connect_that_fail_are_followed_by_another_one(site: S
         site.told.clear()
         await site.has_a_message()
         assert site.group.reconnects == 1
+
+
+async def test_a_member_whose_event_loop_was_silent_is_not_healthy_and_connects_again(
+    site_of: Callable[..., Site],
+) -> None:
+    site = site_of(timing=replace(BRISK, gone_s=30.0))
+    async with handling(site):
+        assert site.group.healthy()
+        site.group._loop_watch._answered_at -= 1_000
+        assert site.group.healthy().connected is False
+        await eventually(lambda: len(site.connections) == 2, "it connects again")
+        await eventually(site.group.healthy, "it is healthy again")
+
+
+async def test_a_forked_process_neither_runs_nor_closes_a_group(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site.group as parent:
+        child = copy.copy(parent)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(errors.InputError, match="'a' was opened by process "):
+                await child.run(site.handle)
+            await child.__aexit__(None, None, None)
+        assert not site.connections[0].is_closed
 
 
 async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:

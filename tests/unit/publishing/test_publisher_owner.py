@@ -101,8 +101,7 @@ def test_a_forked_process_is_refused_and_its_close_does_nothing(
         ):
             blocking.publish_many(["k"], ["b"])
         blocking.close()
-        if isinstance(blocking, StreamPublisher):
-            blocking.__del__()
+        blocking.__del__()
     assert blocking.publish_many(["k"], ["b"]).confirmed == 1
 
 

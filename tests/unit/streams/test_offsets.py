@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from stream_logs import ChunkLog, chunks_of
 from stream_node import Session, StreamNode, in_memory
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.streams import StreamReader, offsets
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.offsets import log_start_without_position
@@ -107,3 +109,17 @@ def test_rows_may_be_missing_before_a_start_that_the_log_does_not_have(start: An
     """The first chunk is at offset 70, of the time 5 s."""
     finder: Any = SimpleNamespace(chunk_at=lambda *_, **__: SimpleNamespace(offset=70, timestamp_ms=5_000))
     assert log_start_without_position(finder, "s", start) == log_start
+
+
+def test_a_forked_process_reads_nothing_and_closes_no_reader(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reading() as reader:
+        first = next(reader).num_rows
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(InputError, match="'s' was opened by process "):
+                next(reader)
+            reader.close()
+        assert first + sum(batch.num_rows for batch in reader) == 30
+        assert writes(node) == 0

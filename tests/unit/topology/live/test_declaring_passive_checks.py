@@ -11,9 +11,14 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
-from rabbit_chx.errors import MismatchError, NotFoundError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.live.declaring import _compare_existing, declare_exchange, make_wanted_ring
+from rabbit_chx.topology.live.declaring import (
+    _compare_existing,
+    _refuse_buckets_without_queue,
+    declare_exchange,
+    make_wanted_ring,
+)
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
@@ -100,3 +105,20 @@ def test_bindings_without_buckets_are_refused(
     with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
         to_bind, _ = _compare_existing(EXCHANGE, wanted, broker, allow_existing=False)
         assert to_bind == (("q1", "2"),)
+
+
+def test_a_delivery_limit_that_loses_messages_is_refused_before_4_0() -> None:
+    limit = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    for version in ("3.13.7", "4.0.0"):
+        is_refused = version < "4"
+        script = Script()
+        with pytest.raises(InputError, match="without it") if is_refused else nullcontext():
+            declare_exchange(EXCHANGE, [("q", 1)], script, Release(version), queue_arguments=limit)
+        assert bool(script.done) is not is_refused
+
+
+def test_a_ring_with_buckets_of_a_queue_that_is_deleted_is_refused() -> None:
+    ring = HashRing.from_buckets(["gone", "q"], Release("4.3.6"))
+    _refuse_buckets_without_queue("x", ring, [QueueDefinition("new")])
+    with pytest.raises(MismatchError, match="queue 'gone' does not exist, and has buckets of exchange 'x'"):
+        _refuse_buckets_without_queue("x", ring, [QueueDefinition("gone")])
