@@ -1,4 +1,4 @@
-"""The streams of an exchange that micro-batches read, without a Spark: they are found, and may go and come back."""
+"""The streams that micro-batches read, without a Spark: those of an exchange are found, and may go and come back; a connection is kept."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from contextlib import closing
 import pytest
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import through
+from streamed import Streamed
+from tcp_proxy import Proxy
 
 from rabbit_chx import Publisher
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.streams import ends
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
@@ -83,4 +87,23 @@ def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[
     batches.close()  # as after a lost connection
     places = batches.after(batches.begin(), 10, None)
     assert sum(place.next for place in places.values()) == 10
+    batches.close()
+
+
+def test_looks_share_a_connection_and_open_another_when_it_is_lost(
+    stream: Streamed, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = through(stream.broker.stream_url, line.port)
+    texts = {"url": url, "stream": "s", "startingOffsets": "earliest"}
+    batches = MicroBatches(ReadOptions.parse(texts, streaming=True))
+    places = batches.after(batches.begin(), None, None)
+    with monkeypatch.context() as offline:
+        offline.setattr(ends, "open_any", None)
+        offline.setattr(ends, "open_at", None)
+        for number in range(3):
+            stream.publish([str(number)])
+            places = batches.after(places, None, None)
+    assert places["s"].next == 3
+    line.cut()
+    assert batches.after(places, None, None) == places
     batches.close()

@@ -1,4 +1,4 @@
-"""Every option is stated once. Where to connect, and as whom; no password is shown. `refusals.txt` has the options that are refused, and the errors."""
+"""Every option is stated once. Where to connect, and as whom; no password is shown. `values.txt` has what options become, `refusals.txt` what is refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 from blocks import page
-from spark_messages import options_of
+from spark_messages import options_of, schema_of
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from spark_connector.columns import MessageColumns
 from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, Option, read_options
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS, QueueOptions, ReadOptions
 from spark_connector.options.write_options import OPTIONS, WriteOptions
@@ -79,7 +80,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         assert (address.heartbeat_s, address.connection_timeout_s) == times
 
 
-# -- what is refused
+# -- what options become, and what is refused
 
 URL = {"url": "amqp://h"}
 STREAM = {"url": "rabbitmq-stream://h", "stream": "s"}
@@ -89,20 +90,28 @@ USES: dict[str, Callable[..., object]] = {
     "write into streams": lambda **how: WriteOptions.parse(URL | how),
     "read": lambda streaming=False, **how: ReadOptions.parse(STREAM | how, streaming=streaming),
     "drain": lambda **how: QueueOptions.parse(URL | how),
+    "columns": lambda ddl, **how: MessageColumns.of(schema_of(ddl), options_of(**how)),
 }
-REFUSALS = re.split(
-    r"^## (.*)\n", Path(__file__).with_name("refusals.txt").read_text("utf-8"), flags=re.MULTILINE
-)[1:]
 
 
-@pytest.mark.parametrize(
-    ("use", "options", "said"),
-    [
+def stored(name: str) -> list[tuple[str, str, str]]:
+    """The section, the options and the result of each case of a file."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    sections = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
+    return [
         (use, *case)
-        for use, section in zip(REFUSALS[::2], REFUSALS[1::2], strict=True)
+        for use, section in zip(sections[::2], sections[1::2], strict=True)
         for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
-    ],
-)
+    ]
+
+
+@pytest.mark.parametrize(("use", "options", "value"), stored("values.txt"))
+def test_texts_become_the_stored_values(use: str, options: str, value: str) -> None:
+    attribute, _, expected = value.partition(": ")
+    assert repr(getattr(USES[use](**literal_eval(options)), attribute)) == expected
+
+
+@pytest.mark.parametrize(("use", "options", "said"), stored("refusals.txt"))
 def test_what_is_refused_is_as_stored(use: str, options: str, said: str) -> None:
     with pytest.raises(RabbitChxError) as caught:
         USES[use](**literal_eval(options))

@@ -1,4 +1,4 @@
-"""Options of writes: every one is read, and shows no password. `refusals.txt` has those that are refused."""
+"""Options of writes: every one is read, and shows no password. `values.txt` has what they become, `refusals.txt` those that are refused."""
 
 from __future__ import annotations
 
@@ -48,36 +48,10 @@ def test_what_is_not_given_is_safe() -> None:
     assert given.report_path is None
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "attribute", "value"),
-    [
-        ("confirmTimeout", "90", "confirm_timeout_s", 90.0),
-        ("confirmTimeout", "1.5 s", "confirm_timeout_s", 1.5),
-        ("blockedTimeout", "5m", "blocked_timeout_s", 300.0),
-        ("reconnectBackoff", "250ms", "backoff_s", 0.25),
-        ("maxInFlightBytes", "64KiB", "max_in_flight_bytes", 65_536),
-        ("maxMessageBytes", " 2m ", "max_message_bytes", 2 << 20),
-        ("maxMessageBytes", "1000", "max_message_bytes", 1000),
-        ("MAXinflight", "7", "max_in_flight", 7),
-        ("mandatory", "FALSE", "mandatory", False),
-        ("ordering", "per-key", "keep_order", True),
-        ("badRows", "skip", "skip_bad_rows", True),
-        ("onUnroutable", "Skip", "skip_unroutable", True),
-        ("headersConst", '{"tenant": "a", "n": 1}', "headers", {"tenant": "a", "n": 1}),
-        ("columnNames", '{"Key": "customer"}', "column_names", {"key": "customer"}),
-        ("ring", RING.to_json(), "ring", RING),
-        ("routingKey", " k ", "routing_key", " k "),
-        ("maxReconnects", "0", "max_reconnects", 0),
-        ("connectionName", "job {stage}/{partition}", "connection_name", "job {stage}/{partition}"),
-    ],
-)
-def test_texts_become_values(name: str, text: str, attribute: str, value: object) -> None:
-    assert getattr(options_of(**{name: text}), attribute) == value
-
-
 def test_a_ring_may_be_in_a_file_and_a_report_path_may_be_a_uri(tmp_path: Path) -> None:
     (tmp_path / "ring.json").write_text(RING.to_json())
-    assert options_of(ring=f"{tmp_path}/ring.json").ring == RING
+    for text in (RING.to_json(), f"{tmp_path}/ring.json"):
+        assert options_of(ring=text).ring == RING
     for text in (f"file:{tmp_path}/the%20report/", f"FILE://{tmp_path}/the%20report/"):
         assert options_of(reportPath=text).report_path == f"{tmp_path}/the report/"
 
