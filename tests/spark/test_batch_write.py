@@ -136,13 +136,6 @@ def test_what_cannot_be_written_is_refused_by_the_driver(spark: SparkSession, vh
         assert re.search(message, failure(frame(spark), url, AnalysisException, **options))
 
 
-def test_a_bad_row_fails_the_job(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
-    df = spark.range(0, 1_000, 1, 2).selectExpr("if(id = 700, repeat('k', 256), 'k') AS key", "'v' AS value")
-    line = failure(df, vhost_url, PythonException)
-    assert "partition 1: row 200: column 'key' is longer than 255 bytes" in line
-    assert len(consumed()) < 1_000
-
-
 def test_a_write_without_a_queue_fails_and_leaves_a_report_next_to_the_earlier_one(
     spark: SparkSession, vhost_url: str, channel: BlockingChannel, tmp_path: Path
 ) -> None:
