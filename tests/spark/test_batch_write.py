@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -109,11 +108,9 @@ def test_empty_frames_and_partitions_write_nothing(
 
 
 def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: object) -> str:
-    """The line of the error that tells the cause; it comes within seconds and shows no password."""
-    started = time.monotonic()
+    """The line of the error that tells the cause; it shows no password."""
     with pytest.raises(kind) as caught:
         write(df, url, **options)  # type: ignore[arg-type]
-    assert time.monotonic() - started < 30
     text = str(caught.value)
     assert "secret" not in text
     assert "guest:guest" not in text

@@ -86,11 +86,10 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
     [
         (RING, {}),
         (RING, {"slices": {"q3": 3, "q1": 2}}),
-        (RING, {"partitions": 11}),
         (SLOTS, {"partitions": 11}),
         (MODULUS, {}),
     ],
-    ids=["a queue", "slices", "partitions", "slots", "modulus"],
+    ids=["a queue", "slices", "slots", "modulus"],
 )
 def test_each_partition_has_one_queue_and_each_key_one_partition(
     spark: SparkSession,

@@ -27,25 +27,11 @@ pytestmark = [
 ]
 
 JOB = """
-import json
-import sys
-import urllib.request
-from pathlib import Path
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from spark_connector import drain
 
-url, password, secret_file, stream_url = json.load(sys.stdin)
-folder = Path.cwd()
+url, password, secret_file, stream_url = given
 spark = (
-    SparkSession.builder.master("local[2,2]")
-    .config("spark.ui.port", "0")
-    .config("spark.log.level", "DEBUG")
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.dir", Path(folder, "events").as_uri())
-    .config("spark.eventLog.compress", "false")
-    .config("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
-    .config("spark.sql.warehouse.dir", Path(folder, "warehouse").as_uri())
+    builder.master("local[2,2]")
     .config("spark.speculation", "true")
     .config("spark.executorEnv.RABBIT_PW", "in-clear")
     .config("spark.executorEnv.RABBIT_PASSWORD", "is-masked")
