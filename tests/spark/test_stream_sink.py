@@ -320,6 +320,7 @@ def test_the_second_of_two_jobs_at_once_ends_and_no_row_is_doubled(
     try:
         until(lambda: len(found(url)) >= half_way // 2, "rows of the first job are stored")
         write(rows)
+        assert first.is_alive()
     finally:
         go_on.touch()
     first.finish()
