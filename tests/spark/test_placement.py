@@ -55,7 +55,7 @@ def test_the_queue_of_each_key_is_that_of_the_ring(spark: SparkSession) -> None:
     """Of each kind of map, by a name or a column of text or bytes, in one job."""
     keys = [f"key {n}" for n in range(300)]
     df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
-    maps = (RING, HOLED, SLOTS, PARTLY, MODULUS)
+    maps: list[KeyMap] = [RING, HOLED, SLOTS, PARTLY, MODULUS]
     columns = [queue_for("key", ring).alias(f"queue {n}") for n, ring in enumerate(maps)]
     columns += [queue_for(F.encode("key", "utf-8"), ring.to_json()) for ring in maps]
     for key, *queues in df.select("key", *columns).collect():
