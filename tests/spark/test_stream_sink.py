@@ -294,11 +294,8 @@ def test_the_second_of_two_jobs_at_once_ends_and_no_row_is_doubled(
     spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
 ) -> None:
     """The second one begins when a task of the first waits half way. It ends, and the first goes on."""
-    count, half_way, go_on = (
-        125_000,
-        37_000,
-        tmp_path / "go on",
-    )  # a stream has more rows than are published at once
+    # Spark gives 10,000 rows at a time, a task publishes 32,768 or more at once, and each stream has 45,000 or more.
+    count, half_way, go_on = 150_000, 40_000, tmp_path / "go on"
 
     def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # pickled by value
         task: Any = TaskContext.get()
