@@ -1,4 +1,4 @@
-"""The streams of an exchange that micro-batches read, without a Spark: they may go and come back."""
+"""The streams that micro-batches read, without a Spark: those of an exchange may go and come back; a connection is kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import logging
 import pytest
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import through
+from streamed import Streamed
+from tcp_proxy import Proxy
 
 from rabbit_chx import Publisher
+from rabbit_chx.streams import ends
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
@@ -48,4 +52,23 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     assert caplog.text.count("is not part of exchange 'rows' any more") == 1
     channel.queue_bind("log.0", "rows")
     assert batches.after(read, None, None) == read
+    batches.close()
+
+
+def test_looks_share_a_connection_and_open_another_when_it_is_lost(
+    stream: Streamed, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = through(stream.broker.stream_url, line.port)
+    texts = {"url": url, "stream": "s", "startingOffsets": "earliest"}
+    batches = MicroBatches(ReadOptions.parse(texts, streaming=True))
+    places = batches.after(batches.begin(), None, None)
+    with monkeypatch.context() as offline:
+        offline.setattr(ends, "open_any", None)
+        offline.setattr(ends, "open_at", None)
+        for number in range(3):
+            stream.publish([str(number)])
+            places = batches.after(places, None, None)
+    assert places["s"].next == 3
+    line.cut()
+    assert batches.after(places, None, None) == places
     batches.close()

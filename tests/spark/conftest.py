@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
-from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import DataFrame, SparkSession
 
-from rabbit_chx.broker.management import Management
+import spark_connector
 from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture
-def broker_user(broker: RunningBroker, vhost_url: str, channel: BlockingChannel) -> Iterator[str]:
-    """A user of the test's vhost, with the password `c4nary-password`."""
-    assert broker.management_url is not None
-    assert channel.is_open
-    management = Management(broker.management_url)
-    name = vhost_url.rpartition("/")[2]
-    management.request("PUT", "users", name, body={"password": "c4nary-password", "tags": ""})
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    management.request("PUT", "permissions", name, name, body=everything)
-    yield name
-    management.request("DELETE", "users", name)
+def read(spark: SparkSession, vhost: RunningBroker) -> Callable[..., DataFrame]:
+    """Reads streams of the test's vhost."""
+    spark_connector.register(spark)
+
+    def load(**options: object) -> DataFrame:
+        texts = {name: str(value) for name, value in {"url": vhost.stream_url, **options}.items()}
+        return spark.read.format("rabbitmq").options(**texts).load()
+
+    return load

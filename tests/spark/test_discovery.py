@@ -1,4 +1,4 @@
-"""A Python without our packages says so in words. That Spark finds the format by itself: test_session_conf.py."""
+"""A Python without our packages says so in words. That Spark finds the format by itself: test_secrets.py."""
 
 from __future__ import annotations
 

@@ -5,28 +5,23 @@ The addresses that the nodes advertise are the names of containers, which this m
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from bounded import Beside, until
 from cluster import RunningCluster
-from fire_streams import COORDINATOR_S, addresses_of, bodies_of, leader_of, numbers_in, stored
-from group_stage import QUICK, eventually
+from fire_streams import COORDINATOR_S, addresses_of, leader_of, stored
 from load_balancer import haproxy
 from pyspark.sql import DataFrame, SparkSession
 from super_streams import create_super_stream
 
 import spark_connector
-from rabbit_chx import StreamGroup, StreamPublisher, StreamReader
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import open_at, settings_of, stream_settings
@@ -43,7 +38,6 @@ pytestmark = [
 
 STREAMS = ("orders-0", "orders-1", "orders-2")
 COPIES = ("copies-0", "copies-1", "copies-2")
-ROWS = 2_000  # of a call
 SPARK_ROWS = 60_000
 #: Longer than a node is down, so that batches begin while it is.
 PAUSE_S = 3.0
@@ -72,9 +66,9 @@ class Site:
         leader.start()
         self.cluster.wait_until_together()
 
-    def stored(self, streams: Sequence[str]) -> dict[str, list[int]]:
-        """The numbers of the rows of each stream, read through the load balancer."""
-        return {stream: stored(self.url, stream) for stream in streams}
+    def stored(self, streams: Sequence[str]) -> list[int]:
+        """The sorted numbers of all rows of streams, read through the load balancer."""
+        return sorted(chain.from_iterable(stored(self.url, stream) for stream in streams))
 
 
 @pytest.fixture
@@ -87,83 +81,6 @@ def site(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[Site]:
             for name, streams in (("orders", STREAMS), ("copies", COPIES)):
                 create_super_stream(connection, name, streams, ["0", "1", "2"], {"initial-cluster-size": "3"})
         yield Site(chx_cluster, direct[0].replace(f":{ports[0]}", f":{port}"), direct)
-
-
-@dataclass
-class Load:
-    """A publisher with a name that writes numbered rows until it is stopped."""
-
-    url: str
-    confirmed: int = 0
-    reconnects: int = 0
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        with StreamPublisher(self.url, super_stream="orders", name="load") as publisher:
-            while not self.stop.is_set():
-                first = self.confirmed
-                numbers = range(first, first + ROWS)
-                report = publisher.publish_many(
-                    [f"key {number}" for number in numbers],
-                    bodies_of(first, ROWS),
-                    ids=[number + 1 for number in numbers],
-                )
-                self.confirmed += report.confirmed
-                self.reconnects += report.reconnects
-                time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_rows_are_stored_once_and_read_while_a_node_is_killed(site: Site) -> None:
-    load, followed = Load(site.url), list[int]()
-    handled: dict[str, Counter[int]] = {stream: Counter() for stream in STREAMS}
-    reader = StreamReader(site.url, "orders-0", name="follower", end="never")
-
-    def follow() -> None:
-        with reader:
-            for batch in reader:
-                followed.extend(numbers_in(batch))
-                reader.store_offset(batch)
-
-    async def handle(stream: str, batch: pa.RecordBatch) -> None:
-        handled[stream].update(numbers_in(batch))
-
-    async def story() -> None:
-        async with (
-            StreamGroup(site.url, super_stream="orders", name="billing", member="a", timing=QUICK) as a,
-            StreamGroup(site.url, super_stream="orders", name="billing", member="b", timing=QUICK) as b,
-        ):
-            running = [asyncio.create_task(member.run(handle)) for member in (a, b)]
-            working = [asyncio.create_task(asyncio.to_thread(each)) for each in (load.run, follow)]
-            await eventually(
-                lambda: len(a.held) + len(b.held) == 3 and a.held and b.held and followed, "all read"
-            )
-            await asyncio.sleep(COORDINATOR_S)
-            await asyncio.to_thread(site.kill_leader, "orders-0")
-            before = load.confirmed
-            await eventually(lambda: load.confirmed > before, "rows are confirmed again", LIMIT_S)
-            load.stop.set()
-            await working[0]
-            there = await asyncio.to_thread(site.stored, STREAMS)
-            await eventually(
-                lambda: len(followed) >= len(there["orders-0"]), "the follower has read all", LIMIT_S
-            )
-            await eventually(
-                lambda: all(set(handled[name]) >= set(rows) for name, rows in there.items()),
-                "the group has handled all",
-                LIMIT_S,
-            )
-            reader.stop()
-            await working[1]
-            for member in (a, b):
-                member.stop()
-            await asyncio.gather(*running)
-
-        assert sorted(chain(*there.values())) == list(range(load.confirmed)), "each is stored once"
-        assert followed == there["orders-0"], "each is read once, in order"
-        assert load.reconnects, "the publisher was at the node that was killed"
-
-    asyncio.run(story())
 
 
 def test_the_leader_is_found(site: Site) -> None:
@@ -197,19 +114,18 @@ def slow(frame: DataFrame) -> DataFrame:
 def killed_under_load(site: Site, streams: Sequence[str]) -> Iterator[None]:
     """Kill the node that leads the first stream as soon as rows are stored; it is up again at the end of the block."""
 
+    def count() -> int:  # the nodes themselves answer sooner
+        return sum(len(stored(site.direct, each, addresses=addresses)) for each in streams)
+
     def kill() -> None:
-        deadline = time.monotonic() + LIMIT_S
-        addresses = addresses_of(site.cluster)
-        # The nodes themselves answer sooner.
-        while not (rows := sum(len(stored(site.direct, each, addresses=addresses)) for each in streams)):
-            assert time.monotonic() < deadline, "no row comes"
-        assert rows < SPARK_ROWS, "all rows are stored before a node is killed"
+        assert until(count, "rows are stored", LIMIT_S) < SPARK_ROWS, "all are stored before a node is killed"
         site.kill_leader(streams[0])
 
-    with ThreadPoolExecutor(1) as pool:
-        killing = pool.submit(kill)
-        yield
-        killing.result()
+    addresses = addresses_of(site.cluster)
+    killing = Beside(kill)
+    killing.start()
+    yield
+    killing.finish()
 
 
 @pytest.mark.slow
@@ -225,7 +141,7 @@ def test_spark_writes_and_reads_each_row_once_while_a_node_is_killed(
     with killed_under_load(site, STREAMS):
         written = slow(placed).write.format("rabbitmq")
         written.options(**once, superStream="orders", version="1").mode("append").save()
-    assert sorted(chain(*site.stored(STREAMS).values())) == list(range(SPARK_ROWS))
+    assert site.stored(STREAMS) == list(range(SPARK_ROWS))
 
     source = spark.readStream.format("rabbitmq").options(url=site.url, superStream="orders")
     source = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(SPARK_ROWS // 4))
@@ -234,7 +150,6 @@ def test_spark_writes_and_reads_each_row_once_while_a_node_is_killed(
         writer = slow(copies).writeStream.format("rabbitmq")
         writer = writer.options(**once, superStream="copies").trigger(availableNow=True)
         writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-    assert sorted(chain(*site.stored(COPIES).values())) == list(range(SPARK_ROWS))
-    assert (
-        spark.read.format("rabbitmq").options(url=site.url, superStream="copies").load().count() == SPARK_ROWS
-    )
+    assert site.stored(COPIES) == list(range(SPARK_ROWS))
+    read = spark.read.format("rabbitmq").options(url=site.url, superStream="copies")
+    assert read.load().count() == SPARK_ROWS

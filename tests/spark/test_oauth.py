@@ -30,24 +30,8 @@ LIFETIME_S = 4
 ROWS = 880
 """Each of two tasks writes half of them, in 40 seconds: ten tokens and one more."""
 JOB = """
-import json
-import sys
-import time
-from pathlib import Path
-from pyspark.sql import SparkSession
-
-url, stream_url, command, seconds = json.load(sys.stdin)
-folder = Path.cwd()
-spark = (
-    SparkSession.builder.master("local[3]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.log.level", "DEBUG")
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.dir", Path(folder, "events").as_uri())
-    .config("spark.eventLog.compress", "false")
-    .config("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
-    .getOrCreate()
-)
+url, stream_url, command, seconds = given
+spark = builder.master("local[3]").getOrCreate()
 options = {"url": url, "tokenCommand": command}
 of_streams = options | {"url": stream_url}
 
@@ -57,7 +41,6 @@ def slow(batches):
         for row in range(batch.num_rows):
             time.sleep(0.09)
             yield batch.slice(row, 1)
-
 
 
 started = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SlotT
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.testing import RunningBroker
 from spark_connector import (
-    WriteReport,
-    batch_publisher,
     dry_run,
     place,
     place_for_streams,
@@ -55,17 +52,15 @@ def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
 
 
 def test_the_queue_of_each_key_is_that_of_the_ring(spark: SparkSession) -> None:
+    """Of each kind of map, by a name or a column of text or bytes, in one job."""
     keys = [f"key {n}" for n in range(300)]
     df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
-    for ring in (RING, HOLED, SLOTS, PARTLY, MODULUS):
-        names = {key: ring.destination_for(key) for key in keys}
-        expected = {key: None if name is None else str(name) for key, name in names.items()} | {None: None}
-        for column in (queue_for("key", ring), queue_for(F.col("key"), ring.to_json())):
-            assert {
-                row.key: row.queue for row in df.select("key", column.alias("queue")).collect()
-            } == expected
-    binary = df.select(queue_for(F.encode("key", "utf-8"), RING).alias("queue")).distinct().collect()
-    assert {row.queue for row in binary} == {"q1", "q2", "q3", None}
+    maps: list[KeyMap] = [RING, HOLED, SLOTS, PARTLY, MODULUS]
+    columns = [queue_for("key", ring).alias(f"queue {n}") for n, ring in enumerate(maps)]
+    columns += [queue_for(F.encode("key", "utf-8"), ring.to_json()) for ring in maps]
+    for key, *queues in df.select("key", *columns).collect():
+        names = [None if key is None else ring.destination_for(key) for ring in maps]
+        assert queues == [None if name is None else str(name) for name in names] * 2
 
 
 @pytest.mark.pyspark("4.0", "collations")
@@ -91,11 +86,10 @@ def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_las
     [
         (RING, {}),
         (RING, {"slices": {"q3": 3, "q1": 2}}),
-        (RING, {"partitions": 11}),
         (SLOTS, {"partitions": 11}),
         (MODULUS, {}),
     ],
-    ids=["a queue", "slices", "partitions", "slots", "modulus"],
+    ids=["a queue", "slices", "slots", "modulus"],
 )
 def test_each_partition_has_one_queue_and_each_key_one_partition(
     spark: SparkSession,
@@ -205,27 +199,3 @@ def test_slots_are_followed_to_their_queues(
         assert note.startswith(
             f"the slots or the ring have changed, and {share:.1%} of all keys changed queue"
         )
-
-
-@pytest.mark.broker
-def test_streams_are_placed_and_reported_by_batch(
-    spark: SparkSession, vhost_url: str, consumed: Consumed, tmp_path: Path
-) -> None:
-    (tmp_path / "source").mkdir()
-    source = str(tmp_path / "source")
-    reports: list[WriteReport] = []
-    options = {"url": vhost_url, "exchange": "x", "messageId": "auto"}
-    stream = spark.readStream.schema("key string, value string").parquet(source)
-    publisher = batch_publisher(options, RING, on_report=reports.append)
-    writer = place(stream, RING).writeStream.foreachBatch(publisher)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    for _ in range(2):  # the second time after a restart
-        frame(spark, rows=200).write.mode("append").parquet(source)
-        writer.start().awaitTermination()
-    assert [report.batch_id for report in reports] == [0, 1]
-    assert ", batch 0 to exchange 'x'" in str(reports[0])
-    assert [report.confirmed for report in reports] == [200, 200]
-    assert len({report.write_id for report in reports}) == 1
-    for report in reports:
-        assert [list(task.predicted) for task in report.tasks] == [["q1"], ["q2"], ["q3"], []]
-    assert len(consumed()) == 400

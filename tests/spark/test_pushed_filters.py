@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
 from super_streams import create_super_stream
 
-import spark_connector
 from rabbit_chx import HashRing, StreamPublisher, SuperStream
 from rabbit_chx.testing import RunningBroker
 
@@ -32,21 +31,15 @@ KEYS = [f"key {number % 50}" for number in range(ROWS)]
 Read = Callable[..., DataFrame]
 
 
-@pytest.fixture
-def read(spark: SparkSession, vhost: RunningBroker) -> Iterator[Read]:
-    """Reads the super stream `orders` of the test's vhost, with Spark's setting."""
+@pytest.fixture(autouse=True)
+def _orders(spark: SparkSession, vhost: RunningBroker) -> Iterator[None]:
+    """The super stream `orders`, and Spark's setting."""
     with Streamed(vhost, "s", {}).connection(None) as connection:
         create_super_stream(connection, "orders", STREAMS, ["0", "1", "2"])
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(KEYS, [f"row {number}" for number in range(ROWS)])
-    spark_connector.register(spark)
-
-    def load(**options: object) -> DataFrame:
-        texts = {name: str(value) for name, value in {"url": vhost.stream_url, **options}.items()}
-        return spark.read.format("rabbitmq").options(**texts).load()
-
     spark.conf.set(SETTING, "true")
-    yield load
+    yield
     spark.conf.unset(SETTING)
     spark.conf.unset("spark.sql.session.timeZone")
 

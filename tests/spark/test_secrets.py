@@ -1,6 +1,7 @@
 """No password in anything that Spark writes or shows, even where it is told to show local variables.
 
-In the same job: a task that fails once is run again. Its user may write to its exchanges, and do nothing else.
+In the same job: a task that fails once is run again, and so is its write. Its user may write to its exchanges, and do nothing else.
+The session has speculation. Spark finds the format by itself: nobody has called `register`.
 """
 
 from __future__ import annotations
@@ -26,25 +27,14 @@ pytestmark = [
 ]
 
 JOB = """
-import json
-import sys
-import urllib.request
-from pathlib import Path
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from spark_connector import drain
 
-url, password, secret_file, stream_url = json.load(sys.stdin)
-folder = Path.cwd()
+url, password, secret_file, stream_url = given
 spark = (
-    SparkSession.builder.master("local[2,2]")
-    .config("spark.ui.port", "0")
-    .config("spark.log.level", "DEBUG")
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.dir", Path(folder, "events").as_uri())
-    .config("spark.eventLog.compress", "false")
-    .config("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
-    .config("spark.sql.warehouse.dir", Path(folder, "warehouse").as_uri())
+    builder.master("local[2,2]")
+    .config("spark.speculation", "true")
+    .config("spark.executorEnv.RABBIT_PW", "in-clear")
+    .config("spark.executorEnv.RABBIT_PASSWORD", "is-masked")
     .getOrCreate()
 )
 df = spark.range(0, 100, 1, 2).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
@@ -85,10 +75,15 @@ tried("READ", spark.read.format("rabbitmq").options(**login, queue="free").load)
 for queue in ("q1", "alone", "free"):
     tried("DRAINED", lambda: drain(spark, {**login, "queue": queue}, lambda df: df.collect()))
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", exchange="nope")
+write(df, onSpeculation="fail")
+write(df, ordering="per-key")
 write(df, table="t", reportPath=str(report))
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", reportPath=str(report))
 write(df, url=user, passwordFile=secret_file, reportPath=str(report))
-write(df.mapInArrow(fail_once, df.schema), messageId="auto", exchange="twice", reportPath=str(report / "twice.json"))
+write(df, url=user, passwordEnv="RABBIT_PW", reportPath=str(report / "pw.json"))
+failing, named = df.mapInArrow(fail_once, df.schema), {"messageId": "auto", "writeName": "orders of monday"}
+for _ in range(2):
+    write(failing, **named, exchange="twice", reportPath=str(report / "twice.json"))
 
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
 query = (
@@ -132,7 +127,7 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_no_password_is_written_and_a_second_attempt_is_counted(
+def test_no_password_is_written_and_a_second_attempt_is_counted_and_has_the_same_ids(
     vhost: RunningBroker, channel: Any, consumed: Consumed, tmp_path: Path
 ) -> None:
     """The user may write to `x` and to `twice`, and read `alone`, `free` and `s`."""
@@ -155,24 +150,34 @@ def test_no_password_is_written_and_a_second_attempt_is_counted(
         rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^(alone|free|s)$"}
         management.request("PUT", "permissions", name, user, body=rights)
         url, stream_url = (with_login(url, user, CANARY) for url in (vhost.url, vhost.stream_url))
-        run_in_folder(JOB, written, [url, CANARY, str(secret), stream_url], SECRET_OF_RABBIT=CANARY)
+        run_in_folder(
+            JOB, written, [url, CANARY, str(secret), stream_url], SECRET_OF_RABBIT=CANARY, RABBIT_PW=CANARY
+        )
     channel.basic_cancel("alone")
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()
-    assert stdout.count("FAILED") == 9
+    assert stdout.count("FAILED") == 11
+    assert "onSpeculation is fail: set spark.speculation to false" in stdout
+    assert "ordering is per-key: set spark.speculation to false" in stdout
     assert stdout.count("InputError: option 'queue'") == stdout.count("DRAINED") == 1
     assert "access to queue 'q1'" in stdout
     assert "one consumer has the queue for itself" in stdout
     assert stdout.count("InputError: option 'stream' is missing") == 2
-    assert stdout.count("WRITTEN") == 4
+    assert stdout.count("WRITTEN") == 6
     assert stdout.count("READ 1\n") == 1
     assert " DEBUG " in (written / "stderr").read_text()
     assert "AppendData" in next((written / "ui").glob("*-sql*")).read_text()
     logged = "".join(file.read_text() for file in (written / "events").rglob("*") if file.is_file())
     assert "SparkListenerJobEnd" in logged
     assert "AppendData" in logged
+    assert '"spark.executorEnv.RABBIT_PW":"in-clear"' in logged
+    assert "spark.executorEnv.RABBIT_PASSWORD" in logged
+    assert "is-masked" not in logged
     reports = [json.loads(file.read_text()) for file in (written / "report").glob("*.json")]
-    assert len([report for report in reports if not report["failed"]]) == 5
+    assert len([report for report in reports if not report["failed"]]) == 6
+    notes = " ".join(json.loads((written / "report" / "pw.json").read_text())["notes"])
+    assert "copies of a task publish its rows again" in notes
+    assert "if it is set as spark.executorEnv.RABBIT_PW, Spark shows the password" in notes
 
     twice = json.loads((written / "report" / "twice.json").read_text())
     assert [(task["partition"], task["attempt"], task["confirmed"]) for task in twice["tasks"]] == [
@@ -181,4 +186,4 @@ def test_no_password_is_written_and_a_second_attempt_is_counted(
     ]
     ids = [message.properties.message_id for message in consumed() if message.properties.message_id]
     assert len(set(ids)) == twice["confirmed"] == 100
-    assert 100 <= len(ids) <= 150
+    assert 200 <= len(ids) <= 300

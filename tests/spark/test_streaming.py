@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from canary import CANARY, canary_user
+from declared import with_login
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
@@ -127,9 +128,7 @@ def test_a_checkpoint_of_another_exchange_is_refused(
     assert len(consumed()) == 1
     stream.checkpoint.joinpath("rabbitmq-target.json").unlink()
     stream.run(other)
-    stream.add(["k"])
-    stream.run(other)
-    assert len(consumed()) == 3
+    assert len(consumed()) == 2
 
 
 def test_a_failed_batch_is_replayed_with_the_same_ids(
@@ -143,92 +142,44 @@ def test_a_failed_batch_is_replayed_with_the_same_ids(
         "preflight": "false",
         "reportPath": stream.reports,
     }
-    stream.add(["bound"] * 3)
-    stream.run(options)
-    first = consumed()
-    assert len(first) == 3
-
     stream.add(["bound"] * 5 + ["not yet"])
     with pytest.raises(StreamingQueryException, match="no queue took 1 of the messages"):
         stream.run(options)
     failed = {message.body: message.properties.message_id for message in consumed()}
     assert len(failed) == 5
-    assert stream.report(1)["failed"]
-    assert stream.report(1)["batch_id"] == 1
+    assert stream.report(0)["failed"]
 
     channel.queue_bind("q1", "amq.direct", "not yet")
     stream.run(options)
     again = {message.body: message.properties.message_id for message in consumed()}
     assert len(again) == 6
     assert failed.items() <= again.items()
-    assert not set(again.values()) & {message.properties.message_id for message in first}
-    assert (stream.report(1)["failed"], stream.report(1)["confirmed"]) == (False, 6)
-    assert json.loads((stream.reports / "batch-1.json.previous").read_text())["failed"]
+    assert (stream.report(0)["failed"], stream.report(0)["confirmed"]) == (False, 6)
+    assert json.loads((stream.reports / "batch-0.json.previous").read_text())["failed"]
 
 
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
 def test_the_broker_is_checked_once_for_all_batches(
-    stream: Stream, broker: RunningBroker, vhost_url: str, broker_user: str, way: str
+    stream: Stream, broker: RunningBroker, channel: BlockingChannel, vhost_url: str, way: str
 ) -> None:
     """The user may write and not declare, so that each look leaves an error line in the broker's log."""
     if broker.ring_via is None or broker.ring_via[:2] != ("docker", "exec"):
         pytest.skip(f"NO LOG TO READ: the broker is no container, but {broker.origin}")
-    least = {"configure": "", "write": ".*", "read": ""}
-    Management(str(broker.management_url)).request("PUT", "permissions", broker_user, broker_user, body=least)
-    url = vhost_url.replace("guest:guest@", f"{broker_user}:c4nary-password@")
+    assert channel.is_open
+    management, vhost = Management(str(broker.management_url)), vhost_url.rpartition("/")[2]
     for batch in range(4):
         stream.add([f"k{batch}"])
-    options = {"url": url, "reportPath": str(stream.reports), "connectionName": "task"}
-    stream.run(options, batch_publisher({"exchange": "x", **options}) if way != "format" else None)
+    with canary_user(management, vhost, "") as user:
+        least = {"configure": "", "write": ".*", "read": ""}
+        management.request("PUT", "permissions", vhost, user, body=least)
+        url = with_login(vhost_url, user, CANARY)
+        options = {"url": url, "reportPath": str(stream.reports), "connectionName": "task"}
+        stream.run(options, batch_publisher({"exchange": "x", **options}) if way != "format" else None)
     assert [stream.report(batch)["confirmed"] for batch in range(4)] == [1] * 4
     command = ["docker", "logs", broker.ring_via[2]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    said, user = done.stdout + done.stderr, url.rpartition("/")[2]  # and the vhost
-    refused = f"access to exchange 'x' in vhost '{user}' refused for user '{user}'"
+    said = done.stdout + done.stderr
+    refused = f"access to exchange 'x' in vhost '{vhost}' refused for user '{user}'"
     assert said.count(refused) == 1, said
-    granted = re.findall(f"'{user}' authenticated and granted access to vhost '{user}'", said)
+    granted = re.findall(f"'{user}' authenticated and granted access to vhost '{vhost}'", said)
     assert len(granted) == 5  # the look, and a task for each batch
-
-
-FLOW = """
-from pyspark import pipelines
-from pyspark.sql import SparkSession
-
-spark = SparkSession.active()
-pipelines.create_sink("rabbit", "rabbitmq", {{"url": {url!r}, "exchange": "x"}})
-
-
-@pipelines.append_flow(target="rabbit", name="orders")
-def orders():
-    return spark.readStream.schema("key string, value string").json({folder!r})
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.pyspark("4.1", "create_sink")
-def test_a_sink_of_a_pipeline_writes(
-    vhost_url: str, consumed: Callable[[], list[Any]], tmp_path: Path
-) -> None:
-    for folder in ("in", "transformations"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "in" / "rows.json").write_text('{"key": "k", "value": "v"}\n')
-    (tmp_path / "transformations" / "flow.py").write_text(
-        FLOW.format(url=vhost_url, folder=str(tmp_path / "in"))
-    )
-    spec = tmp_path / "spark-pipeline.yml"
-    spec.write_text(
-        f"name: demo\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
-    )
-    program = str(Path(sys.executable).with_name("spark-pipelines"))
-    done = subprocess.run(
-        [program, "run", "--spec", str(spec)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Flow orders has COMPLETED" in done.stdout + done.stderr
-    assert [message.body for message in consumed()] == [b"v"]

@@ -100,14 +100,9 @@ class SparkDriver:
         """
         return self._send(function, arguments, at_once=False)
 
-    def at_once(self, function: Callable[..., _T], /, *, within_s: float = _END_S, **arguments: Any) -> _T:
+    def at_once(self, function: Callable[..., _T], /, **arguments: Any) -> _T:
         """Run a function beside the one that runs, and return what it returns."""
-        answer: _T = self.answer(self._send(function, arguments, at_once=True), within_s)
-        return answer
-
-    def run(self, function: Callable[..., _T], /, *, within_s: float = 300.0, **arguments: Any) -> _T:
-        """Run a function, and return what it returns."""
-        answer: _T = self.answer(self.begin(function, **arguments), within_s)
+        answer: _T = self.answer(self._send(function, arguments, at_once=True), _END_S)
         return answer
 
     def has_answered(self, number: int) -> bool:

@@ -75,16 +75,14 @@ class StandaloneSpark:
 
 @contextmanager
 def standalone_spark(
-    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "1g", hosts: Sequence[str] = (_HOST,)
+    folder: Path, *, cores: int = 2, hosts: Sequence[str] = (_HOST, _HOST)
 ) -> Iterator[StandaloneSpark]:
     """Start a cluster, and end it with its executors; nothing of it runs afterwards.
 
     Args:
         folder: an empty folder for logs and work.
-        workers: how many workers.
-        cores: the cores of each.
-        memory: the memory that each may give to executors.
-        hosts: the addresses of this machine that the workers are at, in turns. Spark takes each for a machine.
+        cores: the cores of each worker.
+        hosts: the addresses of this machine that the workers are at. Spark takes each for a machine.
     """
     folder.mkdir(parents=True)
     with ExitStack() as stack:
@@ -96,15 +94,15 @@ def standalone_spark(
             ("org.apache.spark.deploy.master.Master", "--host", _HOST, "--port", "0", "--webui-port", "0"),
             r"Starting Spark master at (spark://\S+)",
         )
-        for number in range(workers):
+        for number, host in enumerate(hosts):
             _started(
                 stack,
                 folder,
                 f"worker-{number}",
                 (
-                    *("org.apache.spark.deploy.worker.Worker", "--host", hosts[number % len(hosts)]),
+                    *("org.apache.spark.deploy.worker.Worker", "--host", host),
                     *("--webui-port", "0"),
-                    *("--cores", str(cores), "--memory", memory, "--work-dir", str(folder / "work"), master),
+                    *("--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / "work"), master),
                 ),
                 r"Successfully registered with master (spark://\S+)",
             )

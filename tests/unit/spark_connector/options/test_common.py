@@ -1,18 +1,22 @@
-"""Every option is stated once. Where to connect, and as whom; no password is shown."""
+"""Every option is stated once. Where to connect, and as whom; no password is shown. `values.txt` has what options become, `refusals.txt` what is refused."""
 
 from __future__ import annotations
 
 import pickle
+import re
+from ast import literal_eval
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from blocks import page
-from spark_messages import options_of
+from spark_messages import options_of, schema_of
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RabbitChxError
+from spark_connector.columns import MessageColumns
 from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, Option, read_options
-from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
+from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS, QueueOptions, ReadOptions
 from spark_connector.options.write_options import OPTIONS, WriteOptions
 
 
@@ -76,30 +80,43 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         assert (address.heartbeat_s, address.connection_timeout_s) == times
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "option 'url' is missing"),
-        ({"url": "amqp://h", "host": "h"}, "'url' and 'host' are both given, and the URL has it already"),
-        ({"url": "amqp://h", "tls": "true"}, "'tls': amqp://.*@h:5672/%2F is without TLS; write amqps:"),
-        ({"url": "rabbitmq-stream://h", "tls": "true"}, r"write rabbitmq-stream\+tls://"),
-        ({"url": "rabbitmq-stream://h,amqp://h"}, "addresses of AMQP and of streams"),
-        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* requires TLS"),
-        ({"host": "h", "tlsCaFile": "c"}, "option 'tlsCaFile' is for TLS: set tls to true"),
-        ({"url": "amqp://a:c4nary@h", "password": "c4nary"}, "the URL has a password already"),
-        ({"url": "amqp://a:c4nary℀@h", "password": "c4nary"}, "the URL has a password already"),
-        ({"url": "amqp://a@h", "username": "b"}, "the URL has a user name already"),
-        ({"host": "h", "password": "c4nary", "passwordEnv": "P"}, "'passwordEnv' are both given"),
-        ({"url": "amqp://a:c4nary@h:x"}, "AMQP URI"),
-        ({"host": "amqp://a:c4nary@h"}, "'host' is a text with an '@', which is not shown: pass a name"),
-        ({"host": "h:5672"}, "option 'host' is 'h:5672': pass a name or an address alone"),
-        ({"host": "[::1]"}, "option 'host'"),
-    ],
-)
-def test_a_bad_address_is_refused_without_its_password(options: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        WriteOptions.parse({"exchange": "x", **options})
-    assert "c4nary" not in str(caught.value)
+# -- what options become, and what is refused
+
+URL = {"url": "amqp://h"}
+STREAM = {"url": "rabbitmq-stream://h", "stream": "s"}
+USES: dict[str, Callable[..., object]] = {
+    "addresses of a write": lambda **how: WriteOptions.parse({"exchange": "x"} | how),
+    "write": lambda **how: WriteOptions.parse(URL | {"exchange": "x"} | how),
+    "write into streams": lambda **how: WriteOptions.parse(URL | how),
+    "read": lambda streaming=False, **how: ReadOptions.parse(STREAM | how, streaming=streaming),
+    "drain": lambda **how: QueueOptions.parse(URL | how),
+    "columns": lambda ddl, **how: MessageColumns.of(schema_of(ddl), options_of(**how)),
+}
+
+
+def stored(name: str) -> list[tuple[str, str, str]]:
+    """The section, the options and the result of each case of a file."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    sections = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
+    return [
+        (use, *case)
+        for use, section in zip(sections[::2], sections[1::2], strict=True)
+        for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize(("use", "options", "value"), stored("values.txt"))
+def test_texts_become_the_stored_values(use: str, options: str, value: str) -> None:
+    attribute, _, expected = value.partition(": ")
+    assert repr(getattr(USES[use](**literal_eval(options)), attribute)) == expected
+
+
+@pytest.mark.parametrize(("use", "options", "said"), stored("refusals.txt"))
+def test_what_is_refused_is_as_stored(use: str, options: str, said: str) -> None:
+    with pytest.raises(RabbitChxError) as caught:
+        USES[use](**literal_eval(options))
+    assert f"{type(caught.value).__name__}: {caught.value}" == said
+    assert "c4nary" not in said
 
 
 # -- secrets

@@ -233,7 +233,9 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
         read.ends()
 
 
-def test_a_missing_stream_keeps_its_place(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_stream_is_an_error_or_keeps_its_place(
+    logs: Logs, caplog: pytest.LogCaptureFixture
+) -> None:
     logs.grow("a", b"1")
     logs.grow("b", b"1")
     batches = batches_of(failOnDataLoss="false")
@@ -245,6 +247,9 @@ def test_a_missing_stream_keeps_its_place(logs: Logs, caplog: pytest.LogCaptureF
         assert sum("stream 'b'" in record.getMessage() for record in caplog.records) == times
         logs.chunks["b"] = chunks
         assert batches.after(begin, None, None) == begin
+    del logs.chunks["b"]
+    with pytest.raises(MissingRowsError, match="stream 'b' was read up to offset 10, and it is deleted"):
+        batches_of().after(begin, None, None)
 
 
 def test_how_far_a_query_is_behind() -> None:

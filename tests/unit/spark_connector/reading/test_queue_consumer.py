@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import pika
 import pyarrow as pa
 import pytest
 
@@ -50,9 +51,15 @@ def test_of_two_headers_with_one_name_the_last_counts() -> None:
 
 
 def test_properties_are_texts_and_times_are_in_seconds() -> None:
-    properties = (1 << 6 | 1 << 11).to_bytes(2) + b"\x05" + (1_700_000_000).to_bytes(8)
-    batch = batch_of("q", [UnsettledMessage(1, False, "", "k", properties, b"v")], ["properties"])
-    assert batch["properties"].to_pylist() == [[("priority", "5"), ("timestamp", "2023-11-14T22:13:20.000Z")]]
+    properties = pika.BasicProperties(priority=5, message_id="m", timestamp=1_700_000_000)
+    messages = [
+        UnsettledMessage(1, False, "", "k", b"".join(encoded.encode()), b"v")
+        for encoded in (properties, pika.BasicProperties())
+    ]
+    batch = batch_of("q", messages, ["message_id", "properties"])
+    texts = [("priority", "5"), ("message_id", "m"), ("timestamp", "2023-11-14T22:13:20.000Z")]
+    assert batch["properties"].to_pylist() == [texts, None]
+    assert batch["message_id"].to_pylist() == ["m", None]
 
 
 def test_names_that_are_not_utf_8() -> None:

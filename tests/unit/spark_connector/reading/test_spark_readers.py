@@ -78,20 +78,13 @@ def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scri
 
 
 @pytest.mark.usefixtures("scripted")
-def test_missing_rows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
-    monkeypatch.setattr(Scripted, "error", error)
-    with pytest.raises(MissingRowsError, match=r"offset 3 is gone\. With failOnDataLoss=false the reading"):
-        list(rows_of(RANGE, options_of()))
-
-
-@pytest.mark.usefixtures("scripted")
-def test_the_rows_of_a_deleted_stream_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scripted, "error", NotFoundError("there is no stream 'a'", queue="a"))
-    with pytest.raises(
-        MissingRowsError, match=r"there is no stream 'a'.* With failOnDataLoss=false the reading"
-    ):
-        list(rows_of(RANGE, options_of()))
+def test_missing_rows_and_a_deleted_stream_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
+    deleted = NotFoundError("there is no stream 'a'", queue="a")
+    for error, words in ((gone, r"offset 3 is gone\."), (deleted, "there is no stream 'a'.*")):
+        monkeypatch.setattr(Scripted, "error", error)
+        with pytest.raises(MissingRowsError, match=f"{words} With failOnDataLoss=false the reading"):
+            list(rows_of(RANGE, options_of()))
     assert list(rows_of(RANGE, options_of(failOnDataLoss="false"))) == []
 
 
