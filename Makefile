@@ -41,7 +41,7 @@ PYTHON_TESTS ?= tests/unit tests/models
 # The versions of `make long WHAT=pika-matrix`, each in a separate folder.
 PIKAS ?= 1.3.2 1.4.4 1.5.0rc1
 # The fault tests of `make long WHAT=fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
-FIRE_TESTS ?= tests/fire tests/unit/consuming/test_runner_client_ends.py
+FIRE_TESTS ?= tests/fire tests/unit/consuming/test_channels.py
 # The duration of `make long WHAT=soak` in minutes.
 MINUTES ?= 30
 # The number of seeds of `make long WHAT=simulate`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiormq import exceptions
-from client_ends import CALL_ENDS
+from client_ends import CALL_ENDS, CONNECT_ENDS
 
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
@@ -159,35 +159,91 @@ async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
         await _line(_Underlay(), late).abandon()
 
 
-class _Ended:
-    """A channel of aiormq that raises an error in each call, as at the end of its connection. aiormq raises some of them rarely."""
+class _Library:
+    """A connection of aio-pika, which is that of aiormq and its channel, too. One of its calls raises an error, and each other one returns it."""
 
-    number = 7
+    number, is_closed = 7, False
+    connection_tune = SimpleNamespace(channel_max=0)
 
-    def __init__(self, error: BaseException | type[BaseException]) -> None:
-        self._error = error
+    def __init__(self, call: str, error: BaseException | type[BaseException]) -> None:
+        self._call, self._error = call, error
+        self.connection, self.transport = self, SimpleNamespace(connection=self)
+        self.channels = self.server_properties = dict[Any, Any]()
+        self.on_consumer_cancel_callbacks = set[Any]()
+        self.called = list[str]()
 
-    async def _raise(self, *_: object, **__: object) -> None:
-        raise self._error
+    def __getattr__(self, name: str) -> Any:
+        async def call(*_: object, **__: object) -> Any:
+            self.called.append(name)
+            if name == self._call:
+                raise self._error
+            return self
 
-    queue_declare = basic_qos = basic_get = basic_ack = basic_reject = _raise
+        return call
 
 
-_RAISED = [error for error in CALL_ENDS if not isinstance(error, TimeoutError)]  # that is no answer
-
-
-@pytest.mark.parametrize("raised", _RAISED, ids=repr)
-async def test_each_error_at_the_end_of_a_channel_may_pass_or_is_ignored(
-    raised: BaseException | type[BaseException], late: LateFrameFilter
-) -> None:
-    line = _line(_Ended(raised), late)
-    for call in (line.sync(), line.fetch("q")):
-        with pytest.raises(errors.RabbitChxError, match="amqp://scripted: ") as error:
-            await call
-        assert is_transient(error.value)
+async def _abandon(group: channels.GroupConnection) -> None:
+    line = await group.consume_behind("q", 0, 1, "tag", lambda _: None)
     await line.ack(1)
     await line.reject(1)
-    await line.abandon()
+    await group.abandon(line)
+
+
+#: What makes each call of the library. Others ignore its error.
+_RAISING: dict[str, Callable[[channels.GroupConnection], Awaitable[object]]] = {
+    "channel": lambda group: group.ready_count("q"),
+    "get_underlay_channel": lambda group: group.read_journal("journal", 0.0, lambda *_: None),
+    "queue_declare": lambda group: group.ready_count("q"),
+    "basic_qos": _abandon,
+    "basic_consume": _abandon,
+    "basic_get": lambda group: _line(group._connection, LateFrameFilter()).fetch("parked"),
+}
+
+
+@pytest.mark.parametrize("call", _RAISING)
+async def test_each_error_at_the_end_of_a_connection_may_pass(call: str) -> None:
+    """The client aiormq raises some of them rarely."""
+    for raised in CALL_ENDS:
+        group = channels.GroupConnection(ConnectionSettings(), _Library(call, raised))
+        with pytest.raises(errors.RabbitChxError, match=r"amqp://.*: ") as error:
+            await _RAISING[call](group)
+        assert is_transient(error.value), raised
+        await group.close()
+
+
+@pytest.mark.parametrize(
+    "call", ["basic_ack", "basic_reject", "basic_get", "queue_declare", "close", "ready"]
+)
+async def test_each_error_at_the_end_of_a_connection_is_ignored_where_it_is_left(call: str) -> None:
+    for raised in CALL_ENDS:
+        if call == "queue_declare" and isinstance(raised, TimeoutError):  # that is no answer
+            continue
+        library = _Library(call, raised)
+        group = channels.GroupConnection(ConnectionSettings(), library)
+        await _abandon(group)
+        group._writer._connection = group._writer._channel = library
+        assert await group.is_blocked() == (call == "ready" and isinstance(raised, TimeoutError))
+        await group.close()
+
+
+async def test_a_channel_whose_connection_has_ended_is_not_abandoned() -> None:
+    for raised in CALL_ENDS:
+        if not isinstance(raised, TimeoutError):
+            library = _Library("basic_qos", raised)
+            line = _line(library, LateFrameFilter())
+            line.has_acked = True
+            await channels.GroupConnection(ConnectionSettings(), library).abandon(line)
+            assert library.called == ["basic_qos"]
+
+
+@pytest.mark.parametrize("raised", CONNECT_ENDS, ids=repr)
+async def test_each_error_of_an_attempt_to_connect_may_pass(
+    monkeypatch: pytest.MonkeyPatch, raised: BaseException | type[BaseException]
+) -> None:
+    monkeypatch.setattr("aio_pika.connect", _Library("connect", raised).connect)
+    with pytest.raises(errors.RabbitChxError) as error:
+        await channels.GroupConnection.open(ConnectionSettings())
+    assert is_transient(error.value)
 
 
 @pytest.mark.parametrize("call", ["sync", "abandon"])
