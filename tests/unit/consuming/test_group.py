@@ -410,21 +410,6 @@ async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     assert site.connections[0].prefetches["q"] == prefetch
 
 
-def test_arguments_that_cannot_work_are_refused() -> None:
-    assert ConsumerGroup("amqp://host", ["c", "a", "b"], static=(1, 2)).queues == ("b",)
-    for queues, how, said in [
-        ([], {}, "queues is empty"),
-        ("orders", {}, "pass a list"),
-        (["a"], {"member": ""}, "member is ''"),
-        (["a"], {"weight": 0}, "weight is 0"),
-        (["a"], {"static": (2, 2)}, "static is"),
-        (["a"], {"concurrency": 8, "prefetch": 4}, "prefetch is 4"),
-        (["a"], {"on_failure": "requeue"}, "on_failure is 'requeue'"),
-    ]:
-        with pytest.raises(errors.InputError, match=said):
-            ConsumerGroup("amqp://host", queues, **how)  # type: ignore[arg-type]
-
-
 # -- health: it is connected, and no other member holds what is assigned to it
 
 QUEUES = tuple(f"q{number}" for number in range(4))

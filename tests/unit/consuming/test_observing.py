@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import logging
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming import ConsumerGroup, GroupMessage, observing
+from rabbit_chx.consuming import GroupMessage, observing
 from rabbit_chx.consuming.observing import Observer
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, ModulusHashExchange, Release
@@ -99,12 +98,6 @@ def test_other_files_are_left_alone(path: Path, tmp_path: Path, opened: Any) -> 
     assert path.read_text() == "mine\n"
     with pytest.raises(InputError, match="cannot be written"):
         opened(tmp_path)
-
-
-@pytest.mark.parametrize("wrong", [5, ("a.csv",), ("a.csv", 5), (5, "tenant")])
-def test_it_is_a_path_or_a_path_and_a_header(wrong: Any) -> None:
-    with pytest.raises(InputError, match=re.escape(f"observe is {wrong!r}: pass the path of a file, or")):
-        ConsumerGroup("amqp://host", ["q"], observe=wrong)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

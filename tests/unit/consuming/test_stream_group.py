@@ -1,6 +1,6 @@
 """Members of a group of streams: their arguments, their entries in the journal, and the loss of a single stream.
 
-python tests/unit/consuming/test_stream_group.py    # writes the refusals of this version into `stream_group_refusals.txt`
+python tests/unit/consuming/test_stream_group.py    # writes the refusals of this version into `group_refusals.txt`
 """
 
 from __future__ import annotations
@@ -37,25 +37,19 @@ from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection, in_thread
 
-STORIES = Path(__file__).with_name("stream_group_refusals.txt")
+STORIES = Path(__file__).with_name("group_refusals.txt")
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
 
 
-CALLS = {"StreamGroup": partial(StreamGroup, URL)}
+CALLS: dict[str, Any] = {
+    "StreamGroup": partial(StreamGroup, URL),
+    "ConsumerGroup": partial(ConsumerGroup, "amqp://host"),
+}
 
 
 @each_story(STORIES)
 def test_invalid_arguments_are_refused(how: str, lines: list[str]) -> None:
     assert played(refusals(CALLS[how]), lines) == lines
-
-
-def test_a_hook_is_async_and_may_take_50_seconds() -> None:
-    a_group = partial(StreamGroup, URL, streams=["a"], name="billing")
-    assert a_group(timing=GroupTiming(hook_s=50))
-    with pytest.raises(errors.InputError, match="hook_s 60: pass 50 at most"):
-        a_group(timing=GroupTiming(hook_s=60))
-    with pytest.raises(errors.InputError, match=r"on_lost is .* not async: write async def"):
-        a_group(on_lost=cast("Any", print))
 
 
 def test_the_hooks_of_a_consumer_group_are_async() -> None:
@@ -169,7 +163,9 @@ def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
 
 
 def test_a_group_names_its_connection_and_hides_its_password() -> None:
-    group = StreamGroup(URL, streams=["a", "b", "a"], name="billing", member="pod-7")
+    group = StreamGroup(
+        URL, streams=["a", "b", "a"], name="billing", member="pod-7", timing=GroupTiming(hook_s=50)
+    )
     assert group.streams == ("a", "b")
     assert (group.held, group.members, group.generation("a"), group.missing) == ((), (), None, 0)
     settings = group._reading.settings[0]

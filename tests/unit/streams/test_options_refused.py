@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from ast import literal_eval
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from stream_publishers import Broker, publisher
+from stream_publishers import URL, Broker, publisher
 
-from rabbit_chx import StreamGroup, StreamReader, replay
+from rabbit_chx import StreamGroup, StreamReader, replay, routing
+from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.frames import Key
+from rabbit_chx.streams.reader import RangeReader
 
-URL = "rabbitmq-stream://broker"
 SECTIONS = re.split(
     r"^## (.*)\n", Path(__file__).with_name("refusals.txt").read_text("utf-8"), flags=re.MULTILINE
 )[1:]
@@ -24,6 +28,9 @@ STORED = [
     for use, section in zip(SECTIONS[::2], SECTIONS[1::2], strict=True)
     for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
 ]
+#: What the arguments may name beside the names of `rabbit_chx.routing`.
+NAMES = {each.__name__: each for each in (datetime, timedelta, Fingerprint, GroupTiming)}
+NAMES |= {**vars(routing), "UTC": UTC, "np": np, "pa": pa}
 
 
 def publish_many(**how: Any) -> None:
@@ -37,6 +44,7 @@ def publish_many(**how: Any) -> None:
 
 USES: dict[str, Callable[..., object]] = {
     "StreamReader": lambda **how: StreamReader(**{"url": URL, "stream": "s"} | how),
+    "RangeReader": lambda **how: RangeReader(**{"url": URL, "stream": "s"} | how),
     "StreamPublisher": publisher,
     "publish_many": publish_many,
     "StreamGroup": lambda **how: StreamGroup(URL, streams=["s"], name="g", **how),
@@ -49,7 +57,7 @@ def test_what_is_refused_is_as_stored(broker: Broker, use: str, arguments: str, 
     """Before anything is sent, and but for publishers before anything is connected."""
     broker.commands = list(Key)
     with pytest.raises(RabbitChxError) as caught:
-        USES[use](**literal_eval(arguments))
+        USES[use](**eval(arguments, NAMES))  # noqa: S307  # the file is ours
     assert f"{type(caught.value).__name__}: {caught.value}" == said
     assert not broker.rows["s"].log
     assert "publish" in use.lower() or not broker.seen

@@ -1,4 +1,4 @@
-"""What StreamPublisher refuses before anything is sent, and its end. `refusals.txt` has most of what it refuses."""
+"""Calls of StreamPublisher without rows, and its end. `refusals.txt` has what it refuses."""
 
 from __future__ import annotations
 
@@ -8,77 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from stream_publishers import RING, ROWS, Broker, publish, publish_rows, publisher
+from stream_publishers import ROWS, Broker, publish, publish_rows, publisher
 
 from rabbit_chx.connection.usage_guard import FINALIZER_S
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange
-from rabbit_chx.streams.frames import Key
-
-
-@pytest.mark.parametrize(
-    ("ring", "how", "words"),
-    [
-        (RING, {"create": 1}, "`Broker.declare` creates those of a ring"),
-        (RING, {"exchange": None}, "a ring does not contain the name of its exchange"),
-        (
-            ModulusHashExchange("x", [("s", "")]),
-            {},
-            "the ring is replayed, .*: pass the value of Broker.exchange",
-        ),
-        (
-            ModulusHashExchange("x", [("s", "1"), ("s", "2")], provenance="read"),
-            {},
-            "stream 's' is bound 2 times",
-        ),
-        (HashRing.from_bindings([("s", 1)]), {}, "the ring is replayed"),
-        (HashRing.from_buckets([]), {}, "no destinations"),
-        (HashRing.from_buckets(["s", ExchangeRef("e")]), {}, "is not a stream"),
-        (HashRing.from_buckets(["s", "queue"]), {}, "must be a stream"),
-    ],
-)
-def test_a_ring_that_cannot_be_published_to_is_refused(
-    broker: Broker, ring: Any, how: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        publisher(ring=ring, **{"exchange": "x"} | how)
-    assert not broker.rows["s"].log
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"ids": np.array([])}, "2 keys and 0 ids"),
-        ({"ids": np.array(5)}, "ids is .*5.*: pass one whole number for each key"),
-        ({"ids": np.array([1, 2**63], np.uint64)}, "row 1 has the id 9223372036854775808"),
-        ({"ids": np.array([1.0, 2.0])}, "row 0 has the id 1.0"),
-        *(
-            ({"ids": ids}, "row 1 has the id None")
-            for ids in (pa.array([1, None]), pa.chunked_array([[1], [None]]))
-        ),
-        ({"ids": np.array([1, 2], object)}, "the ids are of type object"),
-        ({"bodies": pa.array([None, "b"])}, "row 0 of bodies is null"),
-        ({"keys": pa.array([4, 5])}, "row 0 of keys is of type int64: pass str or bytes"),
-        (
-            {"filter_values": ["x" * 32_768, "b"]},
-            "row 0 has a filter value of 32768 bytes: pass at most 32767",
-        ),
-        (
-            {"filter_values": ["v" * 2_048] * 2},
-            "row 0 has .* bytes of key, body and twice the filter value: at most",
-        ),
-    ],
-)
-def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(
-    broker: Broker, how: dict[str, Any], words: str
-) -> None:
-    broker.commands = list(Key)
-    with publisher(name="load" if "ids" in how else None) as made, pytest.raises(InputError, match=words):
-        made.publish_many(**{"keys": ["k", "k"], "bodies": ["b", "b"]} | how)
-    ring = HashRing.from_buckets(["s", None, "s", "s"])
-    with publisher(ring=ring, exchange="x") as made, pytest.raises(InputError, match="no stream for the key"):
-        made.publish_many([f"k{n}" for n in range(100)], ["b"] * 100)
-    assert not broker.rows["s"].log
 
 
 @pytest.mark.parametrize("make", [list, np.array, pa.array, lambda _: pa.chunked_array([], pa.string())])
