@@ -40,7 +40,7 @@ _TIMEOUT_S = 30
 
 
 class Sent(NamedTuple):
-    """What a program sent as a row, and what is to be found of it."""
+    """What is to be found of a row that a program sent."""
 
     key: str | None
     value: bytes
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
-def by_pika(url: str, _: str, stream: str) -> list[Sent]:
+def by_pika(url: str, _: str, stream: str) -> None:
     """Three rows through the hash exchange: a bare one, one with properties and headers, one with an empty body."""
     sent: list[tuple[str, bytes, pika.BasicProperties]] = [
         ("key-1", b"bare", pika.BasicProperties()),
@@ -62,64 +62,49 @@ def by_pika(url: str, _: str, stream: str) -> list[Sent]:
         ),
         ("é" * 100, b"", pika.BasicProperties(message_id="m-3")),
     ]  # fmt: skip
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
-        channel = connection.channel()
+    with bound(url, stream) as channel:
         channel.confirm_delivery()
-        channel.queue_bind(stream, EXCHANGE, "1")
         for key, body, properties in sent:
             channel.basic_publish(EXCHANGE, key, body, properties, mandatory=True)
+
+
+@contextmanager
+def bound(url: str, stream: str) -> Iterator[Any]:
+    """Bind a stream to the hash exchange for a block, and return a channel of pika."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_bind(stream, EXCHANGE, "1")
+        yield channel
         channel.queue_unbind(stream, EXCHANGE, "1")
-    return [
-        Sent("key-1", b"bare"),
-        Sent(
-            "key-2",
-            b"\xff\0 binary",
-            "m-2",
-            {"n": "5", "s": "text", "x-mine": "true", "x-exchange": EXCHANGE},
-        ),
-        # A header that is a list is not stored.
-        Sent("é" * 100, b"", "m-3", {"x-routing-key": "é" * 100}),
-    ]
 
 
-def by_aio_pika(url: str, _: str, stream: str) -> list[Sent]:
+def by_aio_pika(url: str, _: str, stream: str) -> None:
     """Rows through the hash exchange, a long one among them."""
 
     async def publish() -> None:
         async with await aio_pika.connect(url) as connection:
             channel = await connection.channel()
-            queue = await channel.get_queue(stream, ensure=False)
-            await queue.bind(EXCHANGE, "1")
             exchange = await channel.get_exchange(EXCHANGE, ensure=False)
             for number, size in enumerate((5, 300)):
                 message = aio_pika.Message(b"a" * size, message_id=f"a-{number}", headers={"n": number})
                 await exchange.publish(message, f"key-{number}")
-            await queue.unbind(EXCHANGE, "1")
 
-    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
-    return [Sent("key-0", b"a" * 5, "a-0", {"n": "0"}), Sent("key-1", b"a" * 300, "a-1", {"n": "1"})]
+    with bound(url, stream):
+        asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
 
 
-def by_amqp_10(url: str, _: str, stream: str) -> list[Sent]:
+def by_amqp_10(url: str, _: str, stream: str) -> None:
     """Rows over AMQP 1.0 through the hash exchange, with ids of each type."""
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
-        channel = connection.channel()
-        channel.queue_bind(stream, EXCHANGE, "1")
-        ids = ["text", b"\xff", UUID(int=5), 7]
-        messages = [
-            (
-                number,
-                Message(f"key-{number}", {"n": number}, properties={"message_id": id_}, client="amqp-1.0"),
-            )
-            for number, id_ in enumerate(ids)
-        ]
+    ids = ["text", b"\xff", UUID(int=5), 7]
+    messages = [
+        (n, Message(f"key-{n}", {"n": n}, properties={"message_id": id_}, client="amqp-1.0"))
+        for n, id_ in enumerate(ids)
+    ]
+    with bound(url, stream):
         assert amqp10.publish(url, EXCHANGE, messages) == 0
-        channel.queue_unbind(stream, EXCHANGE, "1")
-    texts = ["text", "ff", str(UUID(int=5)), "7"]
-    return [Sent(f"key-{n}", b"%d" % n, text, {"n": str(n)}) for n, text in enumerate(texts)]
 
 
-def by_rstream(_: str, stream_url: str, stream: str) -> list[Sent]:
+def by_rstream(_: str, stream_url: str, stream: str) -> None:
     """Rows over the stream protocol: AMQP and raw ones, and both in sub-entries."""
 
     async def publish() -> None:
@@ -140,16 +125,9 @@ def by_rstream(_: str, stream_url: str, stream: str) -> list[Sent]:
             await producer.send_sub_entry(stream, [b"raw inside"], rstream.CompressionType.Gzip)
 
     asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
-    return [
-        Sent(None, b"bare"),
-        Sent(None, b"text", "r-1", {"key": "k-1"}),
-        Sent(None, b"raw"),
-        *(Sent(None, b"inside %d" % number) for number in (0, 1, 2, 0, 1, 2)),
-        Sent(None, b"raw inside"),
-    ]
 
 
-def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
+def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> None:
     """Rows of a producer of a super stream, whose only partition is the stream: the key is where the program put it."""
     messages = [
         rstream.AMQPMessage(body=b"%d" % number, application_properties={"key": f"k-{number}"})
@@ -160,7 +138,6 @@ def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
     _publish_to_super_stream(
         stream_url, f"super-{stream}", messages, lambda message: message.application_properties["key"]
     )
-    return [Sent(None, b"%d" % n, None, {"key": f"k-{n}"}) for n in range(2)]
 
 
 def publish_by_rstream(stream_url: str, super_stream: str, keys: Sequence[str]) -> None:
@@ -192,8 +169,8 @@ def _publish_to_super_stream(
     asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
 
 
-#: What writes rows into a stream and returns what they are, by the name of the client.
-WRITERS: dict[str, Callable[[str, str, str], list[Sent]]] = {
+#: What writes rows into a stream, by the name of the client. The corpus has what they are.
+WRITERS: dict[str, Callable[[str, str, str], None]] = {
     "pika": by_pika,
     "aio-pika": by_aio_pika,
     "amqp-1.0": by_amqp_10,
@@ -223,7 +200,8 @@ def written(client: str, url: str, stream_url: str, stream: str) -> Iterator[tup
         is_super = client == "rstream-super-stream"
         if not is_super:
             connection.create_stream(stream)
-        sent = WRITERS[client](url, stream_url, stream)
+        sent, _ = recorded(client)
+        WRITERS[client](url, stream_url, stream)
         yield sent, delivered(connection, stream, len(sent))
         if is_super:
             delete_super_stream(connection, f"super-{stream}")
@@ -262,22 +240,25 @@ def found(chunks: Sequence[bytes], sent: Sequence[Sent]) -> list[Sent]:
 
 
 def main(url: str, stream_url: str) -> None:
-    """Record what each client's rows are on a broker."""
+    """Record the chunks of each client's rows on a broker."""
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
-        origin = {"broker": connection.server_version}
+        corpus = {"origin": {"broker": connection.server_version}, "clients": _clients()}
     for package in ("pika", "aio-pika", "python-qpid-proton", "rstream"):
-        origin[package] = version(package)
-    clients = {}
+        corpus["origin"][package] = version(package)
     for client in WRITERS:
-        with written(client, url, stream_url, f"vectors-{client}") as (sent, chunks):
-            rows = [{**row._asdict(), "value": row.value.hex(), "headers": dict(row.headers)} for row in sent]
-            clients[client] = {"sent": rows, "chunks": [chunk.hex() for chunk in chunks]}
-    CORPUS.write_text(json.dumps({"origin": origin, "clients": clients}, indent=1, ensure_ascii=False) + "\n")
+        with written(client, url, stream_url, f"vectors-{client}") as (_, chunks):
+            corpus["clients"][client]["chunks"] = [chunk.hex() for chunk in chunks]
+    CORPUS.write_text(json.dumps(corpus, indent=1, ensure_ascii=False) + "\n")
+
+
+def _clients() -> dict[str, Any]:
+    clients: dict[str, Any] = json.loads(CORPUS.read_text())["clients"]
+    return clients
 
 
 def recorded(client: str) -> tuple[list[Sent], list[bytes]]:
     """What a client sent, and the chunks that a broker made of it, as they were recorded."""
-    of_client = json.loads(CORPUS.read_text())["clients"][client]
+    of_client = _clients()[client]
     sent = [Sent(**{**row, "value": bytes.fromhex(row["value"])}) for row in of_client["sent"]]
     return sent, list(map(bytes.fromhex, of_client["chunks"]))
 

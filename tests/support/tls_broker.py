@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,19 +10,13 @@ from urllib.parse import urlencode
 
 import pika
 import trustme
+from configured_container import configured_container
 from declared import with_login
 from exchange_types import CHX
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.containers import (
-    SERVE,
-    container_server,
-    official_image,
-    require_docker,
-    require_image,
-)
 
 CLIENT = "client-of-the-certificate"
 """The user whom the client's certificate names."""
@@ -32,8 +24,6 @@ OTHER_NAME = "broker.test"
 """A name that the broker's certificate has beside its address."""
 
 _AMQPS, _HTTPS, _STREAMS = 5671, 15671, 5551
-_FOLDER = "/etc/rabbitmq/tls"
-_WRITE_FILE = "echo {coded} | base64 -d >{folder}/{name}\n"
 _CONFIGURATION = """
 listeners.ssl.default = {amqps}
 stream.listeners.ssl.default = {streams}
@@ -44,15 +34,14 @@ auth_mechanisms.1 = EXTERNAL
 auth_mechanisms.2 = PLAIN
 """ + "".join(
     f"""
-{prefix}.cacertfile = {_FOLDER}/ca.pem
-{prefix}.certfile = {_FOLDER}/server.pem
-{prefix}.keyfile = {_FOLDER}/server.key
+{prefix}.cacertfile = /etc/rabbitmq/ca.pem
+{prefix}.certfile = /etc/rabbitmq/server.pem
+{prefix}.keyfile = /etc/rabbitmq/server.key
 {prefix}.verify = verify_peer
 {prefix}.fail_if_no_peer_cert = {{mutual}}
 """
     for prefix in ("ssl_options", "management.ssl")
 )
-_SERVE = SERVE.replace("for plugin in ", "for plugin in rabbitmq_auth_mechanism_ssl ")
 
 
 @dataclass(frozen=True)
@@ -111,27 +100,28 @@ class TlsBroker:
 
 
 @contextmanager
-def tls_broker(folder: Path, *, mutual: bool, series: str = "4.3") -> Iterator[TlsBroker]:
+def tls_broker(folder: Path, *, mutual: bool) -> Iterator[TlsBroker]:
     """Start the broker in a container, for a block. It has the exchange `x`, the queue `q` in its ring, and the stream `s` with a row.
 
     Args:
         folder: where to write the certificates of the client.
         mutual: whether the broker refuses clients without a certificate of the authority.
-        series: the release series.
     """
-    require_docker()
-    image = official_image(series)
-    require_image(image)
     authority = _written_authority(folder)
-    container = container_server(f"rabbit-chx-{secrets.token_hex(6)}")
-    try:
-        container.create(image, _script(authority, mutual=mutual), more_ports=(_AMQPS, _HTTPS, _STREAMS))
-        broker = container.broker(image)
+    server = authority.issue_cert("127.0.0.1", OTHER_NAME)
+    configuration = _CONFIGURATION.format(
+        amqps=_AMQPS, https=_HTTPS, streams=_STREAMS, mutual=str(mutual).lower()
+    )
+    files = {
+        "ca.pem": authority.cert_pem.bytes(),
+        "server.pem": server.cert_chain_pems[0].bytes(),
+        "server.key": server.private_key_pem.bytes(),
+        "conf.d/20-tls.conf": configuration.encode(),
+    }
+    own = (_AMQPS, _HTTPS, _STREAMS)
+    with configured_container("rabbitmq_auth_mechanism_ssl", files, own) as (broker, ports):
         _prepare(broker)
-        ports = container.ports
         yield TlsBroker(broker, ports[_AMQPS], ports[_HTTPS], ports[_STREAMS], folder)
-    finally:
-        container.remove()
 
 
 def _prepare(broker: RunningBroker) -> None:
@@ -160,21 +150,3 @@ def _written_authority(folder: Path) -> trustme.CA:
         pair.private_key_pem.write_to_path(folder / f"{name}.key")
         pair.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
     return authority
-
-
-def _script(authority: trustme.CA, *, mutual: bool) -> str:
-    server = authority.issue_cert("127.0.0.1", OTHER_NAME)
-    configuration = _CONFIGURATION.format(
-        amqps=_AMQPS, https=_HTTPS, streams=_STREAMS, mutual=str(mutual).lower()
-    )
-    files = {
-        "ca.pem": authority.cert_pem.bytes(),
-        "server.pem": server.cert_chain_pems[0].bytes(),
-        "server.key": server.private_key_pem.bytes(),
-        "../conf.d/20-tls.conf": configuration.encode(),
-    }
-    written = "".join(
-        _WRITE_FILE.format(coded=base64.b64encode(content).decode(), folder=_FOLDER, name=name)
-        for name, content in files.items()
-    )
-    return f"mkdir -p {_FOLDER} /etc/rabbitmq/conf.d\n{written}{_SERVE}"
