@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -11,25 +13,14 @@ from rabbit_chx.streams.frames import Node
 STREAMS = ConnectionSettings(protocol="stream")
 
 
-@pytest.mark.parametrize(
-    ("advertised", "key"),
-    [
-        ("Rabbit-1", "rabbit-1:5552"),
-        ("rabbit-1", "RABBIT-1:5552"),
-        ("::1", "[::1]:5552"),
-        ("::1", "::1"),
-        ("::1", "[::1]"),
-        ("::1", "::1:5552"),
-        ("::1", "[0:0:0:0:0:0:0:1]:5552"),
-        ("2001:db8::A", "[2001:DB8::a]:5552"),
-        ("2001:db8:0:0:0:0:0:a", "2001:db8::a"),
-        ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8:5552"),
-        ("fe80::1%eth0", "[fe80::1%eth0]:5552"),
-        ("fe80::1%eth0", "[fe80::1%25eth0]:5552"),
-        ("fe80::1%eth0", "FE80::1"),
-        ("fe80::1", "[fe80::1%eth1]:5552"),
-    ],
-)
+ADDRESSES = [
+    line.split()
+    for line in Path(__file__).with_name("addresses.txt").read_text("utf-8").splitlines()
+    if line[0] != "#"
+]
+
+
+@pytest.mark.parametrize(("advertised", "key"), ADDRESSES)
 def test_an_advertised_address_is_found_as_users_write_it(advertised: str, key: str) -> None:
     addresses = nodes.node_addresses({"other:5552": "x:1", key: "H:7"})
     assert nodes.node_addresses(addresses) == addresses
