@@ -5,8 +5,8 @@ It is done as root on Debian or Ubuntu, and only where no other broker is to be 
 
 from __future__ import annotations
 
+import fcntl
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -43,36 +43,27 @@ _INSTALL = _APT.format(seconds=900, command="--no-install-recommends install rab
 
 
 def install_if_needed() -> None:
-    """Install the package if no broker is named, there is no container to be had, and no server on this machine.
+    """Install the package if no broker is named, there is no container to be had, no server on this machine, and we may.
 
     Raises:
-        NoBrokerError: it is needed, and cannot be installed; the message says why.
+        NoBrokerError: the installation failed; the message says why.
     """
-    if broker_is_named() or _installed_in():
+    if broker_is_named() or _is_installed():
         return
     try:
         require_docker()
         if not local_series():
             require_image(official_image("4.3"))
     except RabbitChxError:
-        install_rabbitmq_server()
+        if os.geteuid() == 0 and shutil.which("apt-get"):
+            _install()
 
 
-def install_rabbitmq_server() -> None:
-    """Install the package and leave it installed; a line on stderr says so first.
-
-    Of several processes that call this at once, one installs and the others wait for it.
-
-    Raises:
-        NoBrokerError: the user is not root, the system is neither Debian nor Ubuntu, the server is installed
-            already, or the installation failed; the message says which.
-    """
-    _require_permission()
-    import fcntl  # here, since Windows has none, and nothing before this line needs it
-
+def _install() -> None:
+    """Install the package and leave it installed; a line on stderr says so first. Of several processes one installs, and the others wait."""
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _installed_in():
+        if _is_installed():
             return  # another process has installed it
         sys.stderr.write(
             "rabbit_chx: installing the package rabbitmq-server with apt-get; its system service is not started"
@@ -107,31 +98,11 @@ def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
         raise NoBrokerError(f"the installation failed: {command[0]} exits with {code}, and says why above")
 
 
-def _require_permission() -> None:
-    if os.geteuid() != 0:
-        raise NoBrokerError("only root can install packages")
-    if not _is_debian():
-        raise NoBrokerError("this is neither Debian nor Ubuntu")
-    if not shutil.which("apt-get"):
-        raise NoBrokerError("no apt-get on PATH")
-    if tools := _installed_in():
-        raise NoBrokerError(f"rabbitmq-server is installed already, in {tools}")
-
-
-def _installed_in() -> Path | None:
+def _is_installed() -> bool:
     try:
-        return find_tools()
+        return bool(find_tools())
     except NoBrokerError:
-        return None
-
-
-def _is_debian() -> bool:
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
         return False
-    family = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
-    return bool(family & {"debian", "ubuntu"})
 
 
 def _require_denial(policy: Path) -> None:
