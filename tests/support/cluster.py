@@ -17,14 +17,7 @@ from reaper import session_label, watch_containers
 
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NoBrokerError, RabbitChxError
-from rabbit_chx.testing.containers import (
-    SERVE,
-    container_server,
-    docker,
-    official_image,
-    require_docker,
-    require_image,
-)
+from rabbit_chx.testing import containers
 from rabbit_chx.testing.running_broker import RunningBroker
 
 _NODES = 3
@@ -114,9 +107,9 @@ def docker_cluster(series: str = "4.3") -> Iterator[RunningCluster]:
             which.
     """
     watch_containers()
-    require_docker()
-    image = official_image(series)
-    require_image(image)
+    containers.require_docker()
+    image = containers.official_image(series)
+    containers.require_image(image)
     with ExitStack() as removal:
         cluster = _start(image, removal)
         cluster.wait_until_together()
@@ -127,13 +120,13 @@ def _start(image: str, removal: ExitStack) -> RunningCluster:
     """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
     network = f"rabbit-chx-{secrets.token_hex(4)}"
     # If we die, `reaper` removes what has this label.
-    docker("network", "create", "--label", session_label(), network)
-    removal.callback(docker, "network", "rm", network)
+    containers.docker("network", "create", "--label", session_label(), network)
+    removal.callback(containers.docker, "network", "rm", network)
     names = [f"{network}-{number}" for number in range(1, _NODES + 1)]
     cookie = secrets.token_hex(16)
     servers = []
     for name in names:
-        servers.append(server := container_server(name, network))
+        servers.append(server := containers.container_server(name, network))
         removal.callback(server.remove)
         # The first is a cluster when the others come: where all found each other at once, 3.8 now and then
         # refused to boot, as two of them had made tables of different feature flags.
@@ -155,7 +148,7 @@ def _script(cookie: str, peers: Iterable[str]) -> str:
         f"cluster_formation.classic_config.nodes.{number} = rabbit@{name}"
         for number, name in enumerate(peers, 1)
     )
-    return _JOIN.format(cookie=cookie, peers=listed) + SERVE
+    return _JOIN.format(cookie=cookie, peers=listed) + containers.SERVE
 
 
 def _running_nodes(broker: RunningBroker) -> set[str]:

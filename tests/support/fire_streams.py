@@ -137,8 +137,6 @@ class StreamRun:
         url: str | Sequence[str],
         fault: Callable[[StreamRun], None],
         *,
-        stream: str = "s",
-        name: str | None = "load",
         window: int = 1_000,
         follow: bool = True,
         rows: int = _STEP,
@@ -150,8 +148,6 @@ class StreamRun:
         Args:
             url: of the publisher.
             fault: what happens meanwhile, in a thread of its own.
-            stream: where to.
-            name: the publisher's name.
             window: how many rows it may have unconfirmed: few of them make it slow, and there are pauses then.
             follow: whether a reader reads meanwhile, at the same URL.
             rows: the rows of a call.
@@ -160,10 +156,10 @@ class StreamRun:
         """
         happening = Beside(lambda: fault(self))
         over = threading.Event()
-        reader = Beside(lambda: self._follow(url, stream, over, options.get("addresses")))
+        reader = Beside(lambda: self._follow(url, over, options.get("addresses")))
         try:
             with StreamPublisher(
-                url, stream=stream, name=name, limits=WriteLimits(window=window), **options
+                url, stream="s", name="load", limits=WriteLimits(window=window), **options
             ) as publisher:
                 self.give(publisher, rows)
                 happening.start()
@@ -202,12 +198,12 @@ class StreamRun:
             self.reconnects += report.reconnects
             self.calls.append((time.monotonic(), self.confirmed))
 
-    def _follow(self, url: str | Sequence[str], stream: str, over: threading.Event, addresses: Any) -> None:
+    def _follow(self, url: str | Sequence[str], over: threading.Event, addresses: Any) -> None:
         start: Any = "first"
         expected = None
         while True:
             is_last = over.is_set()
-            with StreamReader(url, stream, start=start, expect=expected, addresses=addresses) as reader:
+            with StreamReader(url, "s", start=start, expect=expected, addresses=addresses) as reader:
                 for batch in reader:
                     self.read += numbers_in(batch)
                 start, expected = reader.next_offset, reader.fingerprint

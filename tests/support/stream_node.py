@@ -23,23 +23,10 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import connection, ends, nodes, reader, reading, stored_ids, writer
+from rabbit_chx.streams import connection, ends, frames, nodes, reader, reading, stored_ids, writer
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import (
-    Confirms,
-    ConsumerUpdate,
-    Event,
-    Fields,
-    FrameSplitter,
-    Key,
-    PublishErrors,
-    StreamChanged,
-    array,
-    frame,
-    name_field,
-    texts_field,
-)
+from rabbit_chx.streams.frames import Event, Fields, Key, frame
 from rabbit_chx.streams.nodes import stream_settings
 
 OK = b"\0\1"
@@ -66,18 +53,18 @@ def reply(key: int, correlation_id: bytes, content: bytes) -> bytes:
 def event_frame(event: Event) -> bytes:
     """Return the frame of an unsolicited message."""
     match event:
-        case Confirms():
+        case frames.Confirms():
             return frame(
                 Key.PUBLISH_CONFIRM,
-                bytes([event.publisher_id]) + array(int(id_).to_bytes(8) for id_ in event.ids),
+                bytes([event.publisher_id]) + frames.array(int(id_).to_bytes(8) for id_ in event.ids),
             )
-        case PublishErrors():
+        case frames.PublishErrors():
             errors = zip(event.ids, event.codes, strict=True)
-            refused = array(int(id_).to_bytes(8) + int(code).to_bytes(2) for id_, code in errors)
+            refused = frames.array(int(id_).to_bytes(8) + int(code).to_bytes(2) for id_, code in errors)
             return frame(Key.PUBLISH_ERROR, bytes([event.publisher_id]) + refused)
-        case StreamChanged():
-            return frame(Key.METADATA_UPDATE, event.code.to_bytes(2) + name_field(event.stream))
-        case ConsumerUpdate(number, is_active, correlation_id):
+        case frames.StreamChanged():
+            return frame(Key.METADATA_UPDATE, event.code.to_bytes(2) + frames.name_field(event.stream))
+        case frames.ConsumerUpdate(number, is_active, correlation_id):
             return frame(Key.CONSUMER_UPDATE, correlation_id.to_bytes(4) + bytes([number, is_active]))
     raise AssertionError(event)
 
@@ -119,7 +106,7 @@ class Session:
         self.is_publisher = False
         self.owner = ""
         self._references: dict[int, str | None] = {}
-        self._splitter = FrameSplitter()
+        self._splitter = frames.FrameSplitter()
         self._splitter.largest = 1 << 30
 
     def receive(self, data: bytes | memoryview) -> int:
@@ -184,12 +171,12 @@ class Session:
         """Commit the first rows of the log."""
         self.stream.committed = max(self.stream.committed, rows)
 
-    def confirms(self) -> list[Confirms]:
+    def confirms(self) -> list[frames.Confirms]:
         """Return the confirms of rows that are committed, each once."""
         ready = [each for each in self.unconfirmed if each[2] <= self.stream.committed]
         self.unconfirmed = [each for each in self.unconfirmed if each[2] > self.stream.committed]
         return [
-            Confirms(publisher_id, np.array([row_id for _, row_id, _ in each], np.uint64))
+            frames.Confirms(publisher_id, np.array([row_id for _, row_id, _ in each], np.uint64))
             for publisher_id, each in itertools.groupby(ready, key=lambda entry: entry[0])
         ]
 
@@ -398,7 +385,7 @@ class StreamNode:
 
     def update(self, session: Session, number: int, *, is_active: bool) -> None:
         """Tell a consumer whether it is active."""
-        session.tell(ConsumerUpdate(number, is_active, next(self._updates)))
+        session.tell(frames.ConsumerUpdate(number, is_active, next(self._updates)))
 
     # -- requests
 
@@ -438,15 +425,15 @@ class StreamNode:
             case Key.METADATA:
                 return reply(key, correlation_id, self.metadata(fields.array(fields.text)))
             case Key.PEER_PROPERTIES:
-                body = texts_field({"version": self.version}, "")
+                body = frames.texts_field({"version": self.version}, "")
             case Key.SASL_HANDSHAKE:
-                body = array([name_field("PLAIN")])
+                body = frames.array([frames.name_field("PLAIN")])
             case Key.SASL_AUTHENTICATE:
                 follows = frame(Key.TUNE, self.frame_max.to_bytes(4) + self.heartbeat_s.to_bytes(4))
             case Key.OPEN:
-                body = texts_field(self.opening, "")
+                body = frames.texts_field(self.opening, "")
             case Key.EXCHANGE_COMMAND_VERSIONS:
-                body = array(
+                body = frames.array(
                     command.to_bytes(2) + OK + (b"\0\2" if command == Key.PUBLISH else OK)
                     for command in self.commands
                 )
@@ -469,14 +456,17 @@ class StreamNode:
                 return session.begin(number, fields)
             case Key.STREAM_STATS:
                 statistics = session.statistics(fields.text())
-                body = array(
-                    name_field(name) + value.to_bytes(8, signed=True) for name, value in statistics.items()
+                body = frames.array(
+                    frames.name_field(name) + value.to_bytes(8, signed=True)
+                    for name, value in statistics.items()
                 )
             case Key.PARTITIONS:
-                body = array(map(name_field, self.super_streams[fields.text()]))
+                body = frames.array(map(frames.name_field, self.super_streams[fields.text()]))
             case Key.ROUTE:
                 wanted, partitions = fields.text(), self.super_streams[fields.text()]
-                body = array([name_field(each) for n, each in enumerate(partitions) if wanted == str(n)])
+                body = frames.array(
+                    [frames.name_field(each) for n, each in enumerate(partitions) if wanted == str(n)]
+                )
         return reply(key, correlation_id, OK + body) + follows
 
     def new_log(self) -> ChunkLog | RowLog:
@@ -489,17 +479,17 @@ class StreamNode:
             number: node for number, node in enumerate([self.leader, *self.replicas]) if node is not None
         }
         leader = b"\0\0" if 0 in known else _NO_LEADER
-        replicas = array(number.to_bytes(2) for number in known if number)
+        replicas = frames.array(number.to_bytes(2) for number in known if number)
 
         def state(name: str) -> bytes:
             if name in self.streams and name not in self.starting:
                 return OK + leader + replicas
             return (_NOT_AVAILABLE if name in self.starting else _NO_STREAM) + _NO_LEADER + EMPTY
 
-        return array(
-            number.to_bytes(2) + name_field(node.host) + node.port.to_bytes(4)
+        return frames.array(
+            number.to_bytes(2) + frames.name_field(node.host) + node.port.to_bytes(4)
             for number, node in known.items()
-        ) + array(name_field(name) + state(name) for name in streams)
+        ) + frames.array(frames.name_field(name) + state(name) for name in streams)
 
 
 # -- in memory

@@ -16,17 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stories import each_story, played, write_stories
 
-from rabbit_chx.consuming.journal import (
-    Assignments,
-    EntryKind,
-    JournalEntry,
-    LivenessClock,
-    Roster,
-    entries_in,
-    priority_without_journal,
-    queue_owners,
-    score,
-)
+from rabbit_chx.consuming import journal
+from rabbit_chx.consuming.journal import Assignments, JournalEntry, Roster, entries_in, queue_owners
 
 STORIES = Path(__file__).with_name("journal_stories.txt")
 QUEUES = ("q1", "q2", "q3", "q4")
@@ -94,7 +85,11 @@ _VALUES = st.recursive(
     max_leaves=5,
 )
 _FIELDS = st.fixed_dictionaries(
-    {"kind": st.sampled_from(get_args(EntryKind)), "member": st.sampled_from(["a", "b"]), "at": st.just(1.0)},
+    {
+        "kind": st.sampled_from(get_args(journal.EntryKind)),
+        "member": st.sampled_from(["a", "b"]),
+        "at": st.just(1.0),
+    },
     optional={
         "queues": st.lists(st.sampled_from(QUEUES), max_size=3),
         "weight": st.floats(0, exclude_min=True, allow_infinity=False) | st.integers(1, 1 << 1100),
@@ -116,7 +111,7 @@ def test_no_entry_raises(bodies: list[bytes]) -> None:
 
 def test_the_time_for_which_a_member_cannot_write_counts_for_nobodys_silence() -> None:
     """Else the first one that can write again would miss all others."""
-    clock, roster = LivenessClock(6.5), Roster()
+    clock, roster = journal.LivenessClock(6.5), Roster()
     roster.take(0, entry("ready", "a"), clock.tick(100.0))
     roster.take(1, entry("ready", "b"), clock.now(101.0))
     assert clock.tick(103.0) == 3.0
@@ -215,13 +210,13 @@ def test_few_queues_move_when_a_member_joins() -> None:
 
 
 def test_a_score_follows_the_weight() -> None:
-    wins = sum(score("big", str(n), 3.0) > score("small", str(n), 1.0) for n in range(20_000))
+    wins = sum(journal.score("big", str(n), 3.0) > journal.score("small", str(n), 1.0) for n in range(20_000))
     assert math.isclose(wins / 20_000, 0.75, abs_tol=0.02)
 
 
 def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() -> None:
-    late = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=False) for n in range(200)]
-    settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
+    late = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=False) for n in range(200)]
+    settled = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
     assert max(late) < min(settled)
     assert max(settled) < 0
 
