@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from broker_frames import FRAMES
-from fuzzing import inputs, shares, told
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, decode, frame
@@ -101,18 +99,3 @@ def test_returns_are_decoded_as_by_other_clients(code: int, text: str, exchange:
     found = next_frame(whole, 0, 4096)
     assert found is not None
     assert parse_return(found.payload) == (code, text, key.encode(), exchange.encode())
-
-
-@shares()
-def test_the_borders_of_frames_are_those_of_pamqp(share: range) -> None:
-    for chance in inputs(share):
-        chosen = [frame for frame in chance.choices(FRAMES, k=3) if not frame.startswith(b"AMQP")]
-        data = b"".join(chosen)
-        with told(data):
-            at = 0
-            while at < len(data):
-                size, channel, _ = frame.unmarshal(data[at:])
-                ours = next_frame(data, at, 131_072)
-                assert ours is not None
-                assert (ours.end - at, ours.channel, ours.type) == (size, channel, data[at])
-                at += size

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pika
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
+from rabbit_chx.amqp.fields import AmqpField, FieldType
 from rabbit_chx.amqp.header_table import (
     PROPERTY_FLAGS,
     encode_headers,
@@ -21,28 +18,7 @@ from rabbit_chx.amqp.header_table import (
 )
 from rabbit_chx.errors import InputError
 
-VALUES = st.recursive(
-    st.text(max_size=20)
-    | st.binary(max_size=20)
-    | st.booleans()
-    | st.none()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.sampled_from([Decimal("3.14"), Decimal(0), Decimal(100)]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=12,
-)
-TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
 NUMBERS_AND_TABLES = ("headers", "delivery_mode", "priority", "timestamp")
-
-
-@given(TABLES, st.none() | st.text(max_size=20), st.none() | st.text(max_size=20))
-def test_headers_are_found_among_other_properties(
-    table: dict[str, Any], content_type: str | None, encoding: str | None
-) -> None:
-    properties = pika.BasicProperties(
-        content_type=content_type, content_encoding=encoding, headers=table, message_id="m", timestamp=7
-    )
-    assert properties_in(b"".join(properties.encode()))["headers"] == table_for(table)
 
 
 def test_every_property_that_pika_writes() -> None:
@@ -92,11 +68,3 @@ def test_each_type_has_its_tag_and_size(type_: FieldType, value: Any, expected: 
     assert encode_headers({"n": AmqpField(type_, value)}) == table
     for tag in b"lL" if type_ == "long" else field[:1]:
         assert parse_table(table[4:6] + bytes([tag]) + field[1:]) == ((b"n", AmqpField(type_, value)),)
-
-
-@given(st.sampled_from(sorted(INTEGER_RANGES)), st.data())
-def test_every_integer_of_its_type_is_decoded(type_: FieldType, data: st.DataObject) -> None:
-    allowed = INTEGER_RANGES[type_]
-    table = ((b"n", AmqpField(type_, data.draw(st.integers(allowed[0], allowed[-1])))),)
-
-    assert parse_table(encode_table(table)[4:]) == table

@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import string
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl, parse_stream_uri
@@ -84,42 +80,3 @@ def assert_no_canary(error: BaseException | None) -> None:
         shown = f"{error!s} {error!r} {error.args!r}"
         assert [canary for canary in CANARIES if canary in shown] == []
         error = error.__cause__ or error.__context__
-
-
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
-
-
-@given(username=TEXT, password=TEXT, vhost=TEXT.filter(bool), port=st.integers(1, 65535))
-def test_percent_encoded_parts_are_read_back(username: str, password: str, vhost: str, port: int) -> None:
-    def encoded(text: str) -> str:
-        return quote(text, safe="")
-
-    settings = parse(f"amqp://{encoded(username)}:{encoded(password)}@host:{port}/{encoded(vhost)}")
-
-    found = (settings.username, settings.password.reveal(), settings.port, settings.vhost)
-    assert found == (username, password, port, vhost)
-    assert parse(settings.masked_url.replace("***", encoded(password))) == settings
-
-
-NOISE = st.text(st.sampled_from(string.punctuation + "ab1é\n"), max_size=6)
-
-
-@given(
-    head=st.sampled_from(["amqp://", "amqps://", "amqp:/", ""]),
-    user=NOISE,
-    before=NOISE,
-    after=NOISE,
-    tail=st.sampled_from(["@host/v", "@host:5672", "@:1?heartbeat=1", "@h?x", "@h?password=1", "@"]),
-    end=NOISE,
-)
-def test_any_invalid_text_is_a_uri_error_without_a_password(
-    *, head: str, user: str, before: str, after: str, tail: str, end: str
-) -> None:
-    text = f"{head}{user}:{before}{CANARIES[0]}{after}{tail}{end}"
-    try:
-        settings = parse(text)
-    except UriError as error:
-        assert_no_canary(error)
-    else:
-        shown = f"{settings!r} {settings.masked_url}"
-        assert CANARIES[0] not in shown

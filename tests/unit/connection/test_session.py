@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -128,36 +127,6 @@ def test_only_our_channel_answers_for_our_messages(kind: Any, multiple: bool) ->
     assert (session.ledger.answered, session.ledger.open, session.ledger.refused) == (0, 3, [])
     session.receive(said(answer))
     assert session.ledger.answered > 0
-
-
-ANSWERS = b"".join(
-    (
-        said(commands.Basic.Ack(3)),
-        said(commands.Basic.Nack(2)),
-        said(commands.Basic.Return(312, "NO_ROUTE", "orders", "lost")),
-        frame.marshal(header.ContentHeader(0, 4, commands.Basic.Properties()), CHANNEL),
-        b"\x03\x00\x01\x00\x00\x00\x04body\xce",
-        b"\x08\x00\x00\x00\x00\x00\x00\xce",
-        said(commands.Connection.Blocked("low on memory"), 0),
-        said(commands.Basic.Ack(5, multiple=True)),
-        said(commands.Connection.Unblocked(), 0),
-        said(commands.Basic.Ack(6)),
-    )
-)
-
-
-@given(cuts=st.lists(st.integers(0, len(ANSWERS)), max_size=12))
-def test_answers_may_be_cut_anywhere(cuts: list[int]) -> None:
-    session = ready()
-    session.publish(b"wire", 8)
-    edges = [0, *sorted(cuts), len(ANSWERS)]
-    for start, end in pairwise(edges):
-        session.receive(ANSWERS[start:end])
-    assert session.failure is None
-    assert (session.ledger.acked, session.ledger.nacked, session.ledger.open) == (5, 1, 2)
-    assert session.returned == 1
-    assert session.samples[0].key == b"lost"
-    assert session.blocked is None
 
 
 @pytest.mark.parametrize(

@@ -81,16 +81,6 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
             assert len(some) == 1 or sum(map(len, some)) < BATCH_BYTES + max(sizes)
 
 
-def test_columns_of_different_forms_make_the_same_batches() -> None:
-    columns = columns_of(8)
-    forms: list[Any] = [pa.array, iter, tuple, deque]
-    mixed = {name: form(values) for form, (name, values) in zip(forms, columns.items(), strict=True)}
-    found = list(batches(mixed, 3))
-    assert [len(batch[0]) for batch in found] == [3, 3, 2]
-    for place, values in enumerate(columns.values()):
-        assert [value for batch in found for value in batch[place]] == values
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -163,8 +153,3 @@ def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "time", Clock)
     found = list(batches({"keys": slow("abcdefgh"), "bodies": iter("abcdefgh")}, 100))
     assert [len(keys) for keys, _ in found] == [4, 4], "0.1 s after its first row, a batch goes with the next"
-
-
-def test_a_body_that_is_none_is_left_to_the_check_of_rows(form: str) -> None:
-    found = batched(form, {"keys": ["a", "b"], "bodies": [None, "b"]}, 10)
-    assert found == [[["a", "b"], [None, "b"]]]

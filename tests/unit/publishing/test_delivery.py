@@ -20,9 +20,6 @@ from scripted_delivery import (
     ScriptedConnection,
     ack,
     lost,
-    nack,
-    nothing,
-    returned,
 )
 from stories import each_story, played, write_stories
 
@@ -178,41 +175,6 @@ def test_after_an_interruption_nothing_is_sent_any_more() -> None:
         broker.publish("b")
     report = broker.delivery.report
     assert (report.rows, report.unknown) == (1, 1)
-
-
-answers = st.sampled_from(["ack all", "ack 1", "ack 2", "nack 1", "nack 2", "return", "lose"])
-
-
-def legal(answer: str) -> Event:
-    """The event of an answer, or one that the broker may give instead."""
-    kind, _, tag = answer.partition(" ")
-
-    def happen(connection: ScriptedConnection) -> None:
-        session = connection.session
-        ledger = session.ledger
-        event = {"return": returned(1), "lose": lost()}.get(kind, ack())
-        if kind == "return" and session.returned >= ledger.sent - ledger.nacked:
-            event = nothing  # no message is left to return
-        elif kind == "nack" and session.returned > ledger.acked:
-            event = nothing  # a returned message is acked
-        elif tag.isdigit() and int(tag) <= ledger.sent:
-            event = nack(int(tag)) if kind == "nack" else ack(int(tag), multiple=tag == "1")
-        event(connection)
-
-    return happen
-
-
-@given(script=st.lists(answers, max_size=25), rows=st.integers(1, 6))
-def test_the_counts_always_add_up(script: list[str], rows: int) -> None:
-    broker = Broker(chain(map(legal, script), iter(ack, None)), max_reconnects=2, backoff_s=0.01)
-    try:
-        report = broker.publish(" ".join(map(str, range(rows))))
-    except errors.RabbitChxError:
-        report = broker.delivery.report
-    else:
-        assert report.unknown == 0
-    assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows <= rows
-    assert min(report.confirmed, report.returned, report.nacked, report.unknown) >= 0
 
 
 def test_the_seconds_of_a_report_run_from_its_first_row() -> None:
