@@ -6,11 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from amqp_broker import ack, nothing
+from broker_frames import said
+from pamqp import commands
 from scripted_peer import Peer
 
+from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, UnknownOutcomeError
 from rabbit_chx.publishing import Retries, SharedPublisher
 from rabbit_chx.publishing.delivery import Delivery
@@ -76,3 +80,32 @@ def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(pee
         assert publisher.submit("k", "after").exception(_SOON_S) is None
         assert publisher.stats().republished == 0
     assert len(peer.messages) == 4
+
+
+def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker blocks publishers, nothing else ends a poll."""
+    left: dict[int, float] = {}  # seconds that the open messages had when the last poll returned
+    waits: list[tuple[float, float]] = []
+    poll = Connection.poll
+
+    def noted(connection: Any, wait_s: float, *arguments: Any) -> Any:
+        open_ = publisher._outbox._open
+        waits.extend((left_s, wait_s) for number, left_s in left.items() if number in open_)
+        left.clear()
+        try:
+            return poll(connection, wait_s, *arguments)
+        finally:
+            now = time.monotonic()
+            left.update({number: message.expires_at - now for number, message in list(open_.items())})
+
+    with SharedPublisher(peer.settings, "orders") as publisher:
+        assert publisher.submit("k", "0").exception(_SOON_S) is None
+        publisher._outbox._longest_s = 1.0
+        peer.say(said(commands.Connection.Blocked("memory"), 0))
+        while publisher.healthy():
+            time.sleep(0.001)
+        monkeypatch.setattr(Connection, "poll", noted)
+        assert isinstance(publisher.submit("k", "1").exception(_SOON_S), ConnectionLostError)
+        peer.say(said(commands.Connection.Unblocked(), 0))
+    assert waits
+    assert all(wait_s <= max(left_s, worker._SHORTEST_POLL_S) for left_s, wait_s in waits)
