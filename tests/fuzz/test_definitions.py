@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from blocks import ROOT
 from definitions_file import definitions_file
-from fuzzing import Mutator, bounded_memory, inputs, shares, told
+from fuzzing import Mutator, bounded_memory, fuzzed
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
@@ -43,7 +43,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def changed(chance: random.Random) -> Any:
+def changed(chance: random.Random) -> str:
     """A document of which some values are others, gone, twice or elsewhere."""
     document = json.loads(chance.choice(EXPORTS))
     there = places(document)
@@ -61,7 +61,7 @@ def changed(chance: random.Random) -> Any:
                     container[chance.choice(("name", "vhost", "arguments", "type", "x"))] = chance.choice(ODD)
                 case _:
                     container[key] = chance.choice(ODD)
-    return document
+    return json.dumps(document)
 
 
 def check(text: str | bytes) -> None:
@@ -78,23 +78,9 @@ def check_error(error: TopologyError) -> None:
     assert len(str(error)) < 4_000 * len(error.problems)
 
 
-@shares(each=4)
-def test_a_changed_document_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            document = changed(chance)
-            with told(document):
-                check(json.dumps(document))
-
-
-@shares(each=4)
-def test_a_changed_text_is_read_or_refused(share: range) -> None:
-    mutator = Mutator(EXPORTS, TOKENS, lambda chance: chr(chance.randrange(0x3000)))
-    with bounded_memory():
-        for chance in inputs(share):
-            text = mutator.mutated(chance, most=3)
-            with told(text):
-                check(text)
+MUTATOR = Mutator(EXPORTS, TOKENS, lambda chance: chr(chance.randrange(0x3000)))
+test_a_changed_document_is_read_or_refused = fuzzed(changed, each=4)(check)
+test_a_changed_text_is_read_or_refused = fuzzed(lambda chance: MUTATOR.mutated(chance, most=3), each=4)(check)
 
 
 @pytest.mark.parametrize("text", EXPORTS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import struct
+from contextlib import suppress
 
 import pytest
 from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
-from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, cut, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, cut, fuzzed
 
 from rabbit_chx.amqp import AmqpField, ConnectionSettings
 from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
@@ -37,15 +38,17 @@ PROPERTIES = [CONTENT[7 + 12 : -1]]
 
 
 BYTES = Mutator((*FRAMES, b"".join(HANDSHAKE)), [*NUMBERS, *FRAMES], any_byte)
+RETURNS = Mutator([RETURN[7:-1]], NUMBERS, any_byte)
 TABLE_BYTES = Mutator(
     [*TABLES, *PROPERTIES], [*NUMBERS, *(b"tbBsuIilLfdDSATFVx"[i : i + 1] for i in range(18))], any_byte
 )
 
 
-def dialogue(chance: random.Random) -> bytes:
-    """The handshake in half of the cases, then a few frames, mutated as a whole and each for itself."""
+def dialogue(chance: random.Random) -> tuple[bytes, list[bytes]]:
+    """The handshake in half of the cases, then a few frames, mutated as a whole and each for itself; also in pieces."""
     before = b"".join(HANDSHAKE) if chance.random() < 0.5 else b""
-    return BYTES.series(chance, FRAMES, before)
+    data = BYTES.series(chance, FRAMES, before)
+    return data, cut(chance, data)
 
 
 def heard(pieces: list[bytes]) -> tuple[Session, bool]:
@@ -69,70 +72,52 @@ def check_session(session: Session, received: int) -> None:
     assert ledger.nacked <= ledger.answered <= ledger.sent == SENT
 
 
-@shares(each=5)  # a dialogue has five frames or so
-def test_a_session_accepts_any_bytes(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = dialogue(chance)
-            with told(data):
-                whole, failed = heard([data])
-                check_session(whole, len(data))
-                pieces, failed_in_pieces = heard(cut(chance, data))
-                check_session(pieces, len(data))
-                assert (failed, str(whole.failure)) == (failed_in_pieces, str(pieces.failure))
-                if not failed:
-                    assert whole.phase is pieces.phase
-                    assert whole.ledger.answered == pieces.ledger.answered
-                    assert b"".join(whole.output) == b"".join(pieces.output)
+@fuzzed(dialogue, each=5)  # a dialogue has five frames or so
+def test_a_session_accepts_any_bytes(given: tuple[bytes, list[bytes]]) -> None:
+    data, cut_up = given
+    whole, failed = heard([data])
+    check_session(whole, len(data))
+    pieces, failed_in_pieces = heard(cut_up)
+    check_session(pieces, len(data))
+    assert (failed, str(whole.failure)) == (failed_in_pieces, str(pieces.failure))
+    if not failed:
+        assert whole.phase is pieces.phase
+        assert whole.ledger.answered == pieces.ledger.answered
+        assert b"".join(whole.output) == b"".join(pieces.output)
 
 
-@shares()
-def test_a_frame_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = BYTES.mutated(chance)
-            with told(data):
-                try:
-                    found = next_frame(data, 0, 4096)
-                except ValueError:
-                    continue
-                if found is None:
-                    assert len(data) < 4096
-                else:
-                    assert len(found.payload) + 8 == found.end <= 4096
-                    assert data[7 : found.end - 1] == found.payload
+@fuzzed(BYTES.mutated)
+def test_a_frame_is_read_or_refused(data: bytes) -> None:
+    try:
+        found = next_frame(data, 0, 4096)
+    except ValueError:
+        return
+    if found is None:
+        assert len(data) < 4096
+    else:
+        assert len(found.payload) + 8 == found.end <= 4096
+        assert data[7 : found.end - 1] == found.payload
 
 
-@shares()
-def test_a_return_is_read_or_refused(share: range) -> None:
-    mutator = Mutator([RETURN[7:-1]], NUMBERS, any_byte)
-    for chance in inputs(share):
-        data = mutator.mutated(chance)
-        with told(data):
-            try:
-                found = parse_return(data)
-            except ValueError:
-                continue
-            assert 0 <= found.code < 1 << 16
-            assert len(found.key) + len(found.text.encode()) <= 3 * len(data)
+@fuzzed(RETURNS.mutated)
+def test_a_return_is_read_or_refused(data: bytes) -> None:
+    try:
+        found = parse_return(data)
+    except ValueError:
+        return
+    assert 0 <= found.code < 1 << 16
+    assert len(found.key) + len(found.text.encode()) <= 3 * len(data)
 
 
-@shares()
-def test_a_table_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = TABLE_BYTES.mutated(chance)
-            with told(data):
-                try:
-                    table = parse_table(data[4:])
-                except InputError:
-                    pass
-                else:
-                    assert parse_table(encode_table(table)[4:]) == table
-                try:
-                    properties_in(data)
-                except InputError:
-                    continue
+@fuzzed(TABLE_BYTES.mutated)
+def test_a_table_is_read_or_refused(data: bytes) -> None:
+    with suppress(InputError):
+        properties_in(data)
+    try:
+        table = parse_table(data[4:])
+    except InputError:
+        return
+    assert parse_table(encode_table(table)[4:]) == table
 
 
 def nested(tag: bytes, levels: int = 12_000) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
-from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, cut, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, cut, fuzzed
 
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import DeliveredChunk, Fields, FrameSplitter, Key, Reply, frame, parse_frame
@@ -63,42 +64,37 @@ def heard(pieces: list[bytes]) -> tuple[list[str], str]:
     return messages, ""
 
 
-@shares(each=5)  # a dialogue has five frames or so
-def test_a_connection_reads_any_bytes(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = BYTES.series(chance, FRAMES, b"")
-            with told(data):
-                whole, in_pieces = heard([data]), heard(cut(chance, data))
-                assert bool(whole[1]) == bool(in_pieces[1])
-                if not whole[1]:
-                    assert whole == in_pieces
+def dialogue(chance: random.Random) -> tuple[bytes, list[bytes]]:
+    """A few frames, mutated as a whole and each for itself; also in pieces."""
+    data = BYTES.series(chance, FRAMES, b"")
+    return data, cut(chance, data)
 
 
-@shares()
-def test_a_frame_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = BYTES.mutated(chance)[4:]
-            with told(data):
-                try:
-                    message = parse_frame(memoryview(data))
-                except ValueError:
-                    continue
-                if isinstance(message, DeliveredChunk):
-                    assert message.chunk == data[5:]
-                if isinstance(message, Reply):
-                    assert bytes(message.content) == data[len(data) - len(message.content) :]
+@fuzzed(dialogue, each=5)  # a dialogue has five frames or so
+def test_a_connection_reads_any_bytes(given: tuple[bytes, list[bytes]]) -> None:
+    whole, in_pieces = heard([given[0]]), heard(given[1])
+    assert bool(whole[1]) == bool(in_pieces[1])
+    if not whole[1]:
+        assert whole == in_pieces
 
 
-@shares()
-def test_what_a_reply_holds_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data, read = BYTES.mutated(chance)[14:], chance.choice(READERS)
-            with told((read.__name__, data)):
-                try:
-                    found = read(Fields(memoryview(data)))
-                except ValueError:
-                    continue
-                assert len(repr(found)) <= 200 * (len(data) + 1)
+@fuzzed(lambda chance: BYTES.mutated(chance)[4:])
+def test_a_frame_is_read_or_refused(data: bytes) -> None:
+    try:
+        message = parse_frame(memoryview(data))
+    except ValueError:
+        return
+    if isinstance(message, DeliveredChunk):
+        assert message.chunk == data[5:]
+    if isinstance(message, Reply):
+        assert bytes(message.content) == data[len(data) - len(message.content) :]
+
+
+@fuzzed(lambda chance: (BYTES.mutated(chance)[14:], chance.choice(READERS)))
+def test_what_a_reply_holds_is_read_or_refused(given: tuple[bytes, Callable[[Fields], object]]) -> None:
+    data, read = given
+    try:
+        found = read(Fields(memoryview(data)))
+    except ValueError:
+        return
+    assert len(repr(found)) <= 200 * (len(data) + 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 
 import pyarrow as pa
 from chunk_columns import columns_of
-from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, inputs, shares, told
+from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, fuzzed
 from stream_bytes import chunk_bytes, chunk_of, entry, sub_entry
 from stream_writers import WRITERS, recorded
 
@@ -49,33 +50,28 @@ def checked_columns(chunks: list[Chunk]) -> pa.RecordBatch:
     return found
 
 
-@shares()
-def test_a_chunk_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            data = BYTES.mutated(chance)
-            with told(data):
-                try:
-                    chunk = read_chunk(memoryview(data), check_crc=False)
-                    found = checked_columns([chunk])
-                except DamagedChunkError:
-                    continue
-                assert found.num_rows <= chunk.records
+@fuzzed(BYTES.mutated)
+def test_a_chunk_is_read_or_refused(data: bytes) -> None:
+    try:
+        chunk = read_chunk(memoryview(data), check_crc=False)
+        found = checked_columns([chunk])
+    except DamagedChunkError:
+        return
+    assert found.num_rows <= chunk.records
 
 
-@shares(each=5)
-def test_rows_are_those_of_the_plain_reader(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            rows = [
-                ROWS.mutated(chance, most=3) if chance.random() < 0.7 else chance.choice(MESSAGES)
-                for _ in range(10)
-            ]
-            with told(rows):
-                found = checked_columns([chunk_of(rows)])
-                plain = [read_message(row) for row in rows]
-                for name in ("key", "value", "exchange", "message_id"):
-                    assert found[name].to_pylist() == [getattr(message, name) for message in plain], name
+def some_rows(chance: random.Random) -> list[bytes]:
+    return [
+        ROWS.mutated(chance, most=3) if chance.random() < 0.7 else chance.choice(MESSAGES) for _ in range(10)
+    ]
+
+
+@fuzzed(some_rows, each=5)
+def test_rows_are_those_of_the_plain_reader(rows: list[bytes]) -> None:
+    found = checked_columns([chunk_of(rows)])
+    plain = [read_message(row) for row in rows]
+    for name in ("key", "value", "exchange", "message_id"):
+        assert found[name].to_pylist() == [getattr(message, name) for message in plain], name
 
 
 def test_declared_sizes_take_no_memory() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from blocks import ROOT
-from fuzzing import Mutator, any_letter, bounded_memory, inputs, shares, told
+from fuzzing import Mutator, any_letter, bounded_memory, fuzzed
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
@@ -23,7 +23,8 @@ TOKENS = (
 MUTATOR = Mutator(FILES, TOKENS, any_letter)
 
 
-def check(text: str) -> None:
+@fuzzed(lambda chance: MUTATOR.mutated(chance, most=4))
+def test_a_file_is_read_or_refused(text: str) -> None:
     try:
         topology = Topology.from_toml(text)
     except TopologyError as error:
@@ -38,15 +39,6 @@ def check_error(error: TopologyError, text: str) -> None:
     lines = text.count("\n") + 1
     assert all(problem.line is None or 1 <= problem.line <= lines for problem in error.problems)
     assert len(str(error)) < (2_000 + 5 * len(text)) * len(error.problems)
-
-
-@shares()
-def test_a_file_is_read_or_refused(share: range) -> None:
-    with bounded_memory():
-        for chance in inputs(share):
-            text = MUTATOR.mutated(chance, most=4)
-            with told(text):
-                check(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import random
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -57,6 +57,28 @@ def shares(each: int = 1) -> pytest.MarkDecorator:
     count = -(-_CASES // each)
     cuts = [range(first, min(first + _SHARE, count)) for first in range(0, count, _SHARE)]
     return pytest.mark.parametrize("share", cuts, ids=lambda cut: f"{cut[0]}-{cut[-1]}")
+
+
+def fuzzed(make: Callable[[random.Random], Any], each: int = 1) -> Callable[[Callable[[Any], None]], Any]:
+    """Return a decorator of a test: it is called with each input, in bounded memory.
+
+    Args:
+        make: makes an input.
+        each: as of `shares`.
+    """
+
+    def decorate(test: Callable[[Any], None]) -> Any:
+        @shares(each)
+        def test_share(share: range) -> None:
+            with bounded_memory():
+                for chance in inputs(share):
+                    given = make(chance)
+                    with told(given):
+                        test(given)
+
+        return test_share
+
+    return decorate
 
 
 def inputs(share: range) -> Iterator[random.Random]:

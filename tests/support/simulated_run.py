@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from delivery_checker import Attempt, History, Verdict, check
-from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, simulated
 from simulated_scenarios import Program, Scenario
@@ -302,7 +301,7 @@ def _arguments(network: Network) -> dict[str, Any]:
         "exchange": "x",
         "progress": _Progress(scenario.program.objections),
         "ring": (lambda: RING) if scenario.publisher.get("routing") == "client" else None,
-        **grouped(scenario.publisher),
+        **scenario.publisher,
     }
 
 

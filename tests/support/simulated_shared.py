@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from delivery_checker import Attempt, History, check
-from publisher_options import grouped
 from simulated_broker import RING, Broker, queue_for
 from simulated_network import Network, SimulatedWaker, simulated
 from simulated_run import Answers, Finding, Findings, bound_s, missed_heartbeats
@@ -107,7 +106,7 @@ def simulate_shared(scenario: Scenario) -> Course:
                 "x",
                 ring=RING if scenario.publisher.get("routing") == "client" else None,
                 block_s=0.0,
-                **grouped(scenario.publisher),
+                **scenario.publisher,
             )
             _Threads(publisher, network, course).start()
             publisher._worker.run()
