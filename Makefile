@@ -40,6 +40,7 @@ PYTHONS ?= 3.11 3.12 3.13 3.14 3.14t
 PYTHON_TESTS ?= tests/unit tests/models
 # The versions of `make long WHAT=pika-matrix`, each in a separate folder.
 PIKAS ?= 1.3.2 1.4.4 1.5.0rc1
+PIKA_TESTS = tests/unit/broker $(addprefix tests/broker/test_,pika_connection.py message_carrier.py declaration.py)
 # The fault tests of `make long WHAT=fire`. FIRE_TESTS=tests/fire/publisher runs some of them, and keeps the records of the others.
 FIRE_TESTS ?= tests/fire tests/unit/consuming/test_channels.py
 # The duration of `make long WHAT=soak` in minutes.
@@ -200,8 +201,7 @@ long/pika-matrix: ## what uses pika on each version of PIKAS, with a broker and 
 	[ -z "$$failed" ] || { echo "the tests failed with pika$$failed" >&2; exit 1; }
 
 test-pika-%: build/pika-%/.ready
-	RABBIT_CHX_TEST_PIKA=$(abspath build/pika-$*) $(PYTEST) tests/broker/test_pika_versions.py
-	PYTHONPATH=$(abspath build/pika-$*) $(PYTEST) tests/unit/broker
+	PYTHONPATH=$(abspath build/pika-$*) $(PYTEST) $(PIKA_TESTS)
 
 .PRECIOUS: build/pika-%/.ready
 build/pika-%/.ready: $(STAMP)

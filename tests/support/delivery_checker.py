@@ -6,9 +6,8 @@ The words are those of Jepsen's total-queue checker. It is pure, and it shares n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _EXAMPLES = 5  # of each kind of fault
@@ -63,14 +62,11 @@ class Verdict:
         recovered: rows that were found, though the publisher did not call them confirmed; None where `acked` is a number
             and does not tell.
         duplicated: copies beyond the first of each row. They are a fault only where they are uncounted.
-        lost: rows that the publisher called confirmed and that were not found. Where a queue was not read, only those
-            that belong elsewhere.
-        unexpected: copies of what was never handed over.
-        out_of_order: first copies in a queue that came behind a later row of their key.
-        wrong_queue: copies in another queue than that of their key.
-        not_read: queues that were not drained to their end; such a run shows nothing.
-        uncounted: duplicates beyond those that the publisher counted as sent again.
-        examples: some ids of each kind of fault.
+        faults: the count of each kind of fault that there is. Lost are rows that the publisher called confirmed and that were not found;
+            where a queue was not read, only those that belong elsewhere. Unexpected are copies of what was never handed over, out of order
+            first copies in a queue behind a later row of their key, in the wrong queue copies in another queue than that of their key,
+            uncounted duplicates beyond those that the publisher counted as sent again. A run with queues that were not read shows nothing.
+        examples: some ids of each kind of fault, and the queues that were not read.
     """
 
     attempted: int
@@ -78,13 +74,8 @@ class Verdict:
     ok: int
     recovered: int | None
     duplicated: int
-    lost: int
-    unexpected: int
-    out_of_order: int
-    wrong_queue: int
-    not_read: tuple[str, ...]
-    uncounted: int
-    examples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    faults: Mapping[str, int]
+    examples: Mapping[str, Sequence[int | str]]
 
     @property
     def passed(self) -> bool:
@@ -92,17 +83,19 @@ class Verdict:
         return not self.faults
 
     @property
-    def faults(self) -> dict[str, int]:
-        """The count of each kind of fault that there is."""
-        counts = {
-            "lost": self.lost,
-            "unexpected": self.unexpected,
-            "out of order": self.out_of_order,
-            "in the wrong queue": self.wrong_queue,
-            "not read": len(self.not_read),
-            "uncounted": self.uncounted,
-        }
-        return {kind: count for kind, count in counts.items() if count}
+    def lost(self) -> int:
+        """How many rows are lost."""
+        return self.faults.get("lost", 0)
+
+    @property
+    def out_of_order(self) -> int:
+        """How many rows are out of order."""
+        return self.faults.get("out of order", 0)
+
+    @property
+    def wrong_queue(self) -> int:
+        """How many copies are in the wrong queue."""
+        return self.faults.get("in the wrong queue", 0)
 
     def __str__(self) -> str:
         counts = [f"{self.attempted:,} attempted", f"{self.acked:,} acked", f"{self.ok:,} ok"]
@@ -112,11 +105,11 @@ class Verdict:
         return ", ".join(counts) + ": " + ("; ".join(faults) or "passed")
 
     def _told(self, kind: str, count: int) -> str:
+        shown = ", ".join(map(str, self.examples[kind]))
         if kind == "not read":
-            return f"not read: {', '.join(self.not_read)}"
-        ids = self.examples.get(kind, ())
-        shown = ", ".join(map(str, ids)) + (", ..." if count > len(ids) else "")
-        return f"{count:,} {kind} ({shown})" if ids else f"{count:,} {kind}"
+            return f"not read: {shown}"
+        more = ", ..." if count > len(self.examples[kind]) else ""
+        return f"{count:,} {kind} ({shown}{more})" if shown else f"{count:,} {kind}"
 
 
 def check(history: History) -> Verdict:
@@ -132,30 +125,27 @@ def check(history: History) -> Verdict:
     ok = sum(id_ in key_of for id_ in copies)
     duplicates = [id_ for id_, count in copies.items() if id_ in key_of for _ in range(count - 1)]
     unexpected = [id_ for id_, count in copies.items() if id_ not in key_of for _ in range(count)]
-    misplaced = list(_misplaced(history, key_of))
-    overtaken = list(_overtaken(history, key_of)) if history.ordered else []
     lost, lost_ids = _lost(history, key_of, copies)
     uncounted = 0 if history.republished is None else max(0, len(duplicates) - history.republished)
-    ids_of: dict[str, Iterable[int]] = {
+    examples: dict[str, list[int] | list[str]] = {
         "lost": lost_ids,
         "unexpected": unexpected,
-        "out of order": overtaken,
-        "in the wrong queue": misplaced,
-        "uncounted": duplicates if uncounted else (),
+        "out of order": list(_overtaken(history, key_of)) if history.ordered else [],
+        "in the wrong queue": list(_misplaced(history, key_of)),
+        "not read": sorted(history.unread),
+        "uncounted": duplicates if uncounted else [],
     }
+    counts = {kind: len(found) for kind, found in examples.items()} | {"lost": lost, "uncounted": uncounted}
     return Verdict(
         attempted=len(key_of),
         acked=_count(history.acked),
         ok=ok,
         recovered=_recovered(history.acked, key_of, copies),
         duplicated=len(duplicates),
-        lost=lost,
-        unexpected=len(unexpected),
-        out_of_order=len(overtaken),
-        wrong_queue=len(misplaced),
-        not_read=tuple(sorted(history.unread)),
-        uncounted=uncounted,
-        examples={kind: some for kind, ids in ids_of.items() if (some := tuple(islice(ids, _EXAMPLES)))},
+        faults={kind: count for kind, count in counts.items() if count},
+        examples={
+            kind: found if kind == "not read" else found[:_EXAMPLES] for kind, found in examples.items()
+        },
     )
 
 
@@ -172,16 +162,14 @@ def _recovered(
     return sum(id_ in key_of and id_ not in confirmed for id_ in copies)
 
 
-def _lost(
-    history: History, key_of: Mapping[int, str], copies: Mapping[int, int]
-) -> tuple[int, Sequence[int]]:
+def _lost(history: History, key_of: Mapping[int, str], copies: Mapping[int, int]) -> tuple[int, list[int]]:
     """Return how many rows are lost, and which, where the publisher names those that it confirmed."""
     gone = set(history.elsewhere)
     if isinstance(history.acked, int):
         if history.unread:
-            return 0, ()
+            return 0, []
         present = sum(id_ in copies or id_ in gone for id_ in key_of)
-        return max(0, history.acked - present), ()
+        return max(0, history.acked - present), []
     missing = [id_ for id_ in dict.fromkeys(history.acked) if id_ not in copies and id_ not in gone]
     if history.unread:
         missing = [id_ for id_ in missing if _is_read(history, key_of.get(id_))]
