@@ -29,7 +29,7 @@ STORED = [
     for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
 ]
 #: What the arguments may name beside the names of `rabbit_chx.routing`.
-NAMES = {each.__name__: each for each in (datetime, timedelta, Fingerprint, GroupTiming)}
+NAMES: dict[str, Any] = {each.__name__: each for each in (datetime, timedelta, Fingerprint, GroupTiming)}
 NAMES |= {**vars(routing), "UTC": UTC, "np": np, "pa": pa}
 
 
