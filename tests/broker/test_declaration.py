@@ -21,6 +21,10 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import LiveTopology
+from rabbit_chx.topology.live import declaring
+from rabbit_chx.topology.live.live_broker import LiveBroker
+from rabbit_chx.topology.live.reading import read_topology
 
 pytestmark = pytest.mark.broker
 
@@ -197,6 +201,20 @@ def test_programs_that_declare_at_the_same_time_wait_for_each_other(
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(declare, range(4))] == ["recorded"] * 4
     assert managed.ring("x") == live.ring("x")
+
+
+def test_what_another_program_declares_just_before_is_not_reported_as_done(
+    vhost: RunningBroker, managed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_after_another(live: LiveBroker) -> LiveTopology:
+        monkeypatch.undo()
+        with Broker(vhost.url, vhost.management_url) as other:
+            other.declare("x", BINDINGS)
+        return read_topology(live)
+
+    monkeypatch.setattr(declaring, "read_topology", read_after_another)
+    done = managed.declare("x", BINDINGS)
+    assert (done.created, done.bound, done.ring.provenance) == ((), (), "recorded")
 
 
 def test_a_user_without_the_permission_declares_and_is_told(vhost: RunningBroker, managed: Broker) -> None:

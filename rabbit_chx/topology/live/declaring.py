@@ -171,6 +171,8 @@ def _apply_recorded(
             f"exchange {name!r} has changed meanwhile, and is not the beginning of what is wanted: {_REMEDY}",
             exchange=name,
         )
+    if not planned.changes:
+        raise PlanOutdatedError(f"another program has declared exchange {name!r} meanwhile: declare it again")
     try:
         return apply_plan(planned, broker, Permission(moved=1.0), lambda *_: None)
     except ApplyError as error:
