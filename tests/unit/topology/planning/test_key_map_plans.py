@@ -23,6 +23,11 @@ def test_a_new_ring_is_arranged_as_written() -> None:
     assert arrange(hashing(*"bca"), LiveTopology()) == hashing(*"bca")
 
 
+def test_a_live_ring_is_arranged_so_that_no_key_moves() -> None:
+    arranged = arrange(hashing(*"bca"), with_buckets(hashing(*"abc"), *"abc"))
+    assert arranged == hashing(*"abc")
+
+
 def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
     live = with_buckets(hashing(*"abc"), *"abc")
     twice = (RingMember("b"), RingMember("a"), RingMember("a", "2"))
