@@ -391,3 +391,19 @@ def test_what_the_client_cannot_send_is_refused_before_anything_is_changed(
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
     (together,) = script.operations()
     assert len(together) == 2
+
+
+def test_only_the_queue_that_is_deleted_is_waited_for() -> None:
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(0, 0)])
+    script.apply(plan(Topology(owns=("old", "news")), script.live()), delete=True, drain_s=1)
+    assert {step for step in script.steps if isinstance(step, str)} == {"old"}
+
+
+def test_a_queue_that_is_gone_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise errors.NotFoundError("404", reply_code=404)
+
+    script = Script()
+    monkeypatch.setattr(script, "count", gone)
+    monkeypatch.setattr(script, "get", gone)
+    assert applying._count_all("old", script) == QueueCounts(0, 0)

@@ -14,7 +14,7 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
-from rabbit_chx.topology import LiveTopology, Topology, check, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology, check, plan
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
@@ -63,7 +63,9 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
-    deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2).objects)
+    listed = bills(2).objects
+    listed = replace(listed, exchanges=(*listed.exchanges, ExchangeDefinition("other", "topic")))
+    deleted = check(replace(bills(2), exchanges=(), bindings=()), listed)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
@@ -151,6 +153,12 @@ def test_proposals_move_less_now_or_later(
     written = json.loads(plan(wanted.objects, live).to_json())["rings"][0]["proposals"]
     assert [proposal["strategy"] for proposal in written] == strategies
     assert written[0]["ring"][0] == {"queue": "b.0", "weight": "1"}
+
+
+def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
+    wanted = listing('"b.{0..2}"').objects
+    live = as_live(Topology(queues=wanted.queues), release=NEWEST)
+    assert plan(wanted, live).rings["bills"].transient_share == share_moved(["b.0"], ["b.0", "b.1", "b.2"])
 
 
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
