@@ -365,6 +365,13 @@ def test_a_deletion_has_to_be_allowed() -> None:
     assert script.operations()[-1] == deletion
 
 
+def test_a_lock_that_is_refused_for_another_reason_is_not_held_by_others() -> None:
+    script = Script(lambda operation: (406, "PRECONDITION_FAILED") if operation.subject == LOCK else None)
+    with pytest.raises(errors.BrokerRefusedError, match="PRECONDITION_FAILED") as caught:
+        script.apply(plan(WANTED, script.live()))
+    assert not isinstance(caught.value, errors.PlanOutdatedError)
+
+
 def test_only_a_plan_is_applied() -> None:
     script = Script()
     with pytest.raises(
@@ -394,7 +401,7 @@ def test_what_the_client_cannot_send_is_refused_before_anything_is_changed(
 
 
 def test_only_the_queue_that_is_deleted_is_waited_for() -> None:
-    script = Script(queues=OLD, bound=True, counts=[QueueCounts(0, 0)])
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(1, 1), QueueCounts(0, 0)])
     script.apply(plan(Topology(owns=("old", "news")), script.live()), delete=True, drain_s=1)
     assert {step for step in script.steps if isinstance(step, str)} == {"old"}
 

@@ -10,6 +10,7 @@ import pytest
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.live.reading import LiveExchange
+from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {
@@ -120,3 +121,12 @@ def test_a_modulus_exchange_is_read_from_its_bindings_alone() -> None:
     assert isinstance(mirror, ModulusHashExchange)
     assert (mirror.destinations, mirror.provenance) == (("q1", "q2", "q2"), "read")
     assert len(api.requests) == 2
+
+
+def test_the_record_of_a_ring_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert live(Api(ORDERS)).record is None
+    ring = HashRing.from_bindings([("q2", 1), ("q1", 1)], RELEASE)
+    record = make_settled_record("orders", ring, ring.bindings or ())
+    entry = {"name": record_names("orders")[0], "arguments": record_arguments(record)}
+    monkeypatch.setattr(LiveExchange, "_read_own", lambda _: [entry])
+    assert live(Api(ORDERS)).record == record

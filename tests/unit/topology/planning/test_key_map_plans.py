@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from one_hash_exchange import hashing, with_buckets
 
+from rabbit_chx.routing import Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -47,3 +48,11 @@ def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> 
     assert any(
         "queue a is neither in the topology nor on the broker" in refusal.text for refusal in planned.refusals
     )
+
+
+def test_a_new_ring_that_no_broker_takes_is_refused() -> None:
+    heavy = ExchangeDefinition("orders", _CHX, ring=(RingMember("a", "10000000"), RingMember("b")))
+    (refusal,) = plan(
+        replace(hashing(), exchanges=(heavy,)), LiveTopology(release=Release("3.13.7"))
+    ).refusals
+    assert (refusal.kind, "makes a ring of more than 10000000 buckets" in refusal.message) == ("ring", True)
