@@ -335,7 +335,7 @@ REPLACED = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}
         (REPLACED, {"counts": [QueueCounts(1, 2)], "bound": True}, "to be replaced, and has 1 message and 2 consumers: it is not drained, since new messages would be unroutable until it is bound again; let its consumers empty it and stop them, or allow it"),
         (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "stream"}, "to be deleted, and is a stream"),
         # A quorum queue is counted again just before it is deleted.
-        (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "has 1 message"),
+        (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "to be deleted, and has 1 message"),
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(0, 1)], "type_": "quorum"}, "has 1 consumer"),
     ],
 )  # fmt: skip

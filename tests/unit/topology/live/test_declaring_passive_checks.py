@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,10 @@ from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.live.declaring import (
     Declared,
+    _apply_recorded,
     _compare_existing,
     _read_again,
     _refuse_buckets_without_queue,
@@ -129,3 +131,13 @@ def test_a_ring_that_is_read_again_is_compared_with_the_wanted_one() -> None:
     assert _read_again("x", empty, script) == empty
     with pytest.raises(MismatchError, match="bindings were added to exchange 'x'"):
         _read_again("x", make_wanted_ring(TO_QUEUES, Release("4.3.6")), script)
+
+
+def test_a_binding_that_exists_keeps_its_arguments() -> None:
+    ring, queues = (RingMember("q2", "1", {"a": 1}),), tuple(map(QueueDefinition, ("q2", "q1")))
+    model = ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), Release("4.3.6"))
+    _apply_recorded(EXCHANGE, [], make_wanted_ring(TO_QUEUES, Release("4.3.6")), ModelClient(model))
+    assert [*model.bindings] == [
+        BindingDefinition("x", "q2", "1", {"a": 1}),
+        BindingDefinition("x", "q1", "2"),
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.topology.live.reading import LiveExchange
+from rabbit_chx.topology.live.reading import LiveExchange, read_ring
 from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
 
 RELEASE = Release("4.3.6")
@@ -130,3 +131,13 @@ def test_the_record_of_a_ring_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {"name": record_names("orders")[0], "arguments": record_arguments(record)}
     monkeypatch.setattr(LiveExchange, "_read_own", lambda _: [entry])
     assert live(Api(ORDERS)).record == record
+
+
+@pytest.mark.parametrize("sides", [(True, True), (True, False), (False, False)], ids=str)
+def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
+    monkeypatch: pytest.MonkeyPatch, sides: tuple[bool, bool]
+) -> None:
+    ring = HashRing.from_buckets(["q1"], RELEASE)
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
+    broker: Any = SimpleNamespace(has_management=sides[0], has_source=sides[1])
+    assert read_ring(broker, "orders", RELEASE) is ring

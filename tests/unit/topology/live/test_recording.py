@@ -372,6 +372,16 @@ def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPat
     assert note.startswith("the record of the ring of x does not fit into a frame")
 
 
+def test_a_ring_has_a_settled_record_after_a_step_was_refused() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client(refuses=lambda done: done == Operation("bind", BindingDefinition("x", "c", "1")))
+    with pytest.raises(errors.RabbitChxError, match="the permission is missing"):
+        client.applied(plan(ring_file("b", "a", "c"), client.live()), ALL)
+    (record,) = client.live().facts.records.values()
+    assert isinstance(record, RingRecord)
+    assert (record.steps, record.state.buckets) == ((), ("b", "a"))
+
+
 def test_rings_that_have_a_record_keep_it_if_asked() -> None:
     site = recorded_site(NEWEST, "b", "a")
     client = site.client(has_source=True)

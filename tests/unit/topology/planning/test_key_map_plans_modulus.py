@@ -15,7 +15,7 @@ from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology, check, plan
-from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
@@ -183,3 +183,10 @@ def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file
             call(name)
     twice = (*bills(2).bindings, replace(bills(2).bindings[0], arguments={"a": 1}))
     assert replace(bills(2), bindings=twice).modulus("bills").destinations == ("b.0", "b.0", "b.1")
+
+
+def test_only_a_direct_exchange_is_a_super_stream() -> None:
+    both = (
+        ExchangeDefinition("s", type_, arguments={"x-super-stream": True}) for type_ in ("direct", "fanout")
+    )
+    assert list(map(is_super_stream, both)) == [True, False]
