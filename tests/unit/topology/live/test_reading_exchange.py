@@ -10,8 +10,10 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.topology.live import reading_shards
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
 from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
+from rabbit_chx.topology.shards import Shard, shard_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {
@@ -141,3 +143,18 @@ def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
     monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
     broker: Any = SimpleNamespace(has_management=sides[0], has_source=sides[1])
     assert read_ring(broker, "orders", RELEASE) is ring
+
+
+def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = shard_names("images", ["rabbit@a"], 2)
+    exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
+    exchange.bindings = [(names[1], "7"), ("other", "")]
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: exchange)
+    monkeypatch.setattr(reading_shards, "read_node_starts", lambda _: None)
+    listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
+    broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))
+    found = reading_shards.read_sharded_exchange(broker, "images", RELEASE, counts=False)
+    assert found.shards == (
+        Shard(names[0], "rabbit@a", 0, "quorum"),
+        Shard(names[1], "rabbit@a", 1, None, ("7",)),
+    )
