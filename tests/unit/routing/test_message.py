@@ -16,6 +16,7 @@ from hash_exchanges import CRASHING, NEW, OLD, answers, by_header, ring
 from rabbit_chx.amqp import Amqp10Value, AmqpField
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing.message import property_seconds
 
 PROPERTIES: Any = pika.BasicProperties
 
@@ -131,6 +132,11 @@ def test_what_cannot_be_sent_is_refused(message: dict[str, Any]) -> None:
     exchange = ConsistentHashExchange("x", ring(10, NEW))
     with pytest.raises(InputError):
         exchange.route(**{"routing_key": "k", **message})
+
+
+def test_a_duration_is_no_timestamp_since_it_depends_on_when_it_is_sent() -> None:
+    with pytest.raises(InputError, match="depends on when it is sent: pass a datetime"):
+        property_seconds(timedelta(1), "aio-pika")
 
 
 LAST_S = 253_402_300_799  # the last second of the year 9999

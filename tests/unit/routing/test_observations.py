@@ -88,6 +88,8 @@ def test_buckets_of_one_destination_are_filled_in() -> None:
     pairs = [pair for pair in pairs_of(ring) if pair[1] != "q2"]
     assert HashRing.from_observations(FOUR, pairs) == ring
     assert HashRing.from_observations([("only", 7)], []).buckets == ("only",) * 7
+    with pytest.raises(InputError, match="a ring of 10000001 buckets is too large"):
+        HashRing.from_observations([("a", 10_000_000), ("b", 1)], [], Release("3.13.7"))
     without_two = [pair for pair in pairs if pair[1] != "q1"]
     with pytest.raises(InputError, match=r"21 of 30 buckets were not seen .*, and are of q1, q2:"):
         HashRing.from_observations(FOUR, without_two)

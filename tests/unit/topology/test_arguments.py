@@ -9,7 +9,14 @@ from sides import as_live
 from topologies import problems_in
 
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import LiveTopology, PolicyDefinition, QueueDefinition, Topology, plan
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    LiveTopology,
+    PolicyDefinition,
+    QueueDefinition,
+    Topology,
+    plan,
+)
 from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 
 
@@ -38,3 +45,12 @@ def test_a_file_for_an_older_broker_has_no_mistake() -> None:
 def test_a_type_of_a_plugin_has_its_own_rules() -> None:
     queue = QueueDefinition("q", "delayed", exclusive=True, arguments={"x-max-age": 5})
     assert declaration_faults(queue, Release("4.3.6")) == []
+
+
+def test_an_argument_of_one_type_of_exchange_has_no_rule_in_another() -> None:
+    arguments = {"x-recent-history-length": 0}
+    faulty = [
+        bool(declaration_faults(ExchangeDefinition("x", type_, arguments=arguments), Release("4.3.6")))
+        for type_ in ("x-recent-history", "topic")
+    ]
+    assert faulty == [True, False]

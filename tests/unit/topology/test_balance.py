@@ -59,6 +59,7 @@ def test_nothing_is_proposed_where_nothing_is_over_the_target() -> None:
     assert (made.state, made.moves, made.after) == ("balanced", (), TABLE)
     rounded = load_of(0.1, 0.1, 0.3, 0.2, 0.7, 0.3, 0.2, 0.7)
     assert balance(TABLE, rounded, target=1.0).state == "balanced", "but for the rounding of floats"
+    assert balance(TABLE, load_of(*[0.1] * 8)).state == "balanced", "rates below one message in a second"
 
 
 def test_weights_decide_what_is_due_to_a_queue() -> None:
@@ -152,6 +153,7 @@ def test_a_hot_slot_names_the_key_that_makes_it_hot(key: KeyLoad, names: tuple[s
 def test_a_target_below_what_there_is_is_impossible_and_a_reachable_one_is_named() -> None:
     made = balance(TABLE, load_of(*[1] * 8), target=0.9)
     assert (made.state, [finding.kind for finding in made.obstacles]) == ("impossible", ["target"])
+    assert made.obstacles[0].message == "all queues together may have 90.000% of the load"
     assert made.reachable == LoadTarget(1.0)
 
 

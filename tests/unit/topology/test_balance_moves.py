@@ -116,10 +116,16 @@ def test_large_cases_reach_the_target_and_say_how_far_they_may_be_from_the_fewes
             [3, 2, 1], [1, 0, 1], [3, 2, 2], {0: 0, 1: 1, 2: 2}, id="the emptiest queue is filled first"
         ),
         pytest.param([1, 3, 2], [1, 2, 0], [3, 3, 2], {1: 0, 2: 2}, id="the smallest swap that is enough"),
+        pytest.param([1], [0], [1, 0], {}, id="what is at its limit stays"),
+        pytest.param([1], [1], [1, 0], {0: 0}, id="a slot that fits exactly"),
+        pytest.param([2, 1], [0, 0], [2, 6], {1: 1}, id="a slot that is just enough"),
+        pytest.param([1, 4, 2], [0, 0, 1], [3, 5], {1: 1, 2: 0}, id="what just fits again moves back"),
     ],
 )
 def test_of_all_ways_a_short_one_is_found(
     loads: list[float], owners: list[int], limits: list[float], moves: dict[int, int]
 ) -> None:
-    found = find_moves(problem_of(loads, owners, limits, [0] * len(limits)))
+    problem = problem_of(loads, owners, limits, [0] * len(limits))
+    found = find_moves(problem)
+    assert problem.at_least <= len(moves)
     assert found == {ExchangeRef(f"slot.{slot}"): f"q{queue}" for slot, queue in moves.items()}

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition
-from rabbit_chx.topology.reach import Reach, select_reached
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.reach import Reach, _all_of, select_reached
 
 A, RELEASE = ExchangeRef("a"), Release("3.8.9")
 
@@ -59,3 +66,21 @@ def test_a_ring_behind_a_ring_that_hashes_the_same_is_exact() -> None:
     for buckets, share in ((inner, 0.0), ([], rings["x"].shares()[A])):
         there = as_live(by_header, rings={**rings, "a": HashRing.from_buckets(buckets, RELEASE)})
         assert Reach(there).unroutable_of(x).share == share
+
+
+def test_places_are_lost_behind_a_copy_only_if_they_are_behind_each() -> None:
+    some, others = np.array([True, False, True]), np.array([True, True, False])
+    assert _all_of([some, others]).tolist() == [True, False, False]  # type: ignore[union-attr]
+    assert _all_of([False, some]) is False
+    assert _all_of([]) is True
+
+
+def test_an_exchange_that_filters_is_found_behind_one_that_copies() -> None:
+    places = (
+        ExchangeDefinition("x", "x-consistent-hash", ring=(RingMember(A),)),
+        ExchangeDefinition("a", "fanout"),
+    )
+    bound = (BindingDefinition("a", ExchangeRef("t")), BindingDefinition("t", "q", "k"))
+    live = LiveTopology((*places, ExchangeDefinition("t", "topic")), (QueueDefinition("q"),), bound)
+    (found,) = Reach(as_live(live, rings={"x": HashRing.from_buckets([A])})).filters_of(places[0])
+    assert (found.place, found.exchange.name) == (A, "t")

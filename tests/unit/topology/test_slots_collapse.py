@@ -14,8 +14,14 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Destination
-from rabbit_chx.topology import BindingDefinition, LiveTopology, RingMember
-from rabbit_chx.topology.slots import collapse, expand, explain_not_collapsed
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.slots import collapse, expand, explain_not_collapsed, queues_behind_slots
 
 
 def _live(members: str = '[{ queue = "events.{1..4}" }]', more: str = "") -> LiveTopology:
@@ -163,3 +169,12 @@ def test_a_round_trip_keeps_the_value(slots: int, counts: list[int], random: obj
     assert found.exchange("events") != live.exchange("events")
     assert expand(found, live) == live
     assert Topology.from_toml(found.to_toml()) == found.objects
+
+
+def test_the_alternate_exchange_of_another_exchange_than_a_slot_parks_nothing() -> None:
+    plain, alternate = (
+        ExchangeDefinition("x", arguments={"alternate-exchange": "lost"}),
+        ExchangeDefinition("lost"),
+    )
+    live = as_live(Topology((plain, alternate), (QueueDefinition("q"),), (BindingDefinition("lost", "q"),)))
+    assert queues_behind_slots(live) == []

@@ -123,6 +123,16 @@ def test_exchanges_are_checked_by_name() -> None:
     assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")
     assert check(there).exchanges == ("orders", "other")
     assert check(there, exchange="orders").sound
+    contradicted = check(there, observed={"orders": [Observation("b", "q2", None)]})
+    assert contradicted.of_provenance("assumed") == ("orders",)
+
+
+def test_a_ring_whose_bindings_are_not_read_is_named_and_the_others_are_checked() -> None:
+    (orders,) = ORDERS.exchanges
+    both = replace(ORDERS, exchanges=(orders, replace(orders, name="other")))
+    found = check(as_live(both, sources_left_out=frozenset({"other"})))
+    assert [(finding.kind, finding.exchange) for finding in found.findings] == [("different", "other")]
+    assert list(found.unroutable) == ["orders"]
 
 
 if __name__ == "__main__":

@@ -122,7 +122,10 @@ def test_mistakes_and_what_an_import_makes_otherwise_are_named_on_a_line_each(te
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("[", "invalid JSON"), ("definitions.json", "this is the name of a file: pass its text")],
+    [
+        ("[", "invalid JSON: .*; export the file again"),
+        ("definitions.json", "this is the name of a file: pass its text"),
+    ],
 )
 def test_a_text_that_is_not_json_is_refused(text: str, says: str) -> None:
     with pytest.raises(TopologyError, match=f"^the definitions file has a mistake:\n.*{says}"):
@@ -218,7 +221,7 @@ def test_a_topology_file_names_the_default_that_it_does_not_have() -> None:
 
 FIRST, LAST = {"max-length": 1}, {"max-length": 2}
 #: RabbitMQ imports it, and no AMQP client can send it.
-HUGE = {"max-length": 1 << 70}
+HUGE = {"max-length": [1 << 70, 1.5]}
 
 
 def test_of_a_field_that_is_there_twice_the_first_counts() -> None:
@@ -233,6 +236,7 @@ def test_of_a_field_that_is_there_twice_the_first_counts() -> None:
     ("kind", "entries", "made"),
     [
         ("exchanges", [{"type": "topic"}, {"type": "fanout"}], [ExchangeDefinition("n", "topic")]),
+        ("exchanges", [{"type": "topic", "arguments": HUGE}, {"type": "fanout"}], []),
         ("queues", [{"auto_delete": True}, {}], [QueueDefinition("n", auto_delete=True)]),
         ("queues", [{}, {"auto_delete": True}], [QueueDefinition("n")]),
         # An import does not make the first one.
@@ -261,6 +265,45 @@ def test_operator_policies_of_a_file_are_compared() -> None:
     (warning,) = plan(file, LiveTopology()).warnings
     assert "operator policy caps of the file is not on the broker" in warning
     assert not plan(file, as_live(Topology(), operator_policies=(policy,))).warnings
+
+
+OPERATOR = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queues"}
+
+
+@pytest.mark.parametrize(
+    ("lists", "says"),
+    [
+        ({"exchanges": [5], "queues": [{"name": "q", "vhost": "/"}]}, r"exchanges\[0\] = 5: .* an object"),
+        ({"exchanges": [{"name": 5, "type": "topic"}]}, r"exchanges\[0\]\.name = 5: .* a string"),
+        ({"parameters": [{"component": "operator_policy", "name": "p", "value": OPERATOR}]}, r"value\.priority: "),
+        ({"parameters": [{"component": "operator_policy", "name": "p", "value": 5}]}, r"value = 5: .* an object"),
+        ({"parameters": [{"component": "vhost-limits", "name": "limit", "value": {}}]}, "name must be limits"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_rabbitmq_refuses_is_a_mistake(lists: dict[str, Any], says: str) -> None:
+    with pytest.raises(TopologyError, match=says):
+        Topology.from_definitions(json.dumps({"queues": [], **lists}))
+
+
+def test_limits_of_the_vhost_and_what_cannot_be_compared_are_left_out_by_name() -> None:
+    limits = {"component": "vhost-limits", "name": "limits", "value": {"max-queues": 5}}
+    caps = {
+        "component": "operator_policy",
+        "name": "p",
+        "value": {"pattern": "", "definition": {"max-length": 5}, "priority": 1},
+    }
+    imported = Imported.from_definitions(json.dumps({"queues": [], "parameters": [limits, caps]}))
+    assert "limits of the vhost: max-queues 5" in imported.left_out
+    assert any(
+        line.startswith("parameters[1].value.apply-to: RabbitMQ has no default") for line in imported.left_out
+    )
+
+
+def test_a_binding_that_is_there_twice_is_named_once() -> None:
+    bound = {"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}
+    lists = {"exchanges": [HASH], "queues": [{"name": "q"}], "bindings": [bound, bound]}
+    (odd,) = Imported.from_definitions(json.dumps(lists)).oddities
+    assert odd.message == "the file declares this binding already, as bindings[0] (binding x -> q)"
 
 
 def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:

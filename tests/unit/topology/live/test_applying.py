@@ -335,7 +335,7 @@ REPLACED = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}
         (REPLACED, {"counts": [QueueCounts(1, 2)], "bound": True}, "to be replaced, and has 1 message and 2 consumers: it is not drained, since new messages would be unroutable until it is bound again; let its consumers empty it and stop them, or allow it"),
         (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "stream"}, "to be deleted, and is a stream"),
         # A quorum queue is counted again just before it is deleted.
-        (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "has 1 message"),
+        (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "to be deleted, and has 1 message"),
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(0, 1)], "type_": "quorum"}, "has 1 consumer"),
     ],
 )  # fmt: skip
@@ -365,6 +365,13 @@ def test_a_deletion_has_to_be_allowed() -> None:
     assert script.operations()[-1] == deletion
 
 
+def test_a_lock_that_is_refused_for_another_reason_is_not_held_by_others() -> None:
+    script = Script(lambda operation: (406, "PRECONDITION_FAILED") if operation.subject == LOCK else None)
+    with pytest.raises(errors.BrokerRefusedError, match="PRECONDITION_FAILED") as caught:
+        script.apply(plan(WANTED, script.live()))
+    assert not isinstance(caught.value, errors.PlanOutdatedError)
+
+
 def test_only_a_plan_is_applied() -> None:
     script = Script()
     with pytest.raises(
@@ -391,3 +398,19 @@ def test_what_the_client_cannot_send_is_refused_before_anything_is_changed(
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
     (together,) = script.operations()
     assert len(together) == 2
+
+
+def test_only_the_queue_that_is_deleted_is_waited_for() -> None:
+    script = Script(queues=OLD, bound=True, counts=[QueueCounts(1, 1), QueueCounts(0, 0)])
+    script.apply(plan(Topology(owns=("old", "news")), script.live()), delete=True, drain_s=1)
+    assert {step for step in script.steps if isinstance(step, str)} == {"old"}
+
+
+def test_a_queue_that_is_gone_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise errors.NotFoundError("404", reply_code=404)
+
+    script = Script()
+    monkeypatch.setattr(script, "count", gone)
+    monkeypatch.setattr(script, "get", gone)
+    assert applying._count_all("old", script) == QueueCounts(0, 0)

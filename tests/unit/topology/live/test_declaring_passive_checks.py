@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,12 @@ from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.live.declaring import (
+    Declared,
+    _apply_recorded,
     _compare_existing,
+    _read_again,
     _refuse_buckets_without_queue,
     declare_exchange,
     make_wanted_ring,
@@ -38,9 +42,10 @@ class Script(ModelClient):
         super().__init__(ModelBroker(Release("4.3.6")), has_source=False)
         self._there, self._differs = there, differs
         self.done: list[Any] = []
+        self.declared: Declared | None = None
 
     def declare(self, *bindings: Any) -> list[Any]:
-        declare_exchange(EXCHANGE, bindings, self, Release("4.3.6"), allow_existing=True)
+        self.declared = declare_exchange(EXCHANGE, bindings, self, Release("4.3.6"), allow_existing=True)
         return self.done
 
     def perform(self, operation: Operation) -> None:
@@ -55,12 +60,16 @@ class Script(ModelClient):
             raise NotFoundError("no such thing", exchange=exchange, reply_code=404)
 
     def count(self, queue: str) -> QueueCounts:
+        assert queue in ("q1", "q2")
         self.check_exchange(queue)
         return QueueCounts(0, 0)
 
 
 def test_on_an_empty_broker_all_is_looked_at_then_created_then_bound_in_order() -> None:
-    assert Script().declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q2, Q1, *BINDS]
+    script = Script()
+    assert script.declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q2, Q1, *BINDS]
+    ring = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
+    assert script.declared == Declared((EXCHANGE.ref, "q2", "q1"), (("q2", "1"), ("q1", "2")), ring)
 
 
 def test_what_exists_is_compared_where_it_is_found() -> None:
@@ -122,3 +131,23 @@ def test_a_ring_with_buckets_of_a_queue_that_is_deleted_is_refused() -> None:
     _refuse_buckets_without_queue("x", ring, [QueueDefinition("new")])
     with pytest.raises(MismatchError, match="queue 'gone' does not exist, and has buckets of exchange 'x'"):
         _refuse_buckets_without_queue("x", ring, [QueueDefinition("gone")])
+
+
+def test_a_ring_that_is_read_again_is_compared_with_the_wanted_one() -> None:
+    script = Script("x")
+    script._model.create(EXCHANGE)
+    script.has_source = True
+    empty = make_wanted_ring((), Release("4.3.6"))
+    assert _read_again("x", empty, script) == empty
+    with pytest.raises(MismatchError, match="bindings were added to exchange 'x'"):
+        _read_again("x", make_wanted_ring(TO_QUEUES, Release("4.3.6")), script)
+
+
+def test_a_binding_that_exists_keeps_its_arguments() -> None:
+    ring, queues = (RingMember("q2", "1", {"a": 1}),), tuple(map(QueueDefinition, ("q2", "q1")))
+    model = ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), Release("4.3.6"))
+    _apply_recorded(EXCHANGE, [], make_wanted_ring(TO_QUEUES, Release("4.3.6")), ModelClient(model))
+    assert [*model.bindings] == [
+        BindingDefinition("x", "q2", "1", {"a": 1}),
+        BindingDefinition("x", "q1", "2"),
+    ]

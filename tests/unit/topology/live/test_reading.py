@@ -24,6 +24,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.live.live_broker import QueueCounts
+from rabbit_chx.topology.live.reading import APPLY_LOCK
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expand
 
@@ -174,3 +175,20 @@ def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
         live = as_live(there, operator_policies=policies, release=Release("4.3.6"))
         read = HashRing.from_buckets(("q",), live.release)
         assert check(live.with_rings({"h": read})).findings == ()
+
+
+def test_the_lock_of_an_apply_is_not_part_of_the_topology() -> None:
+    lock = {"name": APPLY_LOCK, "durable": False, "exclusive": True, "auto_delete": True, "arguments": {}}
+    live = Listing(PLAIN, lambda kind, listed: [*listed, lock] if kind == "queues" else listed).live()
+    assert {queue.name for queue in live.queues} == {queue.name for queue in PLAIN.queues}
+    assert live.facts.left_out == ()
+
+
+def test_a_flag_that_is_not_listed_is_false() -> None:
+    def change(kind: str, listed: Any) -> Any:
+        if kind != "queues":
+            return listed
+        return [{name: value for name, value in entry.items() if name != "auto_delete"} for entry in listed]
+
+    (queue,) = Listing(Topology(queues=(QueueDefinition("q"),)), change).live().queues
+    assert queue == QueueDefinition("q")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.topology.live.reading import LiveExchange
+from rabbit_chx.topology.live import reading_shards
+from rabbit_chx.topology.live.reading import LiveExchange, read_ring
+from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
+from rabbit_chx.topology.shards import Shard, shard_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {
@@ -120,3 +124,37 @@ def test_a_modulus_exchange_is_read_from_its_bindings_alone() -> None:
     assert isinstance(mirror, ModulusHashExchange)
     assert (mirror.destinations, mirror.provenance) == (("q1", "q2", "q2"), "read")
     assert len(api.requests) == 2
+
+
+def test_the_record_of_a_ring_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert live(Api(ORDERS)).record is None
+    ring = HashRing.from_bindings([("q2", 1), ("q1", 1)], RELEASE)
+    record = make_settled_record("orders", ring, ring.bindings or ())
+    entry = {"name": record_names("orders")[0], "arguments": record_arguments(record)}
+    monkeypatch.setattr(LiveExchange, "_read_own", lambda _: [entry])
+    assert live(Api(ORDERS)).record == record
+
+
+@pytest.mark.parametrize("sides", [(True, True), (True, False), (False, False)], ids=str)
+def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
+    monkeypatch: pytest.MonkeyPatch, sides: tuple[bool, bool]
+) -> None:
+    ring = HashRing.from_buckets(["q1"], RELEASE)
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
+    broker: Any = SimpleNamespace(has_management=sides[0], has_source=sides[1])
+    assert read_ring(broker, "orders", RELEASE) is ring
+
+
+def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = shard_names("images", ["rabbit@a"], 2)
+    exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
+    exchange.bindings = [(names[1], "7"), ("other", "")]
+    monkeypatch.setattr(LiveExchange, "of", lambda *_: exchange)
+    monkeypatch.setattr(reading_shards, "read_node_starts", lambda _: None)
+    listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
+    broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))
+    found = reading_shards.read_sharded_exchange(broker, "images", RELEASE, counts=False)
+    assert found.shards == (
+        Shard(names[0], "rabbit@a", 0, "quorum"),
+        Shard(names[1], "rabbit@a", 1, None, ("7",)),
+    )

@@ -25,8 +25,10 @@ from rabbit_chx.topology import (
     plan,
     repair_target,
 )
+from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
+from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.ring_records import (
     RingRecord,
     is_own_exchange,
@@ -361,6 +363,31 @@ def test_who_may_not_declare_records_applies_without_them_and_replaces_none() ->
     client.applied(plan(ring_file("b"), client.live()), replace(ALL, records=False))
     assert ring_of(site).provenance == "assumed"
     assert not client.live().facts.records
+
+
+def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "record_arguments", lambda _: None)
+    client = ModelClient(ModelBroker(NEWEST))
+    (note,) = client.applied(plan(ring_file("b", "a"), client.live()), ALL).unrecorded
+    assert note.startswith("the record of the ring of x does not fit into a frame")
+
+
+def test_a_ring_has_a_settled_record_after_a_step_was_refused() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client(refuses=lambda done: done == Operation("bind", BindingDefinition("x", "c", "1")))
+    with pytest.raises(errors.RabbitChxError, match="the permission is missing"):
+        client.applied(plan(ring_file("b", "a", "c"), client.live()), ALL)
+    (record,) = client.live().facts.records.values()
+    assert isinstance(record, RingRecord)
+    assert (record.steps, record.state.buckets) == ((), ("b", "a"))
+
+
+def test_rings_that_have_a_record_keep_it_if_asked() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client(has_source=True)
+    rings = client.live().rings
+    assert record_rings(rings, client, keep=True) == {}
+    assert list(record_rings(rings, client)) == ["x"]
 
 
 def is_record(operation: Operation) -> bool:

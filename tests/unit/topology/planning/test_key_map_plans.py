@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from one_hash_exchange import hashing, with_buckets
 
+from rabbit_chx.routing import Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -21,6 +22,11 @@ _CHX = "x-consistent-hash"
 
 def test_a_new_ring_is_arranged_as_written() -> None:
     assert arrange(hashing(*"bca"), LiveTopology()) == hashing(*"bca")
+
+
+def test_a_live_ring_is_arranged_so_that_no_key_moves() -> None:
+    arranged = arrange(hashing(*"bca"), with_buckets(hashing(*"abc"), *"abc"))
+    assert arranged == hashing(*"abc")
 
 
 def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
@@ -42,3 +48,11 @@ def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> 
     assert any(
         "queue a is neither in the topology nor on the broker" in refusal.text for refusal in planned.refusals
     )
+
+
+def test_a_new_ring_that_no_broker_takes_is_refused() -> None:
+    heavy = ExchangeDefinition("orders", _CHX, ring=(RingMember("a", "10000000"), RingMember("b")))
+    (refusal,) = plan(
+        replace(hashing(), exchanges=(heavy,)), LiveTopology(release=Release("3.13.7"))
+    ).refusals
+    assert (refusal.kind, "makes a ring of more than 10000000 buckets" in refusal.message) == ("ring", True)

@@ -14,8 +14,8 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
-from rabbit_chx.topology import LiveTopology, Topology, check, plan
-from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology, check, plan
+from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
@@ -63,7 +63,9 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
-    deleted = check(replace(bills(2), exchanges=(), bindings=()), bills(2).objects)
+    listed = bills(2).objects
+    listed = replace(listed, exchanges=(*listed.exchanges, ExchangeDefinition("other", "topic")))
+    deleted = check(replace(bills(2), exchanges=(), bindings=()), listed)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
@@ -153,6 +155,12 @@ def test_proposals_move_less_now_or_later(
     assert written[0]["ring"][0] == {"queue": "b.0", "weight": "1"}
 
 
+def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
+    wanted = listing('"b.{0..2}"').objects
+    live = as_live(Topology(queues=wanted.queues), release=NEWEST)
+    assert plan(wanted, live).rings["bills"].transient_share == share_moved(["b.0"], ["b.0", "b.1", "b.2"])
+
+
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
     live = listing('"b.{1..10}"')
     of_file = as_live(live, release=None)
@@ -175,3 +183,10 @@ def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file
             call(name)
     twice = (*bills(2).bindings, replace(bills(2).bindings[0], arguments={"a": 1}))
     assert replace(bills(2), bindings=twice).modulus("bills").destinations == ("b.0", "b.0", "b.1")
+
+
+def test_only_a_direct_exchange_is_a_super_stream() -> None:
+    both = (
+        ExchangeDefinition("s", type_, arguments={"x-super-stream": True}) for type_ in ("direct", "fanout")
+    )
+    assert list(map(is_super_stream, both)) == [True, False]

@@ -266,3 +266,20 @@ def test_a_slot_with_several_queues_keeps_no_keys_in_one_of_them() -> None:
     ring = HashRing.from_buckets([ExchangeRef("one"), ExchangeRef("two"), ExchangeRef("none"), "plain"])
     kept = _count_kept_seeds(SlotNames("events", 8), ring, {"one": ["a"], "two": ["b", "c"]})
     assert {queue for counted in kept.values() for queue in counted} == {"a", "plain"}
+
+
+def test_the_parked_messages_of_an_exchange_of_others_stay() -> None:
+    live = live_of(slotted(4, _FOUR))
+    assert plan(slotted(4, _FOUR), live).parking_queues == {"events": "events.park"}
+    assert plan(Topology(), live).parking_queues == {}
+
+
+def test_a_slot_without_a_queue_gets_one_before_others_are_handed_over() -> None:
+    wanted = slotted(3, '[{ queue = "events.1", slots = [0] }, { queue = "events.2", slots = [1, 2] }]')
+    live = live_of(
+        slotted(3, '[{ queue = "events.1", slots = [1, 2] }, { queue = "events.2", slots = [0] }]')
+    )
+    bound = tuple(binding for binding in live.bindings if binding.source != "events.slot.02")
+    binds = [change.binding.source for change in plan(wanted, replace(live, bindings=bound)).changes]
+    assert binds[0] == "events.slot.02"
+    assert set(binds[1:]) == {"events.slot.00", "events.slot.01"}

@@ -6,6 +6,7 @@ from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
@@ -104,3 +105,18 @@ def test_slots_are_proposed_where_each_queue_has_ten() -> None:
     made = plan(ours, live).rings["x"]
     assert [proposal.strategy for proposal in made.proposals][:2] == ["as-written", "least-moving-order"]
     assert "slots" not in [proposal.strategy for proposal in made.proposals]
+
+
+def test_slots_are_not_rated_for_a_ring_with_an_exchange() -> None:
+    mixed, queues = (
+        HashRing.from_buckets([*["a"] * 10, *[ExchangeRef("y")] * 10]),
+        HashRing.from_buckets(["a"] * 20),
+    )
+    assert find_least_moved(mixed, queues).by_slots is find_least_moved(queues, mixed).by_slots is None
+    assert find_least_moved(queues, queues).by_slots == 0.0
+
+
+def test_a_gap_is_filled_by_members_of_its_weight_or_not_at_all() -> None:
+    loose = [RingMember("a", "2"), RingMember("b", "2"), RingMember("c", "1")]
+    assert _find_filling(loose, 3) == [loose[0], loose[2]]
+    assert (_find_filling(loose, 6), _find_filling(loose, 0)) == (None, [])

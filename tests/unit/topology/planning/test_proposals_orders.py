@@ -17,7 +17,12 @@ from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.proposals import fewest_steps_order, find_least_moving_order, search_order
+from rabbit_chx.topology.planning.proposals import (
+    _Score,
+    fewest_steps_order,
+    find_least_moving_order,
+    search_order,
+)
 
 
 def _ring(members: Sequence[RingMember]) -> HashRing:
@@ -75,6 +80,12 @@ def test_two_light_members_take_the_place_of_a_heavy_one() -> None:
 
     assert sorted(_names(order)[:2]) == ["h", "i"]
     assert _names(order)[2:] == "bcdefg"
+
+
+def test_all_orders_of_six_members_are_tried() -> None:
+    """The search for larger rings finds another one, which moves more."""
+    wanted = [RingMember(name, key) for name, key in zip("fhegbd", "212213", strict=True)]
+    assert _names(_order([RingMember("e", "2")], wanted)) == "fhbdeg"
 
 
 @settings(max_examples=30, deadline=None)
@@ -146,3 +157,10 @@ def test_the_fewest_steps_keep_the_order_of_the_live_ring() -> None:
     order = fewest_steps_order(_ring(there), [*_members("e", "n"), *_members(*"dba")])
 
     assert _names(order) == "abden"
+
+
+def test_each_member_gains_at_its_old_position() -> None:
+    live, members = _live(_members(*"ab")), _members(*"ba")
+    gains = _Score(live, members, MovementCounter(live.ring.buckets))._gains(members, [0, 1])
+    best = {number: place for _, number, place in sorted(gains)}
+    assert best == {0: 1, 1: 0}
