@@ -12,7 +12,7 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PlanOutdatedError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.live.declaring import (
     Declared,
@@ -122,7 +122,7 @@ def test_a_delivery_limit_that_loses_messages_is_refused_before_4_0() -> None:
         is_refused = version < "4"
         script = Script()
         with pytest.raises(InputError, match="without it") if is_refused else nullcontext():
-            declare_exchange(EXCHANGE, [("q", 1)], script, Release(version), queue_arguments=limit)
+            declare_exchange(EXCHANGE, [("q1", 1)], script, Release(version), queue_arguments=limit)
         assert bool(script.done) is not is_refused
 
 
@@ -151,3 +151,11 @@ def test_a_binding_that_exists_keeps_its_arguments() -> None:
         BindingDefinition("x", "q2", "1", {"a": 1}),
         BindingDefinition("x", "q1", "2"),
     ]
+
+
+def test_what_another_program_has_declared_meanwhile_is_not_ours() -> None:
+    ring, queues = (RingMember("q2", "1"), RingMember("q1", "2")), tuple(map(QueueDefinition, ("q2", "q1")))
+    model = ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), Release("4.3.6"))
+    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
+    with pytest.raises(PlanOutdatedError, match="another program has declared exchange 'x' meanwhile"):
+        _apply_recorded(EXCHANGE, [], wanted, ModelClient(model))
