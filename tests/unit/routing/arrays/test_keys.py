@@ -186,7 +186,7 @@ def test_an_invalid_key_is_named_by_its_position(key: Any) -> None:
 
 
 NO_KEYS: list[Any] = [
-    *("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"), {"a": 1}, {"a", "b"}, 7),
+    *("abc", b"abc", bytearray(b"abc"), memoryview(b"abc"), {"a": 1}, {"a"}, 7),
     *(np.array([1, 2]), np.array([["a", "b"]]), np.array("a"), pd.DataFrame({"key": ["x"]})),
     *(pa.array([1, 2]), pa.array([1, 2]).dictionary_encode(), pa.scalar("a"), pa.table({"k": ["a"]})),
     pa.nulls(0, pa.list_(pa.string())),
