@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiormq import exceptions
@@ -17,6 +18,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming import channels
 from rabbit_chx.consuming.channels import LateFrameFilter
+from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS
 
 
 async def test_the_number_of_a_channel_is_taken_again_last() -> None:
@@ -224,6 +226,8 @@ async def test_each_error_at_the_end_of_a_connection_is_ignored_where_it_is_left
         group._writer._connection = group._writer._channel = library
         assert await group.is_blocked() == (call == "ready" and isinstance(raised, TimeoutError))
         await group.close()
+        assert call in library.called
+        assert group._late_frames not in channels._AIORMQ_LOG.filters
 
 
 async def test_a_channel_whose_connection_has_ended_is_not_abandoned() -> None:
@@ -234,6 +238,36 @@ async def test_a_channel_whose_connection_has_ended_is_not_abandoned() -> None:
             line.has_acked = True
             await channels.GroupConnection(ConnectionSettings(), library).abandon(line)
             assert library.called == ["basic_qos"]
+
+
+async def test_the_channel_of_a_consumer_that_the_broker_cancels_is_closed() -> None:
+    library = _Library("nothing", TimeoutError)
+    await channels.GroupConnection(ConnectionSettings(), library).consume_behind("q", 0, 1, "tag", print)
+    (cancelled,) = library.on_consumer_cancel_callbacks
+    cancelled("tag")
+    await asyncio.sleep(0)
+    assert library.called[-1] == "close"
+
+
+async def test_declarations_tell_the_arguments_of_a_queue_and_its_ready_messages() -> None:
+    library: Any = _Library("nothing", TimeoutError)
+    library.message_count = 5
+    refusal = exceptions.ChannelPreconditionFailed(
+        "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received none but current is the value "
+        "'7' of type 'signedint'"
+    )
+    library.queue_declare = AsyncMock(side_effect=[library, refusal, library, library])
+    group = channels.GroupConnection(ConnectionSettings(), library)
+    assert await group.queue_arguments("q") == {**REQUIRED_ARGUMENTS, "x-delivery-limit": 7}
+    assert await group.ready_count("q") == 5
+
+
+@pytest.mark.parametrize(("kind", "count"), [(errors.AccessRefusedError, 1), (errors.BrokerRefusedError, 0)])
+def test_only_a_refused_access_to_the_journal_names_the_permissions(
+    kind: type[errors.BrokerRefusedError], count: int
+) -> None:
+    said = str(channels._journal_refusal(kind("refused", reply_code=403), "journal"))
+    assert said.count("the user needs the permissions read and write") == count
 
 
 @pytest.mark.parametrize("raised", CONNECT_ENDS, ids=repr)
