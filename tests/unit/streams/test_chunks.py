@@ -31,6 +31,7 @@ def framed_snappy(data: bytes) -> bytes:
     return (
         b"\xff\x06\0\0sNaPpY"
          b"\x00" + (len(packed) + 4).to_bytes(3, "little") + b"crc!" + packed
+        + b"\x80" + (3).to_bytes(3, "little") + b"new"
         + b"\xfe" + (3).to_bytes(3, "little") + b"pad"
         + b"\x01" + (len(data) - half + 4).to_bytes(3, "little") + b"crc!" + data[half:]
     )  # fmt: skip
@@ -84,7 +85,7 @@ def test_an_incomplete_chunk_is_refused(data: bytes, says: str) -> None:
 @pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
 def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> None:
     data = chunk_bytes(
-        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"b")],
+        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"")],
         offset=7,
         records=6,
     )
@@ -94,7 +95,7 @@ def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> 
         for piece in pieces(read_chunk(memoryview(data)))
     ]
 
-    assert found == [(7, 1, entry(b"before")), (8, 3, INSIDE), (11, 2, entry(b"a") + entry(b"b"))]
+    assert found == [(7, 1, entry(b"before")), (8, 3, INSIDE), (11, 2, entry(b"a") + entry(b""))]
 
 
 def unpack_one(codec: int, size: int, packed: bytes) -> None:
