@@ -14,7 +14,7 @@ from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, notes, sub_entry
 
 from rabbit_chx.errors import DamagedChunkError, InputError
 from rabbit_chx.streams import chunks
-from rabbit_chx.streams.chunks import pieces, read_chunk
+from rabbit_chx.streams.chunks import ends_of, pieces, read_chunk
 
 ROWS = [b"first", b"", b"third" * 50]
 INSIDE = b"".join(map(entry, ROWS))
@@ -163,6 +163,12 @@ def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     assert b"".join(bytes(piece.unpack()[0]) for piece in found) == b"".join(map(entry, rows))
     assert [piece.unpack()[1].tolist() for piece in found] == [[94], [44], [64], [254], [5, 11]]
+
+
+def test_many_empty_rows_have_the_length_of_their_size_fields() -> None:
+    ends = ends_of(bytes(4 * 40), 40)
+    assert ends is not None
+    assert ends.tolist() == list(range(4, 164, 4))
 
 
 @pytest.mark.parametrize("kind", [1, 2])
