@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -191,6 +193,19 @@ def test_a_heartbeat_is_sent_after_half_of_its_interval(
             opened.events(0)
         opened.metadata([])  # what was sent before is received
         assert scripted.seen.count(Key.HEARTBEAT) == sent
+
+
+def test_the_thread_of_heartbeats_ends_when_nobody_has_the_connection_any_more() -> None:
+    serviced, closed = threading.Event(), threading.Event()
+    idle = Mock(_service=serviced.set)
+    thread = threading.Thread(target=connection._keep_alive, args=(weakref.ref(idle), closed, 0.01))
+    thread.start()
+    assert serviced.wait(20)
+    del idle
+    thread.join(5)
+    has_ended = not thread.is_alive()
+    closed.set()
+    assert has_ended
 
 
 @pytest.mark.timeout(20)
