@@ -14,7 +14,7 @@ from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, notes, sub_entry
 
 from rabbit_chx.errors import DamagedChunkError, InputError
 from rabbit_chx.streams import chunks
-from rabbit_chx.streams.chunks import pieces, read_chunk
+from rabbit_chx.streams.chunks import ends_of, pieces, read_chunk
 
 ROWS = [b"first", b"", b"third" * 50]
 INSIDE = b"".join(map(entry, ROWS))
@@ -31,6 +31,7 @@ def framed_snappy(data: bytes) -> bytes:
     return (
         b"\xff\x06\0\0sNaPpY"
          b"\x00" + (len(packed) + 4).to_bytes(3, "little") + b"crc!" + packed
+        + b"\x80" + (3).to_bytes(3, "little") + b"new"
         + b"\xfe" + (3).to_bytes(3, "little") + b"pad"
         + b"\x01" + (len(data) - half + 4).to_bytes(3, "little") + b"crc!" + data[half:]
     )  # fmt: skip
@@ -84,7 +85,7 @@ def test_an_incomplete_chunk_is_refused(data: bytes, says: str) -> None:
 @pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
 def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> None:
     data = chunk_bytes(
-        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"b")],
+        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"")],
         offset=7,
         records=6,
     )
@@ -94,7 +95,7 @@ def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> 
         for piece in pieces(read_chunk(memoryview(data)))
     ]
 
-    assert found == [(7, 1, entry(b"before")), (8, 3, INSIDE), (11, 2, entry(b"a") + entry(b"b"))]
+    assert found == [(7, 1, entry(b"before")), (8, 3, INSIDE), (11, 2, entry(b"a") + entry(b""))]
 
 
 def unpack_one(codec: int, size: int, packed: bytes) -> None:
@@ -162,6 +163,12 @@ def test_a_chunk_of_large_rows_is_cut_between_rows(monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     assert b"".join(bytes(piece.unpack()[0]) for piece in found) == b"".join(map(entry, rows))
     assert [piece.unpack()[1].tolist() for piece in found] == [[94], [44], [64], [254], [5, 11]]
+
+
+def test_many_empty_rows_have_the_length_of_their_size_fields() -> None:
+    ends = ends_of(bytes(4 * 40), 40)
+    assert ends is not None
+    assert ends.tolist() == list(range(4, 164, 4))
 
 
 @pytest.mark.parametrize("kind", [1, 2])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +19,7 @@ from bounded import until
 from stream_node import OK, ListeningNode, Session, reply
 
 from rabbit_chx import errors
-from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.connection.tokens import TokenSecret
 from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection
@@ -168,8 +170,8 @@ def test_the_goodbye_of_the_broker_is_answered_and_earlier_events_are_returned(
     scripted: ListeningNode, opened: StreamConnection
 ) -> None:
     confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
-    scripted.answer = lambda *_: confirm + frame(Key.CLOSE, b"\0\0\0\1" + OK + b"\0\5sorry")
-    words = r"the broker closes the connection \(code 1, ok\): sorry"
+    scripted.answer = lambda *_: confirm + frame(Key.CLOSE, b"\0\0\0\1\0\x63\0\5sorry")
+    words = r"the broker closes the connection \(code 99\): sorry"
     events: list[object] = []
     with pytest.raises(errors.ConnectionLostError, match=words):
         opened.metadata(["s"])
@@ -178,6 +180,32 @@ def test_the_goodbye_of_the_broker_is_answered_and_earlier_events_are_returned(
             events += opened.events(5)
     assert [type(event).__name__ for event in events] == ["Confirms"]
     until(lambda: scripted.seen[-1] == 0x8000 | Key.CLOSE, "the goodbye is answered")
+
+
+def test_a_heartbeat_is_sent_after_half_of_its_interval(
+    scripted: ListeningNode, opened: StreamConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.heartbeat_s = 60
+    for late_s, sent in ((29, 0), (31, 1)):
+        later = SimpleNamespace(monotonic=lambda late_s=late_s: time.monotonic() + late_s)
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "time", later)
+            opened.events(0)
+        opened.metadata([])  # what was sent before is received
+        assert scripted.seen.count(Key.HEARTBEAT) == sent
+
+
+def test_the_thread_of_heartbeats_ends_when_nobody_has_the_connection_any_more() -> None:
+    serviced, closed = threading.Event(), threading.Event()
+    idle = Mock(_service=serviced.set)
+    thread = threading.Thread(target=connection._keep_alive, args=(weakref.ref(idle), closed, 0.01))
+    thread.start()
+    assert serviced.wait(20)
+    del idle
+    thread.join(5)
+    has_ended = not thread.is_alive()
+    closed.set()
+    assert has_ended
 
 
 @pytest.mark.timeout(20)
@@ -217,6 +245,7 @@ def test_which_node_is_tried_first() -> None:
 def test_settings_are_taken_as_a_url_is() -> None:
     of_amqp = ConnectionSettings("rabbit", 5673, "orders")
     assert stream_settings(of_amqp) == stream_settings("amqp://rabbit:5673/orders")
+    assert stream_settings(replace(of_amqp, tls=TlsSettings())).port == 5551
     of_streams = replace(of_amqp, port=5662, protocol="stream")
     assert stream_settings(of_streams) is of_streams
 

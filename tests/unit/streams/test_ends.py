@@ -9,13 +9,13 @@ from unittest.mock import Mock
 import pytest
 from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry
 from stream_logs import ChunkLog
-from stream_node import Clock, Session, StreamNode, in_memory
+from stream_node import Clock, Session, StreamNode, event_frame, in_memory
 
-from rabbit_chx.errors import BrokerTimeoutError, DamagedChunkError, UnreachableError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, DamagedChunkError, UnreachableError
 from rabbit_chx.streams import ReadLimits, StreamReader
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd, LogEnds
-from rabbit_chx.streams.frames import Key, OffsetSpec
+from rabbit_chx.streams.frames import Code, Key, OffsetSpec, StreamChanged
 from rabbit_chx.streams.nodes import open_any, settings_of
 
 TIMEOUT_S = 30.0
@@ -136,6 +136,17 @@ def test_a_node_that_has_chunks_and_delivers_none_is_an_error(
     with pytest.raises(BrokerTimeoutError, match="'s' has rows, and does not send them"):
         StreamReader("rabbitmq-stream://h", "s", start=start, limits=ReadLimits(timeout_s=5))
     assert leader.clock.now - began <= 5 + 1
+
+
+@pytest.mark.usefixtures("leader")
+def test_a_stream_that_is_deleted_while_a_chunk_is_looked_for_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = [StreamChanged(name, Code.STREAM_NOT_AVAILABLE) for name in ("another", "s")]
+    monkeypatch.setattr(Session, "deliver", lambda *_: event_frame(changed.pop(0)))
+    assert finder(TIMEOUT_S).chunk_at("s", "first") is None
+    with pytest.raises(ConnectionLostError, match="'s' is deleted or has another leader"):
+        finder(TIMEOUT_S).chunk_at("s", "first")
 
 
 @pytest.mark.parametrize("offset", [2**63 - 1, 2**63, 2**64 - 3])

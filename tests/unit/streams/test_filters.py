@@ -132,6 +132,20 @@ def test_a_matching_chunk_right_behind_the_range_is_not_awaited() -> None:
         assert max(offset for _, offset in broker.starts) < 40
 
 
+def test_a_matching_chunk_that_is_late_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It arrives while the reader asks for the second time whether a further chunk in the range matches."""
+    deliver = Session.deliver
+    with node() as broker, reader(filters=["grey", "black"], end=20) as reading:  # they begin at 12 and 20
+        broker.starts.clear()
+
+        def late(session: Session, number: int, *most: int) -> bytes:
+            numbers = sorted({0, number}) if len(broker.starts) > 3 else {number} - {0}
+            return b"".join(deliver(session, each, *most) for each in numbers)
+
+        monkeypatch.setattr(Session, "deliver", late)
+        assert values(reading) == [12, 13, 14]
+
+
 def test_rows_that_retention_removes_meanwhile_are_missing() -> None:
     for filters, remaining in ((["green"], [24, 25, 26]), (["violet"], [])):
         with node() as broker, reader(filters=filters, batch_rows=1, on_missing="count") as reading:

@@ -77,6 +77,15 @@ def test_a_login_sends_the_requests_of_the_protocol(
     ]
 
 
+@pytest.mark.parametrize(("version", "knows_commands"), [("3.10.25", False), ("3.11.0", True)])
+def test_the_commands_of_the_broker_are_known_from_3_11_on(
+    node: ListeningNode, version: str, *, knows_commands: bool
+) -> None:
+    node.version = version
+    with closing(StreamConnection(node.settings)) as opened:
+        assert (Key.STREAM_STATS in opened.commands) == knows_commands
+
+
 @pytest.mark.parametrize(("call", "arguments", "sent", "replied", "said"), REQUESTS)
 def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
     connection: StreamConnection,
@@ -203,5 +212,7 @@ def test_a_frame_above_the_largest_size_is_refused(largest: int) -> None:
     assert splitter.split(largest.to_bytes(4)) == []
     (whole,) = splitter.split(bytes(largest))
     assert len(whole) == largest
+    heartbeat = frames.frame(Key.HEARTBEAT, b"")
+    assert splitter.split(heartbeat + (largest + 1).to_bytes(4)) == [heartbeat[4:]]
     with pytest.raises(ValueError, match=f"{largest + 1}"):
-        splitter.split((largest + 1).to_bytes(4) + bytes(largest + 1))
+        splitter.split(bytes(largest + 1))

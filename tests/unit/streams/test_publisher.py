@@ -229,6 +229,16 @@ def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) ->
 
 
 @pytest.mark.usefixtures("broker")
+def test_another_row_with_the_first_id_is_an_error_also_if_higher_ids_are_stored() -> None:
+    publish_rows(rows=2)
+    with (
+        publisher(name="load") as made,
+        pytest.raises(errors.PublishError, match="id 1 of 'load' with the body"),
+    ):
+        made.publish_many(["k1"], ["another"], ids=[1])
+
+
+@pytest.mark.usefixtures("broker")
 def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_rows()
     read = []

@@ -275,6 +275,19 @@ def test_stop_ends_the_wait_for_a_silent_replica(log: ListeningNode) -> None:
         assert reading.next_offset == 0
 
 
+def test_a_connection_that_is_lost_after_stop_ends_the_reading(
+    log: ListeningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(log) as reading:
+
+        def lose(*_: object) -> None:
+            reading.stop()
+            raise errors.ConnectionLostError("the line is cut")
+
+        monkeypatch.setattr(reading._reading, "wait", lose)
+        assert list(reading) == []
+
+
 # -- damage
 
 

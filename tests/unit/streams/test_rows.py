@@ -19,7 +19,7 @@ from chunk_columns import columns_of
 from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
 from stream_writers import CORPUS, found, recorded
 
-from rabbit_chx.errors import DamagedChunkError, RowError
+from rabbit_chx.errors import DamagedChunkError, InputError, RowError
 from rabbit_chx.streams import rows
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.messages import read_message
@@ -81,6 +81,21 @@ def test_layouts_beyond_those_followed_in_arrays_are_read_one_by_one(monkeypatch
     monkeypatch.setattr(rows, "_MOST_LAYOUTS", 1)
     names = list(MESSAGES)
     assert read([chunk_of([MESSAGES[name][0] for name in names])]) == list(map(expected, names))
+
+
+@pytest.mark.parametrize("column", ["exchange", "key", "filter_value"])
+def test_an_annotation_whose_name_differs_in_one_byte_is_not_that_of_the_column(column: str) -> None:
+    name = next(name for name, field in rows._ANNOTATION_FIELDS.items() if field == column)
+    names = [name, *(name[:at] + b"!" + name[at + 1 :] for at in range(len(name)))]
+    pairs = [b"\xa3" + bytes([len(each)]) + each + b"\xa1\1v" for each in names]
+    found = read([chunk_of([b"\0Sr\xc1" + bytes([len(pair) + 1, 2]) + pair + BODY for pair in pairs])])
+    assert [row[column] is not None for row in found] == [True] + [False] * len(name)
+
+
+def test_more_bytes_than_a_column_can_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MOST_BYTES", 25)
+    with pytest.raises(InputError, match="have 26 bytes together: read fewer than 2 GiB at a time"):
+        columns_of([chunk_of([BODY] * 2)], 0, 2)
 
 
 def test_rows_have_the_offsets_and_times_of_their_chunks() -> None:
@@ -220,7 +235,7 @@ def test_rows_of_other_clients_are_read_as_they_were_sent(client: str) -> None:
     assert found(chunks, sent) == sent
 
 
-@pytest.mark.parametrize("levels", [3, 32, 33, 60])
+@pytest.mark.parametrize("levels", [3, 32, 33, 2_000])
 @pytest.mark.parametrize("place", ["body", "header", "both"])
 def test_a_row_that_is_nested_deeply_keeps_its_key(levels: int, place: str) -> None:
     value = b"\xa1\x04leaf"
