@@ -119,6 +119,24 @@ def test_what_a_bound_leaves(consumer: Scripted, options: dict[str, int]) -> Non
     assert (report.messages, report.left) == ({"a": 4, "b": 1}, {"b": 2})
 
 
+@pytest.mark.parametrize(("seconds", "batches"), [(60, 2), (0, 0)])
+def test_no_batch_begins_after_the_time(consumer: Scripted, seconds: int, batches: int) -> None:
+    consumer.queues = {"a": [b"."] * 4}
+    session: Any = Session()
+    options = {"url": "amqp://h", "queue": "a", "maxRows": 2}
+    assert drain(session, options, lambda _: None, max_seconds=seconds).batches == batches
+
+
+def test_the_queues_of_an_exchange_are_drained_without_its_streams(
+    consumer: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer.queues, consumer.streams = {"a": [b"."], "log": [b"."]}, {"log"}
+    monkeypatch.setattr(draining, "bound_queues", lambda *_: {"log": "stream", "a": "quorum"})
+    session: Any = Session()
+    options = {"url": "amqp://h", "exchange": "x", "managementUrl": "http://h"}
+    assert drain(session, options, lambda _: None).messages == {"a": 1}
+
+
 def test_messages_of_others_are_not_left(consumer: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer.queues = {"a": [b"." * SIZE] * 2}
     monkeypatch.setattr(consumer, "ready", lambda _: 9)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pyspark import SparkFiles
 
-from rabbit_chx.errors import MissingExtraError
-from spark_connector.executor_functions import OnExecutor, check_worker_python
+from rabbit_chx.errors import MissingExtraError, RabbitChxError
+from spark_connector import executor_functions
+from spark_connector.executor_functions import OnExecutor, check_worker_python, for_each_partition
 
 
 def test_a_function_on_its_way_shows_no_arguments() -> None:
@@ -57,6 +58,15 @@ def test_what_is_missing_and_what_to_do(python: Path, monkeypatch: pytest.Monkey
         check_worker_python(session("python3"))
 
 
+def test_a_python_that_a_virtual_environment_links_to_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python").symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setattr(executor_functions, "_find_missing", lambda *_: ("numpy",))
+    with pytest.raises(MissingExtraError, match="which lacks numpy"):
+        check_worker_python(session(tmp_path / "python"))
+
+
 def test_a_python_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     words = r"Spark's workers are to run .*/nowhere, which is not there: start the job with"
     with pytest.raises(MissingExtraError, match=words):
@@ -74,6 +84,16 @@ def test_a_python_that_has_everything(python: Path, tmp_path: Path, monkeypatch:
     check_worker_python(session(python, environment={"PYTHONPATH": str(tmp_path / "shipped")}))
     monkeypatch.syspath_prepend(str(tmp_path / "shipped"))
     check_worker_python(session(python))
+
+
+@pytest.mark.parametrize("partitions", [[0, 0], [0, 2]])
+def test_a_partition_that_is_repeated_or_missing_is_an_error(partitions: list[int]) -> None:
+    rows = [SimpleNamespace(partition=number, summary=pickle.dumps(number)) for number in partitions]
+    frame: Any = SimpleNamespace(
+        sparkSession=None, mapInArrow=lambda *_: SimpleNamespace(collect=lambda: rows)
+    )
+    with pytest.raises(RabbitChxError, match="one is missing or repeated"):
+        for_each_partition(frame, len)
 
 
 def test_unknown_facts_are_left_out(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

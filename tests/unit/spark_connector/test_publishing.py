@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.accumulators import Accumulator
 
 import spark_connector
 from rabbit_chx.errors import InputError, RabbitChxError
@@ -22,6 +23,30 @@ def test_the_connector_loads_its_names_when_they_are_used() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = spark_connector.nothing
     assert issubclass(InputError, RabbitChxError)
+
+
+def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(accumulator=lambda *zero: Accumulator(-1, *zero))
+    spark: Any = SimpleNamespace(sparkContext=context)
+    finished = FinishedTasks.of(spark)
+
+    def fail(*_: object) -> None:
+        finished.add(TaskReport(len(aborted), 0))
+        finished.add(TaskReport(7, 0))
+        raise OSError("Spark has stopped")
+
+    aborted: list[list[int]] = []
+    monkeypatch.setattr(publishing, "for_each_partition", fail)
+    monkeypatch.setattr(
+        publishing,
+        "abort_write",
+        lambda _, reports, **__: aborted.append([report.partition for report in reports]),
+    )
+    nothing: Any = None
+    for _ in range(2):
+        with pytest.raises(OSError, match="Spark has stopped"):
+            publishing._publish(nothing, nothing, finished, nothing)
+    assert aborted == [[0, 7], [1, 7]]
 
 
 def test_with_spark_connect_it_stays_empty() -> None:
@@ -41,3 +66,6 @@ def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.Monke
     batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
     with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):
         publishing.publish_task(plan, FinishedTasks(None), iter([batch]))
+    whole = TaskReport(0, 0, rows=3, skipped=1, publish_report=PublishReport(rows=2, confirmed=1, returned=1))
+    monkeypatch.setattr(publishing, "run_task", lambda _, batches: list(batches) and whole)
+    assert publishing.publish_task(plan, FinishedTasks(None), iter([batch])) == whole

@@ -73,6 +73,10 @@ def test_the_text_of_a_report_has_the_counts_and_the_tasks() -> None:
     assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", "rows             9"]
     assert "\nreturned         1\nnacked           2\n" in str(report)
     assert " partition   attempt   rows   seconds   rows/s\n" in str(report)
+    lost = TaskReport(0, 0, samples=(RowSample(0, None, "lost"), RowSample(0, 8, "bad")))
+    found = [line.split() for line in str(WriteReport("x", (lost,), None)).splitlines()]
+    assert ["0", "lost"] in found
+    assert ["0", "8", "bad"] in found
 
 
 def test_a_hash_identifies_a_key_without_showing_it() -> None:

@@ -166,6 +166,7 @@ def test_what_is_not_read() -> None:
     assert of(datasource.StringStartsWith(stream, "a")).keys() == {"a", "ab"}
     assert set(of(datasource.In(offset, (4, 8))).values()) == {(4, 9)}
     assert of(datasource.EqualTo(offset, 5), datasource.EqualTo(offset, 6)) == {}
+    assert select([datasource.In(offset, (None,))])[0].ranges({"a": (0, 9)}, offset_at) == {}
     assert of(datasource.GreaterThan(timestamp, NOW + 20 * HALF)) == {}
     assert of(datasource.LessThanOrEqual(timestamp, EDGES[1])) == everything
     # From the first chunk that is at most a margin older than the time, to the first that is a margin later.

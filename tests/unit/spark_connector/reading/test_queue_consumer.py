@@ -106,7 +106,23 @@ def test_messages_on_their_way_are_awaited(monkeypatch: pytest.MonkeyPatch, deli
         basic_qos=lambda **_: None, basic_consume=consume, basic_cancel=lambda _: None
     )
     monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
-    assert [message.body for message in consumer_of(channel, scripted, {}).take("q", 10, 1_000)] == [b"v"]
+    assert [message.body for message in consumer_of(channel, scripted, {}).take("q", 10, 1)] == [b"v"]
+
+
+def test_each_step_asks_for_what_the_bytes_have_room_for_and_one_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step of 0 would be a prefetch without a bound, and would never end."""
+    steps: list[int] = []
+
+    def consume(_self: object, _queue: str, most: int, _room: int) -> tuple[list[UnsettledMessage], int]:
+        assert most > 0
+        steps.append(most)
+        return [UnsettledMessage(1, False, "", "k", b"", b"." * 10)] * most, most
+
+    monkeypatch.setattr(QueueConsumer, "_consume", consume)
+    assert len(consumer_of(None, None, {}).take("q", 100, 45)) == 5
+    assert steps == [1, 4]
 
 
 @pytest.mark.parametrize(("last", "requeued"), [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])])

@@ -23,6 +23,8 @@ RING = HashRing.from_buckets(["q"])
         ({"exchange": "x"}, [], NOW, None, "there is no key"),
         ({"exchange": "x"}, "k", "yesterday", None, "pass a time with its zone"),
         ({"exchange": "x"}, "k", NOW, HashRing.from_buckets([ExchangeRef("e")]), "which is not a stream"),
+        ({"exchange": "x"}, "k", NOW, HashRing.from_buckets(["a,b"]), "use rabbit_chx.replay"),
+        ({"exchange": "x"}, "k", NOW, HashRing.from_buckets(["a "]), "use rabbit_chx.replay"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
 
 from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams import Fingerprint
@@ -17,7 +18,7 @@ from rabbit_chx.streams.rows import schema_of
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import spark_readers
 from spark_connector.reading.micro_batches import bound_bytes, bound_rows
-from spark_connector.reading.spark_readers import Range, columns, rows_of, split
+from spark_connector.reading.spark_readers import BatchReader, Range, columns, rows_of, split
 
 RANGE = Range("a", 3, 5, Fingerprint(0, 1, 2), (Fingerprint(4, 1, 3),))
 
@@ -85,6 +86,8 @@ def test_missing_rows_and_a_deleted_stream_are_an_error(monkeypatch: pytest.Monk
         monkeypatch.setattr(Scripted, "error", error)
         with pytest.raises(MissingRowsError, match=f"{words} With failOnDataLoss=false the reading"):
             list(rows_of(RANGE, options_of()))
+        with pytest.raises(MissingRowsError, match=words):
+            list(BatchReader(options_of()).read(InputPartition(("a", 3, 5, None, []))))
     assert list(rows_of(RANGE, options_of(failOnDataLoss="false"))) == []
 
 
@@ -140,5 +143,6 @@ def test_a_bound_is_shared_by_what_streams_have() -> None:
     assert bound_rows({"a": 900, "b": 100, "c": 0}, 100) == {"a": 90, "b": 10, "c": 0}
     assert bound_rows({"a": 5, "b": 5}, 1) == {"a": 1, "b": 0}
     assert bound_rows({"a": 5}, 9) == {"a": 5}
+    assert bound_rows({"a": 7, "b": 4}, 5) == {"a": 3, "b": 2}  # b has lost 9/11 by rounding, and a 2/11
     for most, found in (10**6, 1_000), (5_000, 500), (1, 1):
         assert bound_bytes({"a": 1_000, "b": 0}, {"a": 10.0, "b": 0.0}, most) == {"a": found, "b": 0}

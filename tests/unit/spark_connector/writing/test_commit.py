@@ -66,7 +66,8 @@ def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
     plan = planned(reportPath=str(path))
     report = commit_write(plan, [DONE])
     assert path.read_text() == report.to_json()
-    assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
+    assert (report.failed, report.rows, report.write_id, report.queue) == (False, 5, plan.write_id, None)
+    assert commit_write(planned(exchange="", queue="q"), [DONE]).queue == "q"
 
 
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +102,8 @@ def test_notes_of_tasks_are_reported_once() -> None:
 
 
 def test_tasks_and_stages_that_ran_again_are_noted() -> None:
+    (note,) = notes(TaskReport(0, 1))
+    assert note.startswith("Spark ran 1 of 1 tasks more than once")
     (note,) = notes(TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7))  # 5 and 6 failed
     assert note.startswith("Spark ran 1 of 2 tasks more than once")
     # The numbers between are those of the stage before it, whose files were gone.

@@ -139,6 +139,14 @@ def test_a_stale_version_is_refused_unless_it_is_skipped(monkeypatch: pytest.Mon
     plan_layout(WriteOptions.parse({**NAMED, "onStaleVersion": "skip"}), SCHEMA)
 
 
+def test_a_password_that_only_the_executors_have_is_refused() -> None:
+    options = WriteOptions.parse({**NAMED, "passwordEnv": "NOT_SET_HERE"})
+    with pytest.raises(
+        InputError, match="the driver looks at the streams before the write, and needs the password: "
+    ):
+        plan_layout(options, SCHEMA)
+
+
 @pytest.mark.parametrize(("error", "calls"), [(MismatchError, 1), (InputError, 1), (ConnectionLostError, 2)])
 def test_only_a_lost_connection_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, error: type[RabbitChxError], calls: int

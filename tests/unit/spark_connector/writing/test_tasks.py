@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from spark_connector.writing import tasks
 from spark_connector.writing.tasks import Task, mark_running
 
 
 def test_without_spark_there_are_no_copies() -> None:
     assert Task.current("w", 7) == Task(write_id="w", batch_id=7, speculation=False)
     assert Task.current() == Task(speculation=False)
+
+
+@pytest.mark.parametrize(
+    ("properties", "speculation"),
+    [
+        ({}, None),
+        ({"spark.app.id": "app"}, False),
+        ({"spark.app.id": "app", "spark.speculation": "TRUE"}, True),
+    ],
+)
+def test_speculation_is_known_if_spark_passes_its_configuration(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], *, speculation: bool | None
+) -> None:
+    numbers = dict.fromkeys(("stageId", "partitionId", "attemptNumber", "taskAttemptId"), lambda: 1)
+    context: Any = SimpleNamespace(getLocalProperty=properties.get, **numbers)
+    monkeypatch.setattr(tasks, "TaskContext", SimpleNamespace(get=lambda: context))
+    assert Task.current("w").speculation is speculation
 
 
 # -- marks that tasks leave
