@@ -53,7 +53,10 @@ class Group:
             for number, owner in enumerate(each for each in words for _ in range(int(each[1:]))):
                 self.add(f"q{number}", [owner[0], *(each[0] for each in words if each != owner)], {})
             return ""
-        began = [{"name": "a -> broker", "connected_at": 1_700_000_000_500}, {"name": "b -> broker"}]
+        began: list[dict[str, Any]] = [
+            {"name": "a -> broker", "connected_at": 1_700_000_000_500},
+            {"name": "b -> broker"},
+        ]
         status = GroupStatus.of(tuple(self.names), self.listed, self.consumers, began)
         if word == "queues":
             active = [[consumer.name for consumer in queue.active] for queue in status.queues]

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
-from pyspark.sql import functions
-from spark_messages import SCHEMA, options_of
-
-from spark_connector.columns import MessageColumns
-from spark_connector.dry_runs import DryRun, HotKey, PartitionRows, _key_and_fault, skew
+from spark_connector.dry_runs import DryRun, HotKey, PartitionRows, skew
 
 
 def test_skew_is_the_maximum_over_the_mean() -> None:
@@ -42,17 +33,3 @@ def test_without_a_ring_queues_are_not_predicted() -> None:
     heading, row = str(run).splitlines()[-3::2]
     assert heading.split() == ["hottest", "keys", "rows", "of", "the", "rows"]
     assert row.split() == ["k", "2", "66.7%"]
-
-
-def test_a_key_of_255_bytes_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("grpc")
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # its columns need no session
-
-    class Frame(SimpleNamespace):
-        def __getitem__(self, name: str) -> Any:
-            return functions.col(name)
-
-    frame: Any = Frame(columns=SCHEMA.names, select=lambda *columns: columns)
-    options = options_of()
-    _, fault = _key_and_fault(frame, MessageColumns.of(SCHEMA, options), options)
-    assert re.search(r">\(octet_length\(`?key`?\), 255\)", str(fault))
