@@ -231,6 +231,11 @@ async def test_entries_that_cannot_be_read_are_counted_and_logged_once(
     assert [("at offset 3" in record.getMessage()) for record in caplog.records] == [True]
 
 
+async def test_a_consumer_of_a_member_with_a_journal_has_the_default_priority() -> None:
+    """So the broker elects in the order of subscription, also among members of other versions."""
+    assert Stage().session.priority("q.0") == 0
+
+
 async def test_the_journal_is_read_from_before_the_last_ready_entry_of_any_live_member() -> None:
     stage = Stage(GroupTiming(alive_s=300.0, gone_s=600.0))
     stage.connection.read_journal = AsyncMock(wraps=stage.connection.read_journal)  # type: ignore[method-assign]
