@@ -199,6 +199,24 @@ async def test_a_forked_process_neither_runs_nor_closes_a_group(
         assert not site.connections[0].is_closed
 
 
+async def test_a_hook_that_does_not_end_is_cancelled_at_the_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "CANCELLED_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.session.CANCELLED_S", 0.05)
+
+    async def hangs(_: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            site.told.append("cancelled")
+
+    site.group._member = replace(site.group._member, on_lost=hangs)
+    async with handling(site):
+        pass
+    assert site.told[-1] == "cancelled"
+
+
 async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:
     site.gate.clear()
     async with handling(site) as task:
@@ -245,6 +263,21 @@ async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(
         site.openings = [hangs, hangs, hangs]
         site.connections[0].cut()
         await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
+
+
+async def test_an_attempt_may_take_some_time(site: Site) -> None:
+    attempts = 0
+
+    async def is_slow() -> None:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0.3)
+
+    async with handling(site):
+        site.openings = [is_slow] * 9
+        site.connections[0].cut()
+        await eventually(lambda: site.group.reconnects == 1, "it is back")
+    assert attempts == 1
 
 
 async def test_of_two_attempts_that_succeed_together_one_is_closed(
@@ -394,7 +427,13 @@ def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:
     ],
 )
 async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
-    monkeypatch: pytest.MonkeyPatch, limit: int | None, release: str, concurrency: int, prefetch: int
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    limit: int | None,
+    release: str,
+    concurrency: int,
+    prefetch: int,
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
 
@@ -408,6 +447,7 @@ async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     async with running(site):
         await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
     assert site.connections[0].prefetches["q"] == prefetch
+    assert "ignores the priority of consumers" not in caplog.text, "it has a journal"
 
 
 # -- health: it is connected, and no other member holds what is assigned to it

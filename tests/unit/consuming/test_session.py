@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from group_stage import eventually
@@ -204,6 +206,10 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
                 5,
             )
         assert stage.cancelled == (under_way == "handler")
+        if under_way == "ack":
+            line.ackable.set()
+            await asyncio.sleep(0.05)
+            assert line.acked == [], "it is not sent any more"
 
 
 async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
@@ -212,6 +218,31 @@ async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
         stage.session.detach()
         stage.session.on_entry(7, other("claim"))
         assert not stage.session.roster.claims
+        await eventually(lambda: not stage.session._tasks, "it looks and writes no more")
+
+
+async def test_entries_that_cannot_be_read_are_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = Stage().session
+    for offset in (3, 4):
+        session.on_entry(offset, None)
+    assert session.ignored_entries == 2
+    assert [("at offset 3" in record.getMessage()) for record in caplog.records] == [True]
+
+
+async def test_a_consumer_of_a_member_with_a_journal_has_the_default_priority() -> None:
+    """So the broker elects in the order of subscription, also among members of other versions."""
+    assert Stage().session.priority("q.0") == 0
+
+
+async def test_the_journal_is_read_from_before_the_last_ready_entry_of_any_live_member() -> None:
+    stage = Stage(GroupTiming(alive_s=300.0, gone_s=600.0))
+    stage.connection.read_journal = AsyncMock(wraps=stage.connection.read_journal)  # type: ignore[method-assign]
+    async with stage.running():
+        await stage.consuming()
+    (_, since_s, _), _ = stage.connection.read_journal.call_args
+    assert since_s < time.time() - 20 * 300.0 - 600.0
 
 
 def test_the_log_lists_the_queues_of_each_member(caplog: pytest.LogCaptureFixture) -> None:
@@ -323,6 +354,8 @@ def test_a_queue_that_delivers_or_is_empty_or_busy_between_two_looks_is_left_alo
     for _ in range(5):
         assert not any(watch.check("q", waiting, 7) for waiting in (5, 0, 5))
         watch.forget("q")
+    assert watch.check("q", 5, 6) is None
+    assert looks(watch, 4) == [3]
 
 
 def test_queues_are_distinguished() -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from stories import each_story, played, refusals, write_stories
@@ -54,6 +55,22 @@ def test_a_consumer_that_was_stopped_before_does_nothing() -> None:
     consumer = PseudoQueueConsumer(NOWHERE, "images")
     consumer.stop()
     asyncio.run(asyncio.wait_for(consumer.run(never), 10))
+
+
+def test_a_consumer_that_is_cancelled_does_not_connect_again() -> None:
+    async def story() -> bool:
+        sharding = Mock(return_value=SimpleNamespace(reachable=()))
+        consumer: Any = ShardConsumer(NOWHERE, "images", sharding)
+        consumer._connect = AsyncMock(return_value=Mock(is_closed=False, close=AsyncMock()))
+        task = asyncio.create_task(consumer.run(never))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.2)
+        consumer.stop()
+        await asyncio.wait({task}, timeout=5)
+        return task.cancelled()
+
+    assert asyncio.run(story())
 
 
 class _Channel:

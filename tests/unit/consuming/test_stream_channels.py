@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from stream_bytes import chunk_bytes, sub_entry
 from stream_group_world import GROUP, TIMING, URL, Call, GroupWorld, TimedLog
+from stream_logs import ChunkLog
 
 from rabbit_chx import errors
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
@@ -326,8 +328,10 @@ async def test_a_subscription_that_is_lost_before_anybody_listens_is_told_and_on
     *, world: GroupWorld, is_abandoned: bool
 ) -> None:
     heard: list[errors.RabbitChxError | None] = []
-    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, 0.0)
+    began = world.threads.now
+    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, 2.0)
     await channel.subscribed
+    assert world.threads.now >= began + 2.0, "the pause before it subscribes"
     if is_abandoned:
         channel.when_closed(heard.append)
         await channel.abandon()
@@ -361,6 +365,33 @@ async def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
         assert batch is not None
         rows, ahead = rows + batch.num_rows, ahead - batch.num_rows // 60_000
     feed.close()
+
+
+@in_world
+async def test_a_chunk_of_half_the_bound_is_followed_by_the_next_one_only_at_a_wait(
+    world: GroupWorld,
+) -> None:
+    for _ in range(2):
+        world.node.publish("s", 1, size=5 << 20)
+    with closing(Feed(StreamReading(settings_of(URL), GROUP), "s", 0, {})) as feed:
+        arrived = []
+        for wait_s in (1.0, 0.0, 0.0, 1.0):
+            feed.poll(wait_s)
+            arrived.append(feed.batch() is not None)
+    assert arrived == [True, False, False, True]
+
+
+@in_world
+async def test_rows_that_are_missing_behind_a_first_chunk_are_an_error(world: GroupWorld) -> None:
+    for _ in range(3):
+        world.node.publish("s", 2)
+    del world.node.logs["s"].chunks[1]
+    with closing(Feed(StreamReading(settings_of(URL), GROUP), "s", "first", {})) as feed:
+        feed.poll(1.0)
+        assert feed.batch() is not None
+        feed.poll(1.0)
+        with pytest.raises(errors.MissingRowsError, match="the offsets 2 to 3"):
+            feed.batch()
 
 
 # -- the connections of a member
@@ -448,7 +479,39 @@ async def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorl
     assert world.node.starts == []
 
 
+@in_world
+async def test_a_super_stream_that_may_not_be_read_names_the_permissions(world: GroupWorld) -> None:
+    world.node.refused[Key.PARTITIONS] = Code.ACCESS_REFUSED
+    async with connected() as connection:
+        with pytest.raises(errors.AccessRefusedError, match="needs the permission read on its streams"):
+            await connection.find_streams((), "orders")
+
+
 # -- the journal
+
+
+@in_world
+async def test_a_journal_that_cannot_be_read_again_in_time_ends_the_session(world: GroupWorld) -> None:
+    heard: list[errors.RabbitChxError | None] = []
+    async with connected() as connection:
+        (await connection.read_journal(JOURNAL, 0.0, lambda *_: None)).when_closed(heard.append)
+        await asyncio.sleep(1)
+        world.node.dead.add("")
+        for session in world.node.journal_readers():
+            session.lose()
+        await asyncio.sleep(20)
+    assert len(heard) == 1
+
+
+@in_world
+async def test_damaged_sub_entries_of_the_journal_are_told_as_unreadable(world: GroupWorld) -> None:
+    damaged = chunk_bytes([sub_entry([b"a", b"b"], 1, b"no gzip")], records=2)
+    world.node.streams[JOURNAL] = ChunkLog([damaged])
+    read: list[tuple[int, JournalEntry | None]] = []
+    async with connected() as connection:
+        await connection.read_journal(JOURNAL, 0.0, lambda *entry: read.append(entry))
+        await asyncio.sleep(2)
+    assert read == [(0, None)]
 
 
 def entries_of(count: int, member: str = "z") -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from rabbit_chx import errors
 from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _explain
+from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _explain, in_thread
 
 
 @pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
@@ -34,6 +35,10 @@ def test_a_refusal_of_the_journal_names_the_permissions() -> None:
 def test_any_other_error_is_as_it_was() -> None:
     error = errors.BrokerTimeoutError("no answer")
     assert _explain(error, "members") is error
+
+
+async def test_a_call_in_a_thread_does_not_keep_the_process_alive() -> None:
+    assert await in_thread(lambda: threading.current_thread().daemon)
 
 
 def test_a_broker_before_3_11_is_refused() -> None:

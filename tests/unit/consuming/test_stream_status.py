@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from scheduled_threads import Threads
@@ -14,7 +15,7 @@ from stream_node import in_memory
 from rabbit_chx.consuming import stream_status
 from rabbit_chx.consuming.journal import JOURNAL, EntryKind, JournalEntry
 from rabbit_chx.consuming.stream_status import StreamMember, StreamShare, read_stream_group
-from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.streams.nodes import open_at, stream_settings
 
 
 class Site:
@@ -62,6 +63,14 @@ def test_a_stream_is_active_until_it_is_released(site: Site) -> None:
     assert site.status()[0].active == "a"
     site.write("released", "a")
     assert site.status()[0].active is None
+
+
+def test_the_lag_is_asked_of_the_leader(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica may not have the last rows and the last stored offset yet."""
+    asked = Mock(wraps=open_at)
+    monkeypatch.setattr(stream_status, "open_at", asked)
+    site.status()
+    assert asked.call_args.kwargs["leader"] is True
 
 
 @pytest.mark.parametrize(("stored", "rows"), [(None, 10), (3, 6), (9, 0)])
