@@ -316,12 +316,14 @@ class Subscription:
         return [*acks, *self._replies(hand_over.marker, hand_over.reply_to, "taken")]
 
     def on_hand_over_timeout(self, tag: int) -> list[Command]:
-        """Stop waiting for the end of the hand-over that began with this delivery tag, unless parked messages still arrive."""
+        """Stop waiting for the end of the hand-over that began with this delivery tag, unless parked messages still arrive or are handled."""
         hand_over = self.hand_over
         if hand_over is None or hand_over.tag != tag:
             return []
         reason, park_s = TimerReason("hand-over", tag), self.member.timing.park_s
-        if hand_over.has_progressed:
+        # What is in progress is a parked message, since `begin` waits for all others. Its handler may take longer than the timer.
+        is_handling = bool(self.in_progress) and not hand_over.is_park_emptied
+        if hand_over.has_progressed or is_handling:
             hand_over.has_progressed = False
             return [StartTimer(self.number, reason, park_s)]
         if self.is_fetching:  # the response may bring a message, which must be handled
