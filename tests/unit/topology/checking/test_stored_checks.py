@@ -125,6 +125,8 @@ def test_exchanges_are_checked_by_name() -> None:
     assert check(there, exchange="orders").sound
     contradicted = check(there, observed={"orders": [Observation("b", "q2", None)]})
     assert contradicted.of_provenance("assumed") == ("orders",)
+    wanted = replace(both.objects, exchanges=(*both.exchanges, ExchangeDefinition("x")))
+    assert check(ORDERS, wanted).present == {"orders": True, "other": False}
 
 
 def test_a_ring_whose_bindings_are_not_read_is_named_and_the_others_are_checked() -> None:

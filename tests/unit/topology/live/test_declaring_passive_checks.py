@@ -12,8 +12,9 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PlanOutdatedError
+from rabbit_chx.errors import ApplyError, InputError, MismatchError, NotFoundError, PlanOutdatedError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
+from rabbit_chx.topology.live import declaring
 from rabbit_chx.topology.live.declaring import (
     Declared,
     _apply_recorded,
@@ -159,3 +160,18 @@ def test_what_another_program_has_declared_meanwhile_is_not_ours() -> None:
     wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
     with pytest.raises(PlanOutdatedError, match="another program has declared exchange 'x' meanwhile"):
         _apply_recorded(EXCHANGE, [], wanted, ModelClient(model))
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"), [(NotFoundError("no such queue"), NotFoundError), (OSError(), ApplyError)]
+)
+def test_a_refusal_in_the_middle_is_the_error_of_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception, kind: type[Exception]
+) -> None:
+    def apply_plan(*_: object) -> None:
+        raise ApplyError("applied in part", None) from cause
+
+    monkeypatch.setattr(declaring, "apply_plan", apply_plan)
+    model = ModelClient(ModelBroker(Release("4.3.6")))
+    with pytest.raises(kind):
+        _apply_recorded(EXCHANGE, [], make_wanted_ring((), Release("4.3.6")), model)
