@@ -102,6 +102,11 @@ def test_every_size_of_batch_agrees_with_single_keys(size: int) -> None:
     assert arrays.hashes(keys).tolist() == [answers[key] for key in keys]
 
 
+def test_a_key_of_more_blocks_than_16_bits_count_agrees_with_the_single_key() -> None:
+    keys = [b"x" * (12 << 16), *(b"y" * size for size in range(40))]
+    assert arrays.hashes(keys).tolist() == [hash_binary(key) for key in keys]
+
+
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=40))
 def test_arrays_and_single_keys_agree(keys: list[bytes]) -> None:
     assert by_array(RING, keys * 40) == one_by_one(RING, keys) * 40
