@@ -120,8 +120,9 @@ def test_arguments_that_contradict_each_other_are_refused(
         ({"exchanges": [None, None, "other"]}, InputError, "bypasses all of them"),
         ({"properties": {"headers": [None, {"a": 1}, {"BCC": ["q1"]}]}}, RowError, "row 2: the header 'BCC'"),
         ({"properties": {"headers": [None, None, [("a", 1), ("CC", ["q1"])]]}}, RowError, "row 2: the header 'CC'"),
+        ({"properties": {"headers": [None, {"a": 1}, 5]}}, RowError, "row 2: the headers is of type int"),
     ],
-    ids=["exchange", "mapping", "pairs"],
+    ids=["exchange", "mapping", "pairs", "no headers"],
 )  # fmt: skip
 def test_rows_name_no_exchange_and_ask_for_no_copies(
     peer: Peer, in_client: Any, columns: dict[str, Any], cause: type[Exception], says: str

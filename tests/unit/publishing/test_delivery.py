@@ -20,6 +20,8 @@ from scripted_delivery import (
     ScriptedConnection,
     ack,
     lost,
+    nack,
+    nothing,
 )
 from stories import each_story, played, write_stories
 
@@ -27,6 +29,7 @@ from rabbit_chx import errors
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
 
 STORIES = Path(__file__).with_name("deliveries.txt")
@@ -187,6 +190,25 @@ def test_the_seconds_of_a_report_run_from_its_first_row() -> None:
     broker.hand_over("b")
     broker.now = 110.0
     assert broker.delivery.report.seconds == 10
+
+
+def test_a_refused_message_that_waits_at_the_end_counts_as_nacked() -> None:
+    broker = Broker([nack(1), lost()], max_reconnects=0)
+    with pytest.raises(errors.ConnectionLostError):
+        broker.publish("a b")
+    report = broker.delivery.finish().final
+    assert report is not None
+    assert (report.nacked, report.unknown) == (1, 1)
+
+
+def test_a_wait_reports_its_progress_each_quarter_of_a_second() -> None:
+    broker, reports = Broker([nothing] * 4 + [ack()]), list[PublishReport]()
+    broker.delivery._progress = reports.append
+    broker.publish("a")
+    assert [(report.seconds, report.confirmed) for report in reports] == [
+        *((number / 4, 0) for number in range(5)),
+        (1.25, 1),
+    ]
 
 
 if __name__ == "__main__":

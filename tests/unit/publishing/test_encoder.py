@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import numpy as np
@@ -212,9 +213,21 @@ def test_without_constants_a_row_may_have_nothing() -> None:
     assert Properties({}).of_rows({"type": [None, "t"]}, 0) == [b"\0\0", b"\0\x20\x01t"]
 
 
-def test_the_row_is_named_by_its_number() -> None:
-    with pytest.raises(RowError, match="row 12: the reply_to is of type int"):
-        Properties({}).of_rows({"type": ["t"] * 3, "reply_to": ["r", None, 7]}, 10)
+NO_OFFSET = datetime(2026, 1, 1, tzinfo=tzinfo())  # its methods raise a NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"type": ["t"] * 3, "reply_to": ["r", None, 7]}, "row 12: the reply_to is of type int"),
+        ({"expiration": ["1", "2", "\ud800"]}, "row 12: the expiration is not valid Unicode text"),
+        ({"timestamp": [1, 2, NO_OFFSET]}, "row 12: the timestamp is of type datetime, and reading it raises NotImpl"),
+        ({"timestamp": [1, 2.5, NO_OFFSET]}, "row 11: the timestamp is 2.5; pass a whole number"),
+    ],
+)  # fmt: skip
+def test_the_row_is_named_by_its_number(columns: dict[str, list[Any]], says: str) -> None:
+    with pytest.raises(RowError, match=says):
+        Properties({}).of_rows(columns, 10)
 
 
 def test_whole_numbers_may_be_of_any_type() -> None:
@@ -236,7 +249,9 @@ def test_whole_numbers_may_be_of_any_type() -> None:
     ],
 )
 def test_a_value_that_is_not_a_whole_number(name: str, value: object) -> None:
-    with pytest.raises(RowError, match=f"row 3: the {name} is .*; pass a whole number from 0"):
+    with pytest.raises(
+        RowError, match=f"row 3: the {name} is {re.escape(f'{value!r:.40}')}; pass a whole number from 0"
+    ):
         Properties({}).of_rows({name: [value]}, 3)
 
 

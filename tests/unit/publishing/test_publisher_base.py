@@ -17,6 +17,7 @@ from rabbit_chx.errors import PublishError, RowError
 from rabbit_chx.publishing import Limits
 from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 
@@ -65,13 +66,25 @@ REJECTED = "the broker rejected messages"
 def test_one_row_that_is_not_confirmed_is_an_error(
     peer: Peer, opened: Any, *, answer: Answer, options: dict[str, Any], says: str, count: str
 ) -> None:
-    peer.answer = only(2, answer)
-    with opened(nack_retries=0, **options) as publisher:
+    peer.answer, reports = only(2, answer), list[PublishReport]()
+    with opened(nack_retries=0, progress=reports.append, **options) as publisher:
         with pytest.raises(PublishError, match=says) as caught:
             publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
         report = caught.value.report
+        assert reports[-1] is report
+        assert caught.value.exchange == "orders"
         assert (report.rows, report.confirmed, getattr(report, count)) == (3, 2, 1)
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
+
+
+def test_the_error_of_a_row_that_closes_the_connection_has_its_number_and_the_text_of_the_broker(
+    peer: Peer, opened: Any
+) -> None:
+    close = said(commands.Connection.Close(541, "INTERNAL_ERROR", 0, 0), 0)
+    peer.answer = lambda message: close if message.routing_key == "k2" else ack(message)
+    says = r"row 1 \(.*541 INTERNAL_ERROR.*; 2 of 3 messages confirmed"
+    with opened(backoff_s=0.01) as publisher, pytest.raises(PublishError, match=says):
+        publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
 
 
 def test_returned_rows_are_only_reported_on_request(peer: Peer, opened: Any) -> None:
@@ -83,16 +96,17 @@ def test_returned_rows_are_only_reported_on_request(peer: Peer, opened: Any) -> 
 
 
 @pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
+@pytest.mark.parametrize(("first", "rows"), [("send", 2), ("publish_many", 1)])
 def test_rows_of_unknown_fate_are_an_error(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    opened: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], first: str, rows: int
 ) -> None:
-    """The memory runs out after a row was counted, and before it was sent."""
+    """The memory runs out after a row was counted, and before it was sent; the row before it may be answered."""
 
     def out_of_memory(*_: object) -> None:
         raise MemoryError
 
     with opened(**options) as publisher:
-        publisher.send(["k"], ["sent"])
+        getattr(publisher, first)(["k"], ["sent"])
         with monkeypatch.context() as patched:
             patched.setattr(Session, "publish", out_of_memory)
             with pytest.raises(MemoryError):
@@ -100,7 +114,7 @@ def test_rows_of_unknown_fate_are_an_error(
         with pytest.raises(PublishError, match="unknown") as caught:
             publisher.flush()
     report = caught.value.report
-    assert report.rows == 2
+    assert report.rows == rows
     assert report.unknown >= 1, "an interrupted Publisher does not wait for the other row"
 
 

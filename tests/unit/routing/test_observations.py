@@ -119,6 +119,11 @@ def test_contradictions_name_the_pairs_the_bucket_and_the_times() -> None:
     )
 
 
+def test_a_ring_that_no_memory_would_bear_is_refused() -> None:
+    with pytest.raises(InputError, match="a ring of 12000000 buckets is too large: pass smaller weights"):
+        HashRing.from_observations([("a", 6_000_000), ("b", 6_000_000)], [], Release("4.0.5"))
+
+
 def test_more_buckets_than_the_weight_are_another_ring() -> None:
     """A second binding that was bound first makes fewer buckets than those of the list."""
     ring = HashRing.from_bindings([("a", 1), ("b", 3)])

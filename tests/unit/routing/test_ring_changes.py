@@ -68,6 +68,8 @@ def test_khepri_gives_bindings_without_buckets_theirs_at_the_end() -> None:
     ring = HashRing.from_bindings([("b", "9"), ("b", "10"), ("a", 1)], Release("4.3.6")).unbind("b", 9)
     assert runs(ring) == [("a", 1)]
     assert runs(ring.restarted()) == [("a", 1), ("b", 10)]
+    named = HashRing.from_bindings([("b", 9), ("b", 10), ("10", 1)], Release("4.3.6")).unbind("b", 9)
+    assert runs(named.restarted()) == [("10", 1), ("b", 10)], "a queue may have the name of a binding key"
     two = HashRing.from_bindings([("b", 2), ("b", 3), ("a", 2), ("a", 4), ("c", 1)], Release("4.3.6"))
     assert runs(two.unbind("b", 2).unbind("a", 4).restarted()) == [("c", 1), ("a", 2), ("b", 3)]
 

@@ -27,12 +27,14 @@ def encoder(frame_max: int) -> Encoder:
     return Encoder(b"x", PLAIN, mandatory=True, frame_max=frame_max)
 
 
-def places_returned(bodies: Sequence[str], returns: Sequence[tuple[str, bytes]]) -> list[int]:
+def places_returned(
+    bodies: Sequence[str], returns: Sequence[tuple[str, bytes]], contents: Sequence[bytes] = ()
+) -> list[int]:
     """Return the places of the messages that get an UnroutableError, if the broker returns these bodies in this order."""
     outbox = Outbox(100, 1 << 20, 10.0, lambda: 0.0)
     futures: list[Future[None]] = [Future() for _ in bodies]
-    for body, future in zip(bodies, futures, strict=True):
-        outbox.submit(Message.of(Rows([b"k"], [body.encode()], [PLAIN], [b"x"]), future, 0.0))
+    for body, content, future in zip(bodies, contents or [PLAIN] * len(bodies), futures, strict=True):
+        outbox.submit(Message.of(Rows([b"k"], [body.encode()], [content], [b"x"]), future, 0.0))
     rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
     rows.attach(connection)
     batch = rows.take()
@@ -72,6 +74,10 @@ def test_of_equal_messages_the_first_behind_the_last_return_was_returned(
     bodies: str, returns: str, places: list[int]
 ) -> None:
     assert places_returned(bodies, [(body, PLAIN) for body in returns]) == places
+
+
+def test_of_messages_that_differ_only_in_a_property_the_one_with_the_returned_property_was_returned() -> None:
+    assert places_returned("xx", [("x", CHANGED)], [PLAIN, CHANGED]) == [1]
 
 
 def test_without_an_open_message_an_outage_ends_the_delivery_at_once() -> None:
