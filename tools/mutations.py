@@ -642,8 +642,8 @@ def results() -> list[Result]:
     ]
 
 
-def survivors() -> dict[str, str]:
-    """Read the reason of each mutant that survives."""
+def reasons_of_survivors() -> dict[str, str]:
+    """Read why it is no fault that no unit test fails, for each mutant that survives."""
     return tomllib.loads(SURVIVORS.read_text(encoding="utf-8")) if SURVIVORS.exists() else {}
 
 
@@ -667,7 +667,7 @@ def table() -> str:
 
 def show() -> None:
     """Print the table, each survivor without a reason, and each reason without a survivor."""
-    reasons = survivors()
+    reasons = reasons_of_survivors()
     survive = {result.mutant: result for result in results() if not result.killers}
     missing = [
         f"no reason: {result.mutant} (line {result.line}, {result.tests} tests): {result.change}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import guarantees
+import mutations
 import peer_table
 import release_table
 import tables
@@ -31,6 +32,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/support.md": {"releases": release_table.releases},
     "docs/topology.md": {"fields": tables.topology_field_names},
     "docs/commands/README.md": {"commands": tables.command_list},
+    "tests/README.md": {"mutants": mutations.table},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 

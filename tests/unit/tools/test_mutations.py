@@ -54,3 +54,8 @@ def test_the_name_of_a_mutant_stays_when_another_function_changes() -> None:
     assert names[0] == "a.py:first:1"
     assert names[-1] == "a.py:Queue.close:1"
     assert [mutant.name for mutant in mutations.mutants_of("a.py", other)][-1] == names[-1]
+
+
+def test_each_survivor_has_a_reason() -> None:
+    survivors = {result.mutant for result in mutations.results() if not result.killers}
+    assert mutations.reasons_of_survivors().keys() == survivors
