@@ -9,7 +9,7 @@ that the broker keeps a record of the ring.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -129,7 +129,10 @@ def _declare(
         if is_new or ring.ground.is_certain:
             applied = _apply_recorded(exchange, missing, wanted, broker)
             if applied is not None:
-                return Declared(created, to_bind, applied.rings.get(name, wanted), applied.unrecorded)
+                done = set(_what_is_made(applied.changes))  # another program may have made a part meanwhile
+                created = tuple(place for place in created if place in done)
+                bound = tuple(binding for binding in to_bind if binding in done)
+                return Declared(created, bound, applied.rings.get(name, wanted), applied.unrecorded)
             unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
         else:
             forget_records(name, broker)
@@ -148,6 +151,14 @@ def _declare(
 
 def _destinations(ring: HashRing) -> Iterable[Destination]:
     return dict.fromkeys(destination for destination, _ in ring.bindings or ())
+
+
+def _what_is_made(changes: Iterable[PlannedChange]) -> Iterator[Destination | Binding]:
+    for change in changes:
+        if isinstance(change.wanted, BindingDefinition):
+            yield change.wanted.destination, change.wanted.routing_key
+        elif isinstance(change.wanted, (ExchangeDefinition, QueueDefinition)):
+            yield change.wanted.ref
 
 
 def _apply_recorded(
