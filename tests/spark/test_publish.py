@@ -133,10 +133,11 @@ def test_a_dry_run_predicts_and_sends_nothing(
 ) -> None:
     hot = frame(spark).withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
     bad = spark.sql("SELECT string(null) AS key, 'v' AS value UNION ALL SELECT repeat('k', 256), 'v'")
-    hot = hot.union(bad).coalesce(2)
+    long = spark.sql("SELECT repeat('k', 255) AS key, 'v' AS value")
+    hot = hot.union(bad).union(long).coalesce(2)
     run = dry_run(hot, options, RING)
     assert not run.ok
-    assert run.rows == 1_002
+    assert run.rows == 1_003
     assert run.bad_rows == {"column 'key' is null": 1, "column 'key' is longer than 255 bytes": 1}
     assert run.columns == {"key": "key", "value": "value"}
     first = run.hottest[0]
