@@ -41,7 +41,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "tests" / "mutants" / "results.json"
-#: Why it is no fault that no unit test fails, for each mutant that survives.
+#: The reason why no unit test has to fail, for each mutant that survives.
 SURVIVORS = ROOT / "tests" / "mutants" / "survivors.toml"
 RUNNING = ROOT / "build" / "mutations" / "results.jsonl"
 TESTS = ROOT / "build" / "mutations" / "tests.json"
@@ -643,7 +643,7 @@ def results() -> list[Result]:
 
 
 def reasons_of_survivors() -> dict[str, str]:
-    """Read why it is no fault that no unit test fails, for each mutant that survives."""
+    """Read the reason why no unit test has to fail, for each mutant that survives."""
     return tomllib.loads(SURVIVORS.read_text(encoding="utf-8")) if SURVIVORS.exists() else {}
 
 

@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "canary_run.py"
 
 @pytest.mark.slow
 def test_no_password_in_anything_that_a_program_writes(vhost: RunningBroker, tmp_path: Path) -> None:
-    """It writes all into a folder; stdin tells it the URLs of a user."""
+    """It writes its output into a folder, and reads the URLs of a user from stdin."""
     urls = (vhost.url, str(vhost.management_url))
     name = ConnectionSettings.from_uri(vhost.url).vhost
     with (

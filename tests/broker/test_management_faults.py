@@ -74,14 +74,14 @@ def test_a_faulty_api_fails_a_read_and_an_apply_and_changes_nothing(
 
 
 def test_the_api_of_another_broker_is_refused(api: ScriptedApi, vhost: RunningBroker) -> None:
-    another = page("200 OK", {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@elsewhere"})
-    says = r"amqp://guest:\*\*\*@.* is .*@.*, and http:.* is rabbit@elsewhere: pass the URLs of one broker"
+    another = page("200 OK", {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@another-host"})
+    says = r"amqp://guest:\*\*\*@.* is .*@.*, and http:.* is rabbit@another-host: pass the URLs of one broker"
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
         api.scripts["overview"] = another
         for use in (broker.topology, lambda: broker.apply(made, allow_moved=1)):
             with pytest.raises(
-                errors.MismatchError, match="is rabbit@elsewhere: pass the URLs of one broker"
+                errors.MismatchError, match="is rabbit@another-host: pass the URLs of one broker"
             ):
                 use()
     with pytest.raises(errors.MismatchError, match=says), Broker(vhost.url, api.url) as broker:

@@ -108,7 +108,7 @@ def test_empty_frames_and_partitions_write_nothing(
 
 
 def failure(df: DataFrame, url: str, kind: type[PySparkException], **options: object) -> str:
-    """The line of the error that tells the cause; it shows no password."""
+    """Return the line of the error with the cause; it shows no password."""
     with pytest.raises(kind) as caught:
         write(df, url, **options)  # type: ignore[arg-type]
     text = str(caught.value)

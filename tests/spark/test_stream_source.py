@@ -38,9 +38,9 @@ def start(
     Args:
         spark: the session.
         folder: it gets the checkpoint, and a file for each micro-batch.
-        options: those of the source.
+        options: the options of the source.
         before: is called with the number of a micro-batch whose rows were read, and are not yet written.
-        trigger: that of the query.
+        trigger: the trigger of the query.
     """
 
     def write(frame: DataFrame, batch: int) -> None:

@@ -17,7 +17,7 @@ def configured_container(
     """Start the broker for a block; also return the ports of this machine, by those of the container.
 
     Args:
-        plugin: is enabled beside the usual ones.
+        plugin: a plugin to enable in addition to the usual ones.
         files: contents by their paths in /etc/rabbitmq, of which `conf.d` has the configuration.
         ports: further ports of the container.
     """

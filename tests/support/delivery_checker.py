@@ -63,7 +63,7 @@ class Verdict:
             and does not tell.
         duplicated: copies beyond the first of each row. They are a fault only where they are uncounted.
         faults: the count of each kind of fault that there is. Lost are rows that the publisher called confirmed and that were not found;
-            where a queue was not read, only those that belong elsewhere. Unexpected are copies of what was never handed over, out of order
+            where a queue was not read, only those of the other queues. Unexpected are copies of what was never handed over, out of order
             first copies in a queue behind a later row of their key, in the wrong queue copies in another queue than that of their key,
             uncounted duplicates beyond those that the publisher counted as sent again. A run with queues that were not read shows nothing.
         examples: some ids of each kind of fault, and the queues that were not read.

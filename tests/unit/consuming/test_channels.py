@@ -162,7 +162,7 @@ async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
 
 
 class _Library:
-    """A connection of aio-pika, which is that of aiormq and its channel, too. One of its calls raises an error, and each other one returns it."""
+    """One object for the connection of aio-pika, that of aiormq, and its channel. One of its calls raises an error; all others return the object."""
 
     number, is_closed = 7, False
     connection_tune = SimpleNamespace(channel_max=0)
@@ -218,7 +218,7 @@ async def test_each_error_at_the_end_of_a_connection_may_pass(call: str) -> None
 )
 async def test_each_error_at_the_end_of_a_connection_is_ignored_where_it_is_left(call: str) -> None:
     for raised in CALL_ENDS:
-        if call == "queue_declare" and isinstance(raised, TimeoutError):  # that is no answer
+        if call == "queue_declare" and isinstance(raised, TimeoutError):  # an error without an answer of the broker
             continue
         library = _Library(call, raised)
         group = channels.GroupConnection(ConnectionSettings(), library)

@@ -28,7 +28,7 @@ STORED = [
     for use, section in zip(SECTIONS[::2], SECTIONS[1::2], strict=True)
     for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
 ]
-#: What the arguments may name beside the names of `rabbit_chx.routing`.
+#: What the arguments may name, in addition to the names of `rabbit_chx.routing`.
 NAMES: dict[str, Any] = {each.__name__: each for each in (datetime, timedelta, Fingerprint, GroupTiming)}
 NAMES |= {**vars(routing), "UTC": UTC, "np": np, "pa": pa}
 
