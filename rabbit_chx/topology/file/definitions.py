@@ -171,9 +171,9 @@ class _Entry:
     path: str
     fields: Mapping[str, Any]
 
-    def refuse(self, field: str | None, message: str, value: object = None) -> None:
+    def refuse(self, field: str | None, message: str, value: object = None, fix: str = _FIX) -> None:
         """Add what RabbitMQ does not import. The value is by default that of the field."""
-        self._add(self.file.problems, field, message, _FIX, value)
+        self._add(self.file.problems, field, message, fix, value)
 
     def note(self, field: str, message: str, fix: str = _FIX, value: object = None) -> str:
         """Add what RabbitMQ imports otherwise than written, and return its subject and message."""
@@ -500,7 +500,7 @@ def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, e
         if field == f"arguments.{ALTERNATE_EXCHANGE}":
             entry.note(field, message, fix, value)
         else:
-            entry.refuse(field, message, value)
+            entry.refuse(field, message, value, fix)
     found[name] = definition
 
 
@@ -540,8 +540,8 @@ def _read_policy(
         return None
     name = str(entry.fields.get("name"))
     policy = make_object(PolicyDefinition, {**entry.fields, "name": name, "definition": definition})
-    for field, value, message, _ in faults(FileEntry(entry.path, entry.fields, frozenset(), policy)):
-        entry.refuse(field, message, value)
+    for field, value, message, fix in faults(FileEntry(entry.path, entry.fields, frozenset(), policy)):
+        entry.refuse(field, message, value, fix)
     return policy
 
 
