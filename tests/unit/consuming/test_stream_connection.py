@@ -6,6 +6,7 @@ import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,9 +16,7 @@ from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _expla
 
 
 @pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
-def test_after_the_deletion_of_the_journal_another_session_makes_it(
-    kind: type[errors.RabbitChxError],
-) -> None:
+def test_after_the_deletion_of_the_journal_another_session_makes_it(kind: type[Any]) -> None:
     """A reader misses its rows if it was made again meanwhile; a publisher and a late reader do not find it."""
     explained = _explain(kind("the stream is gone"), "members")
     assert is_transient(explained)
@@ -37,8 +36,15 @@ def test_any_other_error_is_as_it_was() -> None:
     assert _explain(error, "members") is error
 
 
-async def test_a_call_in_a_thread_does_not_keep_the_process_alive() -> None:
+async def test_a_call_in_a_thread_returns_or_raises_and_does_not_keep_the_process_alive() -> None:
     assert await in_thread(lambda: threading.current_thread().daemon)
+    with pytest.raises(errors.UnreachableError, match="gone"):
+        await in_thread(Mock(side_effect=errors.UnreachableError("gone")))
+    waiting = asyncio.create_task(in_thread(lambda: 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 def test_a_broker_before_3_11_is_refused() -> None:
