@@ -245,21 +245,20 @@ def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.Monk
     assert peak < 1.1 * most < without_limit
 
 
+def endless() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n\r\n["
+    yield from itertools.repeat(b'"x",' * 10_000)
+
+
+MANY = page("200 OK", [{"name": f"q{n}"} for n in range(20_000)])
+TOO_MANY = r"the answer to GET /api/overview has .*its objects need more than 2 MB of memory: ask for less, such as one exchange"
+
+
 @pytest.mark.parametrize(
     ("limit", "value", "script", "words"),
     [
-        (
-            "_MOST_MEMORY",
-            2_000_000,
-            page("200 OK", [{"name": f"q{n}"} for n in range(20_000)]),
-            r"the answer to GET /api/overview has .*its objects need more than 2 MB of memory: ask for less, such as one exchange",
-        ),
-        (
-            "_LARGEST",
-            1_000_000,
-            lambda: itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n["], itertools.repeat(b'"x",' * 10_000)),
-            "is longer than 1,000,000 bytes",
-        ),
+        ("_MOST_MEMORY", 2_000_000, MANY, TOO_MANY),
+        ("_LARGEST", 1_000_000, endless, "is longer than 1,000,000 bytes"),
     ],
     ids=["of many objects", "without end"],
 )
