@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trustme
@@ -117,49 +118,33 @@ def test_a_broker_that_does_not_reply_is_given_up() -> None:
             connection.check_exchange("x")
 
 
-class _Ended:
-    """A script in place of pika's connection and its channel: each call raises what pika raises at the end of a connection."""
-
-    is_open = True
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return self._raise
-
-    def _raise(self, *_: object, **__: object) -> None:
-        raise self._error
-
-    def forget(self, _refusal: BaseException) -> None:
-        """Do nothing: a script has no list."""
-
-
 @pytest.mark.parametrize("is_channel_open", [True, False])
 @pytest.mark.parametrize("raised", PIKA_ENDS, ids=repr)
 def test_each_error_of_pika_at_the_end_of_a_connection_is_ours(
-    raised: BaseException,
-    is_channel_open: bool,  # noqa: FBT001
+    *, raised: BaseException, is_channel_open: bool
 ) -> None:
+    """Scripted: each call of pika's connection and of its channel raises what pika raises at the end of a connection."""
+    calls = ("channel", "queue_declare", "exchange_declare", "process_data_events", "_flush_output")
+    ended = Mock(is_open=True, **{call: Mock(side_effect=raised) for call in calls})
     connection: Any = object.__new__(PikaConnection)
     vars(connection).update(
         _where="amqp://scripted",
         _settings=SETTINGS,
         _secret=SimpleNamespace(renew_at=math.inf),
         _reply_timeout_s=1.0,
-        _connection=_Ended(raised),
+        _connection=ended,
     )
     queue = Operation("declare", QueueDefinition("q"))
-    calls: list[Callable[[], object]] = [
+    asks: list[Callable[[], object]] = [
         lambda: connection.perform(queue),
         lambda: connection.count("q"),
         lambda: connection.check_exchange("x"),
         lambda: connection.channel().__enter__(),
     ]
-    for call in calls:
-        connection._channel = _Ended(raised) if is_channel_open else None
+    for ask in asks:
+        connection._channel = ended if is_channel_open else None
         with pytest.raises(errors.RabbitChxError, match=r"320|the connection was lost"):
-            call()
+            ask()
     with pytest.raises(errors.RabbitChxError), connection.own_errors():
         connection.process(0)
     with pytest.raises(errors.RabbitChxError), connection.own_errors():

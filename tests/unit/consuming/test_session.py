@@ -23,9 +23,9 @@ from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerEr
 
 
 @asynccontextmanager
-async def consuming_stage() -> AsyncIterator[tuple[Stage, asyncio.Task[None]]]:
+async def consuming_stage(timing: GroupTiming = BRISK) -> AsyncIterator[tuple[Stage, asyncio.Task[None]]]:
     """A stage whose member consumes, and the task that runs it."""
-    stage = Stage()
+    stage = Stage(timing)
     async with stage.running() as running:
         await stage.consuming()
         yield stage, running
@@ -140,8 +140,7 @@ async def test_a_member_waits_until_it_has_been_healthy_unless_it_is_the_first(*
 
 async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
     """Whoever has its queue lets go then."""
-    stage = Stage(GroupTiming(settle_s=0.01, alive_s=300.0, gone_s=600.0))
-    async with stage.running():
+    async with consuming_stage(GroupTiming(settle_s=0.01, alive_s=300.0, gone_s=600.0)) as (stage, _):
         await eventually(lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself")
 
 
@@ -161,10 +160,8 @@ async def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
 
 async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rabbit_chx.consuming.session._FAREWELL_S", 0.05)
-    stage = Stage()
-    async with stage.running():
+    async with consuming_stage() as (stage, _):
         await stage.ready()
-        await stage.consuming()
         line = await stage.owned()
         stage.journal.block()
         async with asyncio.timeout(5):
@@ -174,10 +171,8 @@ async def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytes
 
 @pytest.mark.parametrize("under_way", ["nothing", "handler", "consume", "claim", "ack"])
 async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
-    stage = Stage(GroupTiming())
-    connection = stage.connection
-    async with stage.running() as running:
-        await eventually(lambda: len(connection.lines) == 2, "it consumes")
+    async with consuming_stage(GroupTiming()) as (stage, running):
+        connection = stage.connection
         line = connection.lines["q.0"][0]
         match under_way:
             case "handler" | "ack":
@@ -313,10 +308,8 @@ async def test_a_member_that_has_left_is_reported_once_even_if_it_is_read_late()
 
 
 async def test_a_queue_that_another_member_has_is_not_consumed_again() -> None:
-    stage = Stage(replace(BRISK, watch_s=0.02))
-    stage.connection.waiting.update({"q.0": 5, "q.1": 5})
-    async with stage.running():
-        await stage.consuming()
+    async with consuming_stage(replace(BRISK, watch_s=0.02)) as (stage, _):
+        stage.connection.waiting.update({"q.0": 5, "q.1": 5})
         stage.journal.write(other("claim"))
         await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
         assert len(stage.connection.lines["q.0"]) == 1
