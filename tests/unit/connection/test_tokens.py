@@ -188,7 +188,9 @@ def test_a_login_names_the_function_that_it_waits_for() -> None:
     assert "check host, port and firewall" in str(connect_timeout_error(settings))
 
 
-def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float]) -> None:
+def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each attempt names the function; so does the last error. The time of the waits is the test's."""
     is_over, waits = threading.Event(), list[float]()
 
@@ -200,13 +202,10 @@ def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float
         waits.append(timeout)
         clock[0] += timeout
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "wait", wait)
-        patch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-        with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
-            StreamReader(
-                "rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, limits=ReadLimits(timeout_s=20)
-            )
+    monkeypatch.setattr(tokens, "wait", wait)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
+        StreamReader("rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, limits=ReadLimits(timeout_s=20))
     is_over.set()
     assert 1000 < clock[0] <= 1020
     assert max(waits) <= 10

@@ -365,24 +365,18 @@ async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(si
         assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
-class _Handlers:
-    """A handler as a method, in each way."""
-
-    def plain(self, message: GroupMessage) -> None:
-        """Handle a message, and not as a coroutine."""
+class _Handler:
+    """A handler as an object."""
 
     async def __call__(self, message: GroupMessage) -> None:
         """Handle a message."""
 
 
-_PLAIN, _ASYNC = _Handlers().plain, _Handlers()
-
-
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        *((each, "which is not async: write async def") for each in (_PLAIN, functools.partial(_PLAIN), print, None)),
-        *((each, r"the group is not open: use it as 'async with ConsumerGroup\(") for each in (_ASYNC, functools.partial(_ASYNC.__call__))),
+        *((each, "which is not async: write async def") for each in (print, functools.partial(print), None)),
+        *((each, r"the group is not open: use it as 'async with ConsumerGroup\(") for each in (_Handler(), functools.partial(_Handler().__call__))),
     ],
 )  # fmt: skip
 def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:

@@ -15,25 +15,23 @@ from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _explain, in_thread
 
 
-@pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
-def test_after_the_deletion_of_the_journal_another_session_makes_it(kind: type[Any]) -> None:
+@pytest.mark.parametrize(
+    ("error", "may_pass", "says"),
+    [
+        (errors.MissingRowsError("gone"), True, "gone; the journal 'members' was deleted"),
+        (errors.NotFoundError("gone"), True, "gone; the journal 'members' was deleted"),
+        (errors.AccessRefusedError("no", reply_code=403), False, "'members': the user needs the permissions read and write"),
+        (errors.BrokerTimeoutError("no answer", queue="members"), True, "no answer"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_journal_says_what_it_means(
+    error: errors.RabbitChxError, *, may_pass: bool, says: str
+) -> None:
     """A reader misses its rows if it was made again meanwhile; a publisher and a late reader do not find it."""
-    explained = _explain(kind("the stream is gone"), "members")
-    assert is_transient(explained)
-    assert str(explained) == "the stream is gone; the journal 'members' was deleted"
-    assert explained.queue == "members"
-
-
-def test_a_refusal_of_the_journal_names_the_permissions() -> None:
-    explained = _explain(errors.AccessRefusedError("refused", reply_code=403), "members")
-    assert isinstance(explained, errors.AccessRefusedError)
-    assert "'members': the user needs the permissions read and write" in str(explained)
-    assert (explained.queue, explained.reply_code) == ("members", 403)
-
-
-def test_any_other_error_is_as_it_was() -> None:
-    error = errors.BrokerTimeoutError("no answer")
-    assert _explain(error, "members") is error
+    explained = _explain(error, "members")
+    assert is_transient(explained) is may_pass
+    assert says in str(explained)
+    assert (explained.queue, explained.reply_code) == ("members", error.reply_code)
 
 
 async def test_a_call_in_a_thread_returns_or_raises_and_does_not_keep_the_process_alive() -> None:
