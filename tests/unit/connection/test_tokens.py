@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -181,7 +181,7 @@ def test_a_login_names_the_function_that_it_waits_for() -> None:
     with pytest.raises(UnreachableError, match=waits):
         tokens.log_in(settings, lambda _: None)
     with pytest.raises(UnreachableError, match=waits):
-        asyncio.run(tokens.log_in_async(settings, nothing))
+        asyncio.run(tokens.log_in_async(settings, AsyncMock()))
     assert re.match(waits, str(connect_timeout_error(settings)))
     is_over.set()
     tokens.log_in(replace(settings, connection_timeout_s=60), lambda _: None)
@@ -212,10 +212,6 @@ def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(
 
 
 # -- refused tokens
-
-
-async def nothing(_: ConnectionSettings) -> None:
-    pass
 
 
 class Door:

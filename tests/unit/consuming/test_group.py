@@ -438,7 +438,7 @@ def health(*entries: tuple[EntryKind, str, str], is_up: bool = True, is_lost: bo
     return found
 
 
-def test_a_member_is_healthy_unless_another_one_holds_what_is_its_own() -> None:
+def test_a_member_is_healthy_unless_it_is_cut_off_or_another_one_holds_what_is_its_own() -> None:
     assert health()
     assert health(("claim", "a", MINE))
     assert health(("claim", "b", OTHERS)), "others own their queues"
@@ -446,12 +446,8 @@ def test_a_member_is_healthy_unless_another_one_holds_what_is_its_own() -> None:
     assert health(("claim", "b", MINE), ("released", "b", MINE))
     held = health(("claim", "b", MINE))
     assert (bool(held), held.connected, held.not_owned) == (False, True, (MINE,))
-
-
-@pytest.mark.parametrize("how", [{"is_up": False}, {"is_lost": True}])
-def test_a_member_without_a_connection_is_not_healthy(how: Any) -> None:
-    assert not health(**how)
-    assert not health(**how).connected
+    for cut_off in (health(is_up=False), health(is_lost=True)):
+        assert (bool(cut_off), cut_off.connected) == (False, False)
 
 
 def test_handled_at_is_that_of_the_last_call() -> None:
