@@ -48,10 +48,11 @@ def test_what_is_stored_is_said_of_a_url(kind: str, text: str, said: str) -> Non
         url = PARSERS[kind](text)
     except InputError as error:
         assert_no_canary(error)
-        assert f"{type(error).__name__}: {error}" == said
+        result = f"{type(error).__name__}: {error}"
     else:
         masked = url.masked if kind == "management API" else url.masked_url
-        assert f"{masked} {json.dumps(fields_of(url), ensure_ascii=False)}" == said
+        result = f"{masked} {json.dumps(fields_of(url), ensure_ascii=False)}"
+    assert result == said
 
 
 @pytest.mark.parametrize(
