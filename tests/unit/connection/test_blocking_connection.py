@@ -33,10 +33,11 @@ class HastySession(Session):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replaces the module `time` of the connection: `now` advances only when a test changes it. Its heartbeats are every hundredth of a second."""
-    clock = SimpleNamespace(now=time.monotonic(), monotonic=lambda: clock.now)
-    monkeypatch.setattr(blocking_connection, "time", clock)
+    played = SimpleNamespace(now=time.monotonic())
+    played.monotonic = lambda: played.now
+    monkeypatch.setattr(blocking_connection, "time", played)
     monkeypatch.setattr(blocking_connection, "Session", HastySession)
-    return clock
+    return played
 
 
 def test_heartbeats_go_on_while_the_caller_does_other_work(clock: SimpleNamespace) -> None:
