@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     if "world" not in names:
         return None
-    world: GroupWorld = pyfuncitem.funcargs["world"]
+    world: Any = pyfuncitem.funcargs["world"]
     world.run(functools.partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names}))
     return True

@@ -128,11 +128,11 @@ class _Library:
     def __getattr__(self, name: str) -> Any:
         async def call(*_: object, **__: object) -> Any:
             self.called.append(name)
-            if name == self._call and self._error is None:
-                await asyncio.Event().wait()
-            if name == self._call:
-                raise self._error
-            return self
+            if name != self._call:
+                return self
+            if self._error is None:
+                return await asyncio.Event().wait()
+            raise self._error
 
         return call
 

@@ -120,8 +120,8 @@ async def test_what_on_gained_returns_is_where_it_starts(world: GroupWorld, star
     world.node.offsets[GROUP, "s"] = 32
     world.skipped = set(range(50))
 
-    how = {"gain": AsyncMock(return_value=start), "before": lambda _: asyncio.sleep(3)}
-    async with world.joined(**how) as member:
+    gain = AsyncMock(return_value=start)
+    async with world.joined(gain=gain, before=lambda _: asyncio.sleep(3)) as member:
         await world.until(lambda: world.calls, "it handles")
         await asyncio.sleep(1)
         assert world.node.stores == []
