@@ -1,4 +1,4 @@
-"""A server on the loopback interface."""
+"""A server on the loopback interface, and a port without one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 HOST = "127.0.0.1"
@@ -77,3 +77,11 @@ class LoopbackServer:
         with contextlib.suppress(OSError), client:
             if not self.over.is_set():
                 self.serve(client)
+
+
+@contextlib.contextmanager
+def dead_port() -> Iterator[int]:
+    """Yield a port where nobody listens. It is held, so that nobody else gets it."""
+    with socket.socket() as holder:
+        holder.bind((HOST, 0))
+        yield int(holder.getsockname()[1])

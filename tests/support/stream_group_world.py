@@ -162,15 +162,15 @@ class GroupNode(StreamNode):
         self.on_store(store)
 
         def arrive() -> None:
-            self.threads.sleep(self.store_delay_s)
+            if self.store_delay_s:
+                self.threads.sleep(self.store_delay_s)
             self.offsets[name, stream] = offset
             self.append(stream, [entry(notes(name, kind=1))], 1)
 
         if self.store_delay_s:
             self.threads.modules["threading"].Thread(arrive, name="store").start()
         else:
-            self.offsets[name, stream] = offset
-            self.append(stream, [entry(notes(name, kind=1))], 1)
+            arrive()
         return b""
 
     # -- faults
@@ -212,6 +212,10 @@ class Call:
     over: float | None = None  # as it ended, in whichever way
 
 
+async def _nothing(_: object) -> None:
+    return
+
+
 class Member:
     """A member of the group.
 
@@ -219,16 +223,25 @@ class Member:
         group: the group.
         gained: the streams for which `on_gained` was called.
         lost: the same for `on_lost`.
+
+    Args:
         gain: what `on_gained` returns or does.
         before: is called, and awaited, before a batch counts as handled; it may raise.
+        how: further arguments of the group.
     """
 
-    def __init__(self, world: GroupWorld, name: str, **how: Any) -> None:
+    def __init__(
+        self,
+        world: GroupWorld,
+        name: str,
+        gain: Callable[[str], Awaitable[Any]] = _nothing,
+        before: Callable[[Call], Awaitable[object]] = _nothing,
+        **how: Any,
+    ) -> None:
         self.world, self.name = world, name
         self.gained: list[str] = []
         self.lost: list[str] = []
-        self.gain: Callable[[str], Awaitable[Any]] = _nowhere
-        self.before: Callable[[Call], Awaitable[None]] = _nothing
+        self._gain, self._before = gain, before
         how = {
             "streams": world.streams,
             "timing": TIMING,
@@ -241,14 +254,9 @@ class Member:
         )
         self.running: asyncio.Task[None] | None = None
 
-    @property
-    def owner(self) -> str:
-        """The name of its connections."""
-        return f".{self.name}"
-
     async def _gained(self, stream: str) -> Any:
         self.gained.append(stream)
-        return await self.gain(stream)
+        return await self._gain(stream)
 
     async def _lost(self, stream: str) -> None:
         self.lost.append(stream)
@@ -259,7 +267,7 @@ class Member:
         call = Call(self.name, stream, offsets, self.group.generation(stream), world.threads.now)
         world.calls.append(call)
         try:
-            await self.before(call)
+            await self._before(call)
             call.ended = world.threads.now
         finally:
             call.over = world.threads.now
@@ -283,7 +291,7 @@ class Member:
         """Die: its connections end, it gets no others, and what it does is cancelled."""
         world, running = self.world, self.running
         assert running is not None
-        sessions = world.node.open_sessions(self.owner)
+        sessions = world.node.open_sessions(f".{self.name}")
         world.node.dead |= {each.owner for each in sessions}
         for each in sessions:
             world.lose(each)
@@ -291,14 +299,6 @@ class Member:
             running.cancel()
             await asyncio.sleep(0.01)
         await asyncio.wait({running})
-
-
-async def _nowhere(_stream: str) -> None:
-    return None
-
-
-async def _nothing(_call: Call) -> None:
-    return None
 
 
 @dataclass
@@ -345,10 +345,7 @@ class GroupWorld:
     @asynccontextmanager
     async def joined(self, name: str = "a", **how: Any) -> AsyncIterator[Member]:
         """Run a member until the block ends; then it leaves."""
-        hooks = {key: how.pop(key) for key in ("before", "gain") if key in how}
         member = self.member(name, **how)
-        for key, hook in hooks.items():
-            setattr(member, key, hook)
         yield member
         await member.stop()
 

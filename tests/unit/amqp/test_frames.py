@@ -9,8 +9,11 @@ from rabbit_chx.amqp.frames import BODY_FRAME, FRAME_OVERHEAD, HEARTBEAT, Frame,
 AGREED = 4096
 
 
-def frame(size: int, *, kind: int = BODY_FRAME, end: bytes = b"\xce") -> bytes:
-    return bytes((kind, 0, 7)) + size.to_bytes(4) + b"x" * size + end
+TOO_LARGE = (AGREED - FRAME_OVERHEAD + 1, 2**32 - 1)
+
+
+def frame(size: int, *, told: int | None = None, kind: int = BODY_FRAME, end: bytes = b"\xce") -> bytes:
+    return bytes((kind, 0, 7)) + (size if told is None else told).to_bytes(4) + b"x" * size + end
 
 
 @pytest.mark.parametrize(
@@ -31,11 +34,8 @@ def test_a_whole_frame_is_read_wherever_it_begins_and_a_part_is_waited_for(kind:
         (b"HTTP/1.1 400", r"b'HTTP/1\.1' is not an AMQP frame"),
         # Not one more byte is waited for: a peer that is no broker could have us wait for 4 GiB.
         *(
-            (
-                frame(0)[:3] + size.to_bytes(4) + b"x",
-                f"an AMQP frame of {size} bytes, but 4096 were agreed on",
-            )
-            for size in (AGREED - FRAME_OVERHEAD + 1, 2**32 - 1)
+            (frame(1, told=told), f"an AMQP frame of {told} bytes, but 4096 were agreed on")
+            for told in TOO_LARGE
         ),
     ],
 )

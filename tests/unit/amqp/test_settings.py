@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, replace
@@ -84,4 +85,5 @@ def test_the_login_of_amqp_is_taken_where_a_management_url_has_none() -> None:
     assert (bare.username, bare.password) == ("u", Secret("p"))
     assert ManagementUrl.of("http://v:c4nary@h").with_login_of(settings).username == "v"
     assert ManagementUrl.of("http://v@h").with_login_of(settings).password is None
+    assert bare.authorization().reveal() == f"Basic {base64.b64encode(b'u:p').decode()}"
     assert "c4nary" not in repr(ManagementUrl.of("https://v:c4nary@h?certfile=c&keyfile=k&password=c4nary"))

@@ -41,20 +41,18 @@ def fields_of(value: Any) -> dict[str, Any]:
     }
 
 
-def judge(kind: str, text: str) -> str:
-    """Return the masked form of a URL and its fields, or its error, which has no password."""
+@pytest.mark.parametrize(("kind", "text", "said"), STORED)
+def test_what_is_stored_is_said_of_a_url(kind: str, text: str, said: str) -> None:
+    """The masked form of a URL and its fields, or its error, which has no password."""
     try:
         url = PARSERS[kind](text)
     except InputError as error:
         assert_no_canary(error)
-        return f"{type(error).__name__}: {error}"
-    masked = url.masked if kind == "management API" else url.masked_url
-    return f"{masked} {json.dumps(fields_of(url), ensure_ascii=False)}"
-
-
-@pytest.mark.parametrize(("kind", "text", "said"), STORED)
-def test_what_is_stored_is_said_of_a_url(kind: str, text: str, said: str) -> None:
-    assert judge(kind, text) == said
+        result = f"{type(error).__name__}: {error}"
+    else:
+        masked = url.masked if kind == "management API" else url.masked_url
+        result = f"{masked} {json.dumps(fields_of(url), ensure_ascii=False)}"
+    assert result == said
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 import pytest
 from amqp_broker import hang_up
 from frame_secrets import locals_with
+from loopback import dead_port
 from scripted_peer import Peer
 
 from rabbit_chx import Broker, Publisher, Retries, SharedPublisher, StreamPublisher
@@ -65,11 +65,9 @@ def test_no_local_shows_the_password_of_a_url_that_is_refused(
 
 @pytest.mark.parametrize("use", [publisher, shared_publisher, stream_publisher, broker])
 def test_no_local_shows_the_password_where_nobody_answers(use: Callable[[str], None]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     # A publisher of streams ignores the port of an AMQP URI.
     scheme = "rabbitmq-stream" if use is stream_publisher else "amqp"
-    with pytest.raises(UnreachableError) as caught:
+    with dead_port() as port, pytest.raises(UnreachableError) as caught:
         use(f"{scheme}://user:{SECRET}@127.0.0.1:{port}")
     assert locals_with(SECRET, caught.value) == []
 

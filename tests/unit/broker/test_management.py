@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import trustme
+from loopback import dead_port
 from scripted_api import Script, ScriptedApi, page
 
 from rabbit_chx import errors
@@ -154,14 +155,9 @@ def test_what_is_cut_off(api: ScriptedApi, script: Script) -> None:
 
 
 def test_without_a_listener_the_remedy_names_port_and_plugin() -> None:
-    with socket.socket() as holder:  # of the port, so that nobody else gets it
-        holder.bind(("127.0.0.1", 0))
-        port = holder.getsockname()[1]
-        with pytest.raises(
-            errors.UnreachableError,
-            match=r"refused.*check host and port, and that the management plugin is enabled",
-        ):
-            Management(f"http://127.0.0.1:{port}").request("GET", "overview")
+    says = r"refused.*check host and port, and that the management plugin is enabled"
+    with dead_port() as port, pytest.raises(errors.UnreachableError, match=says):
+        Management(f"http://127.0.0.1:{port}").request("GET", "overview")
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
@@ -249,21 +245,20 @@ def test_the_objects_of_an_answer_take_a_bounded_memory(monkeypatch: pytest.Monk
     assert peak < 1.1 * most < without_limit
 
 
+def endless() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n\r\n["
+    yield from itertools.repeat(b'"x",' * 10_000)
+
+
+MANY = page("200 OK", [{"name": f"q{n}"} for n in range(20_000)])
+TOO_MANY = r"the answer to GET /api/overview has .*its objects need more than 2 MB of memory: ask for less, such as one exchange"
+
+
 @pytest.mark.parametrize(
     ("limit", "value", "script", "words"),
     [
-        (
-            "_MOST_MEMORY",
-            2_000_000,
-            page("200 OK", [{"name": f"q{n}"} for n in range(20_000)]),
-            r"the answer to GET /api/overview has .*its objects need more than 2 MB of memory: ask for less, such as one exchange",
-        ),
-        (
-            "_LARGEST",
-            1_000_000,
-            lambda: itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n["], itertools.repeat(b'"x",' * 10_000)),
-            "is longer than 1,000,000 bytes",
-        ),
+        ("_MOST_MEMORY", 2_000_000, MANY, TOO_MANY),
+        ("_LARGEST", 1_000_000, endless, "is longer than 1,000,000 bytes"),
     ],
     ids=["of many objects", "without end"],
 )
@@ -276,26 +271,17 @@ def test_an_answer_that_is_too_large_is_named(
     assert re.search(words, str(refused))
 
 
-#: 4.3.6 gives the first reason for a queue whose node has no free byte.
-def read_queues(api: Management) -> object:
-    return api.get_list("queues", "/", fields={"name": str})
-
-
-def read_overview(api: Management) -> object:
-    return api.get("overview", fields={"rabbitmq_version": str})
-
-
 @pytest.mark.parametrize(
     ("read", "says", "right", "wrong"),
     [
         (
-            read_queues,
+            lambda api: api.get_list("queues", "/", fields={"name": str}),
             "GET queues// is not a list of objects with name",
             [[], [{"name": "q", "more": 1}]],
             [[{"name": "q"}, {}], [{"name": None}], ["q"], {"name": "q"}, None, {"items": [{"name": "q"}]}],
         ),
         (
-            read_overview,
+            lambda api: api.get("overview", fields={"rabbitmq_version": str}),
             "GET overview is not an object with rabbitmq_version",
             [{"rabbitmq_version": "4.3.6"}],
             [{"rabbitmq_version": 4}, {}, [], "4.3.6", None],

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trustme
+from broker_frames import HANDSHAKE
 from client_ends import PIKA_ENDS
-from loopback import LoopbackServer
+from loopback import HOST, LoopbackServer, dead_port
 from pika import exceptions as pika_errors
 
 from rabbit_chx import errors
@@ -56,98 +60,91 @@ def test_what_is_no_broker_is_named_without_the_password(
     scheme: str, answer: Any, kind: type[errors.UnreachableError], says: str
 ) -> None:
     timeout_ms = 300 if kind is errors.BrokerTimeoutError else 10_000
-    with Answering(answer) if callable(answer) else socket.socket() as server:
-        if isinstance(server, socket.socket):
-            server.bind(("127.0.0.1", 0))  # it holds the port, so that nobody else gets it
-        port = server.port if isinstance(server, Answering) else server.getsockname()[1]
-        host = answer if isinstance(answer, str) else "127.0.0.1"
+    with Answering(answer) if callable(answer) else dead_port() as server:
+        port = getattr(server, "port", server)
+        host = answer if isinstance(answer, str) else HOST
         url = f"{scheme}://u:c4nary@{host}:{port}?connection_timeout={timeout_ms}"
         with pytest.raises(kind, match=says) as caught, Broker(url):
             pass
     assert "c4nary" not in f"{caught.value!s} {caught.value.__cause__!s} {caught.value.__context__!s}"
 
 
-@pytest.mark.parametrize(
-    ("told", "kind"),
-    [
-        ((403, "ACCESS_REFUSED - Login was refused"), errors.AccessRefusedError),
-        ((530, "NOT_ALLOWED - vhost it's not found"), errors.NotFoundError),
-    ],
+#: Pika keeps the answer of the broker as the text of an error alone. `amqp/replies.txt` has the errors.
+_REFUSED, _NOT_FOUND = (
+    repr(pika_errors.ConnectionClosedByBroker(*told))
+    for told in ((403, "ACCESS_REFUSED - Login was refused"), (530, "NOT_ALLOWED - vhost it's not found"))
 )
-@pytest.mark.parametrize(
-    "stage", [pika_errors.ProbableAuthenticationError, pika_errors.ProbableAccessDeniedError]
-)
-def test_what_the_broker_answers_before_it_is_open(
-    stage: type[Exception], told: tuple[int, str], kind: type[errors.RabbitChxError]
-) -> None:
-    """Pika keeps the answer as the text of an error alone. `amqp/replies.txt` has the errors."""
-    error = _make_opening_error(SETTINGS, stage(repr(pika_errors.ConnectionClosedByBroker(*told))))
-    assert type(error) is kind
-    assert error.reply_code == told[0]
-    assert f"the broker answered {told[0]} {told[1]}: " in str(error)
+_LOST = "StreamLostError: ('lost',)"
 
 
 @pytest.mark.parametrize(
     ("cause", "kind", "sentence"),
     [
+        (pika_errors.ProbableAuthenticationError(_REFUSED), errors.AccessRefusedError, "answered 403 ACCESS_REFUSED - Login was refused: "),
+        (pika_errors.ProbableAccessDeniedError(_REFUSED), errors.AccessRefusedError, "answered 403 ACCESS_REFUSED - Login was refused: "),
+        (pika_errors.ProbableAuthenticationError(_NOT_FOUND), errors.NotFoundError, "answered 530 NOT_ALLOWED - vhost it's not found: "),
+        (pika_errors.ProbableAccessDeniedError(_NOT_FOUND), errors.NotFoundError, "answered 530 NOT_ALLOWED - vhost it's not found: "),
         (pika_errors.AuthenticationError("PLAIN"), errors.AccessRefusedError, "offers other auth mechanisms, not PLAIN"),
-        (pika_errors.ProbableAuthenticationError("StreamLostError: ('lost',)"), errors.AccessRefusedError, "refuses the login .StreamLost"),
-        (pika_errors.ProbableAccessDeniedError("StreamLostError: ('lost',)"), errors.BrokerRefusedError, "refuses the vhost '/' .StreamLost"),
+        (pika_errors.ProbableAuthenticationError(_LOST), errors.AccessRefusedError, "refuses the login .StreamLost"),
+        (pika_errors.ProbableAccessDeniedError(_LOST), errors.BrokerRefusedError, "refuses the vhost '/' .StreamLost"),
         (pika_errors.IncompatibleProtocolError("lost"), errors.UnreachableError, "lost; .* is AMQP 0-9-1 spoken there.* needs amqps://"),
         (pika_errors.AMQPConnectionError("timed out"), errors.BrokerTimeoutError, "not open within 10 s"),
     ],
 )  # fmt: skip
-def test_what_ends_an_opening_without_an_answer(
+def test_what_ends_an_opening_is_an_error_of_its_kind(
     cause: Exception, kind: type[errors.RabbitChxError], sentence: str
 ) -> None:
     with pytest.raises(kind, match=sentence) as caught:
         raise _make_opening_error(SETTINGS, cause)
     assert type(caught.value) is kind
+    if code := re.match("answered ([0-9]+)", sentence):
+        assert caught.value.reply_code == int(code[1])
 
 
-class _Ended:
-    """A script in place of pika's connection and its channel: each call raises what pika raises at the end of a connection."""
+def fall_silent(client: socket.socket) -> None:
+    """Open a connection, and reply to nothing else."""
+    client.sendall(b"".join(HANDSHAKE[:3]))
+    while client.recv(1 << 16):
+        pass
 
-    is_open = True
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return self._raise
-
-    def _raise(self, *_: object, **__: object) -> None:
-        raise self._error
-
-    def forget(self, _refusal: BaseException) -> None:
-        """Do nothing: a script has no list."""
+@pytest.mark.timeout(30)
+def test_a_broker_that_does_not_reply_is_given_up() -> None:
+    """Pika waits without end; what limits the wait has private names of pika, which a new version may change."""
+    with Answering(fall_silent) as server:
+        settings = ConnectionSettings(host=HOST, port=server.port)
+        given_up = pytest.raises(errors.BrokerTimeoutError, match=r"no answer within 0\.3 s")
+        with closing(PikaConnection(settings, 0.3)) as connection, given_up:
+            connection.check_exchange("x")
 
 
 @pytest.mark.parametrize("is_channel_open", [True, False])
 @pytest.mark.parametrize("raised", PIKA_ENDS, ids=repr)
 def test_each_error_of_pika_at_the_end_of_a_connection_is_ours(
-    raised: BaseException,
-    is_channel_open: bool,  # noqa: FBT001
+    *, raised: BaseException, is_channel_open: bool
 ) -> None:
+    """Scripted: each call of pika's connection and of its channel raises what pika raises at the end of a connection."""
+    calls = ("channel", "queue_declare", "exchange_declare", "process_data_events", "_flush_output")
+    ended = Mock(is_open=True, **{call: Mock(side_effect=raised) for call in calls})
     connection: Any = object.__new__(PikaConnection)
     vars(connection).update(
         _where="amqp://scripted",
         _settings=SETTINGS,
         _secret=SimpleNamespace(renew_at=math.inf),
         _reply_timeout_s=1.0,
-        _connection=_Ended(raised),
+        _connection=ended,
     )
     queue = Operation("declare", QueueDefinition("q"))
-    calls: list[Callable[[], object]] = [
+    asks: list[Callable[[], object]] = [
         lambda: connection.perform(queue),
         lambda: connection.count("q"),
         lambda: connection.check_exchange("x"),
         lambda: connection.channel().__enter__(),
     ]
-    for call in calls:
-        connection._channel = _Ended(raised) if is_channel_open else None
+    for ask in asks:
+        connection._channel = ended if is_channel_open else None
         with pytest.raises(errors.RabbitChxError, match=r"320|the connection was lost"):
-            call()
+            ask()
     with pytest.raises(errors.RabbitChxError), connection.own_errors():
         connection.process(0)
     with pytest.raises(errors.RabbitChxError), connection.own_errors():

@@ -110,20 +110,13 @@ def test_output_without_the_ring_is_refused(kind: type[RabbitChxError], says: st
         SavedRing(text).read("v 2", "x")
 
 
-@pytest.mark.parametrize(
-    "text", [diagnostics_json({"0": "q"}, vhost="v 2"), term((0, "queue", "q"), vhost="v 2")]
-)
-def test_output_that_names_the_vhost_is_read(text: str) -> None:
-    assert SavedRing(text).read("v 2", "x") == ("q",)
-
-
 @pytest.mark.parametrize("exchange", HOSTILE)
 def test_names_that_look_like_answers_are_names(exchange: str) -> None:
     lines = "".join(f"Ring index: {n}, queue: '{queue}'\n" for n, queue in enumerate(HOSTILE))
     entries = [(n, "queue", queue) for n, queue in enumerate(HOSTILE)]
 
     for text in (
-        diagnostics_json({str(n): queue for n, queue in enumerate(HOSTILE)}, exchange),
+        diagnostics_json({str(n): queue for n, queue in enumerate(HOSTILE)}, exchange, "/"),
         lines,
         banner(exchange, "/") + lines,
         term(*entries, exchange=exchange),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from itertools import chain, repeat
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,19 +19,9 @@ NO = errors.AccessRefusedError("no", reply_code=403)
 GONE = errors.NotFoundError("gone", reply_code=404)
 
 
-class Api:
-    """A fake of the management API, which scripts faults: what it raises to each change, in turn; None is success."""
-
-    def __init__(self, *faults: BaseException | None) -> None:
-        self.faults = [*faults]
-        self.changes: list[str] = []
-
-    def request(self, method: str, *path: str) -> Any:
-        self.changes.append(method)
-        fault = self.faults.pop(0) if self.faults else None
-        if fault is not None:
-            raise fault
-        return path
+def api_with(faults: Iterable[BaseException | None]) -> Mock:
+    """A fake of the management API, which scripts faults: what it raises to each change, in turn; None is success, as is each change after them."""
+    return Mock(request=Mock(side_effect=chain(faults, repeat(None))))
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +43,10 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_vhost_that_may_have_been_made_is_deleted(
     faults: Sequence[BaseException | None], error: type[BaseException] | None, deletions: int
 ) -> None:
-    api: Any = Api(*faults)
+    api = api_with(faults)
     with pytest.raises(error) if error else nullcontext(), scratch_vhost(api):
         pass
-    assert api.changes == ["PUT", *["DELETE"] * deletions]
+    assert [call.args[0] for call in api.request.call_args_list] == ["PUT", *["DELETE"] * deletions]
 
 
 @pytest.mark.parametrize(
@@ -64,11 +55,10 @@ def test_a_vhost_that_may_have_been_made_is_deleted(
 def test_what_cannot_be_undone_is_named(fault: Exception, kind: type[Exception]) -> None:
     """Also if the block fails: its error is kept."""
     said = "is left .*: run rabbitmqctl delete_vhost rabbit_chx-"
-    api: Any = Api(None, *[fault] * 9)
-    with pytest.raises(kind, match=said), scratch_vhost(api):
+    faults = [None, *[fault] * 9]
+    with pytest.raises(kind, match=said), scratch_vhost(api_with(faults)):
         pass
-    api = Api(None, *[fault] * 9)
-    with pytest.raises(ZeroDivisionError) as caught, scratch_vhost(api):
+    with pytest.raises(ZeroDivisionError) as caught, scratch_vhost(api_with(faults)):
         raise ZeroDivisionError
     (note,) = caught.value.__notes__
     assert re.search(said, note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -29,27 +30,17 @@ class HastySession(Session):
         self.longest_silence_s /= 100
 
 
-class Clock:
-    """Replaces the module `time`; `now` advances only when a test changes it."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def monotonic(self) -> float:
-        """Return the seconds."""
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The connection's time goes where the test says; its heartbeats are every hundredth of a second."""
-    clock = Clock()
-    monkeypatch.setattr(blocking_connection, "time", clock)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replaces the module `time` of the connection: `now` advances only when a test changes it. Its heartbeats are every hundredth of a second."""
+    played = SimpleNamespace(now=time.monotonic())
+    played.monotonic = lambda: played.now
+    monkeypatch.setattr(blocking_connection, "time", played)
     monkeypatch.setattr(blocking_connection, "Session", HastySession)
-    return clock
+    return played
 
 
-def test_heartbeats_go_on_while_the_caller_does_other_work(clock: Clock) -> None:
+def test_heartbeats_go_on_while_the_caller_does_other_work(clock: SimpleNamespace) -> None:
     lock = threading.RLock()
     with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
         sent = idle.bytes_sent
@@ -60,7 +51,7 @@ def test_heartbeats_go_on_while_the_caller_does_other_work(clock: Clock) -> None
         assert idle.bytes_sent == sent, "a sign of life is no progress"
 
 
-def test_a_connection_stays_open_while_data_arrives(clock: Clock) -> None:
+def test_a_connection_stays_open_while_data_arrives(clock: SimpleNamespace) -> None:
     lock = threading.RLock()
     with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
         for i in range(1, 6):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from unittest.mock import Mock
+from itertools import count
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -22,15 +23,7 @@ from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection import tokens
 from rabbit_chx.connection.failures import connect_timeout_error
-from rabbit_chx.connection.tokens import (
-    Credentials,
-    TokenSecret,
-    log_in,
-    log_in_async,
-    log_in_to_api,
-    token_command,
-    with_credentials,
-)
+from rabbit_chx.connection.tokens import TokenSecret, with_credentials
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, InputError, UnreachableError
 from rabbit_chx.streams import ReadLimits
 
@@ -44,9 +37,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def counting(clock: list[float], lifetime_s: float = 100.0) -> Callable[[], tuple[str, float]]:
-    numbers = iter(range(100))
-    return lambda: (f"token-{next(numbers)}", clock[0] + lifetime_s)
+def counting(clock: list[float]) -> Callable[[], tuple[str, float]]:
+    numbers = count()
+    return lambda: (f"token-{next(numbers)}", clock[0] + 100)
 
 
 def test_a_token_is_renewed_after_four_fifths_of_its_time(clock: list[float]) -> None:
@@ -72,14 +65,14 @@ def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> 
         (Mock(side_effect=OSError("hidden")), "OSError"),
         (Mock(side_effect=SystemExit), "SystemExit"),
         (lambda: ("hidden", 1000.0), "credentials returned a token that expired .* s ago: return .*"),
-        (token_command("echo hidden"), "the token command printed no JWT with the claim exp: .*"),
+        (tokens.token_command("echo hidden"), "the token command printed no JWT with the claim exp: .*"),
     ],
     ids=["error", "exit", "expired token", "command"],
 )
 def test_a_failed_renewal_is_repeated_until_the_token_expires(
-    clock: list[float], caplog: pytest.LogCaptureFixture, renewal: Credentials, problem: str
+    clock: list[float], caplog: pytest.LogCaptureFixture, renewal: tokens.Credentials, problem: str
 ) -> None:
-    functions: list[Credentials] = [lambda: ("token", 1100.0)]
+    functions: list[tokens.Credentials] = [lambda: ("token", 1100.0)]
     secret = TokenSecret(lambda: functions[-1]())  # noqa: PLW0108  # of the function at that time
     assert secret.reveal() == "token"
     functions.append(renewal)
@@ -186,16 +179,18 @@ def test_a_login_names_the_function_that_it_waits_for() -> None:
     (settings,) = with_credentials([ConnectionSettings(connection_timeout_s=0.2)], slow)
     waits = r"^credentials \(function 'slow'\): no token within 0\.2 s: run it by hand"
     with pytest.raises(UnreachableError, match=waits):
-        log_in(settings, lambda _: None)
+        tokens.log_in(settings, lambda _: None)
     with pytest.raises(UnreachableError, match=waits):
-        asyncio.run(log_in_async(settings, nothing))
+        asyncio.run(tokens.log_in_async(settings, AsyncMock()))
     assert re.match(waits, str(connect_timeout_error(settings)))
     is_over.set()
-    log_in(replace(settings, connection_timeout_s=60), lambda _: None)
+    tokens.log_in(replace(settings, connection_timeout_s=60), lambda _: None)
     assert "check host, port and firewall" in str(connect_timeout_error(settings))
 
 
-def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float]) -> None:
+def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each attempt names the function; so does the last error. The time of the waits is the test's."""
     is_over, waits = threading.Event(), list[float]()
 
@@ -207,23 +202,16 @@ def test_a_reader_waits_for_a_token_no_longer_than_its_timeout(clock: list[float
         waits.append(timeout)
         clock[0] += timeout
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "wait", wait)
-        patch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-        with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
-            StreamReader(
-                "rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, limits=ReadLimits(timeout_s=20)
-            )
+    monkeypatch.setattr(tokens, "wait", wait)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    with pytest.raises(UnreachableError, match=r"credentials \(function 'slow'\): no token within"):
+        StreamReader("rabbitmq-stream://127.0.0.1:1", "s", credentials=slow, limits=ReadLimits(timeout_s=20))
     is_over.set()
     assert 1000 < clock[0] <= 1020
     assert max(waits) <= 10
 
 
 # -- refused tokens
-
-
-async def nothing(_: ConnectionSettings) -> None:
-    pass
 
 
 class Door:
@@ -246,16 +234,18 @@ class Door:
         return self(settings)
 
     def ask(self, header: Secret) -> str:
-        return self(ConnectionSettings(password=Secret(header.reveal().removeprefix("Bearer "))))
+        scheme, _, token = header.reveal().partition(" ")
+        assert scheme == "Bearer"
+        return self(ConnectionSettings(password=Secret(token)))
 
 
 def enter(settings: ConnectionSettings, door: Door, how: str) -> str:
     if how == "async":
-        return asyncio.run(log_in_async(settings, door.open))
+        return asyncio.run(tokens.log_in_async(settings, door.open))
     if how == "API":
         url = ManagementUrl.of("http://localhost:15672").with_login_of(settings)
-        return log_in_to_api(url, 5.0, door.ask)
-    return log_in(settings, door)
+        return tokens.log_in_to_api(url, 5.0, door.ask)
+    return tokens.log_in(settings, door)
 
 
 def given(*tokens: str) -> Callable[[], tuple[str, float]]:
@@ -297,9 +287,9 @@ def test_the_second_refusal_may_be_that_of_another_attempt() -> None:
         return door(settings)
 
     with pytest.raises(BrokerTimeoutError):
-        log_in(settings, late)
+        tokens.log_in(settings, late)
     with pytest.raises(AccessRefusedError, match="also with a new token"):
-        log_in(settings, door)
+        tokens.log_in(settings, door)
     assert door.tokens == ["bad 1", "bad 2"]
 
 
@@ -307,9 +297,9 @@ def test_other_refusals_are_not_about_the_token() -> None:
     (settings,) = with_credentials([ConnectionSettings()], given("bad"))
     for code in (None, 530):
         with pytest.raises(AccessRefusedError, match="check user name"):
-            log_in(settings, Door(code))
+            tokens.log_in(settings, Door(code))
     with pytest.raises(AccessRefusedError, match="check user name"):
-        log_in(ConnectionSettings(password=Secret("bad")), Door())
+        tokens.log_in(ConnectionSettings(password=Secret("bad")), Door())
     assert settings.password.reveal() == "bad"
 
 
@@ -344,7 +334,7 @@ def test_credentials_replace_a_password() -> None:
 
 
 def test_no_token_is_shown_or_pickled() -> None:
-    secret = TokenSecret(token_command("cat /token"))
+    secret = TokenSecret(tokens.token_command("cat /token"))
     object.__setattr__(secret, "_token", Secret("hidden"))
     pickled = pickle.dumps(secret)
     assert b"hidden" not in pickled
@@ -353,14 +343,6 @@ def test_no_token_is_shown_or_pickled() -> None:
     assert secret.reveal() == "hidden"
     (settings,) = with_credentials([ConnectionSettings()], lambda: ("hidden", 9e9))
     assert "hidden" not in f"{secret!r} {secret} {settings!r} {settings.masked_url}"
-
-
-def test_http_gets_a_bearer_token() -> None:
-    (settings,) = with_credentials([ConnectionSettings()], lambda: ("token", 9e9))
-    url = ManagementUrl.of("http://localhost:15672")
-    assert url.with_login_of(settings).authorization().reveal() == "Bearer token"
-    basic = ManagementUrl("h", None, username="ann", password=Secret("pw")).authorization().reveal()
-    assert basic == f"Basic {base64.b64encode(b'ann:pw').decode()}"
 
 
 # -- commands
@@ -372,8 +354,8 @@ def jwt(claims: object) -> str:
 
 def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
     token = jwt({"exp": 4_000_000_000})
-    assert token_command(f"echo {token}")() == (token, 4_000_000_000)
-    name, expiry = token_command("""echo '{"access_token": "opaque", "expires_in": 300}'""")()
+    assert tokens.token_command(f"echo {token}")() == (token, 4_000_000_000)
+    name, expiry = tokens.token_command("""echo '{"access_token": "opaque", "expires_in": 300}'""")()
     assert name == "opaque"
     assert expiry == pytest.approx(time.time() + 300, abs=60)
     as_datetime = TokenSecret(lambda: ("token", datetime.now(UTC) + timedelta(seconds=100)))
@@ -396,5 +378,5 @@ def test_a_command_prints_a_jwt_or_the_answer_of_a_token_endpoint() -> None:
 )
 def test_commands_that_give_no_token(command: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
-        token_command(command, "TOKENS")()
+        tokens.token_command(command, "TOKENS")()
     assert "hidden" not in str(caught.value)

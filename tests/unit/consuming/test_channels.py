@@ -36,47 +36,27 @@ async def test_the_number_of_a_channel_is_taken_again_last() -> None:
         connection._next_number()
 
 
-def _publishes(monkeypatch: pytest.MonkeyPatch, *errors: errors.RabbitChxError | None) -> int:
-    """Publish where each attempt to connect ends so; return how many there were. Without an error the message is confirmed."""
-    attempts = 0
-
-    async def opened(*_: object, **__: object) -> Any:
-        nonlocal attempts
-        attempts += 1
-        if error := errors[attempts - 1]:
-            raise error
-        return _connection()
-
-    monkeypatch.setattr(channels, "open_aio_pika", opened)
-    monkeypatch.setattr(channels, "_REPUBLISH_S", 0.0)
-    asyncio.run(channels._Writer(ConnectionSettings()).publish("q", b""))
-    return attempts
-
-
 def _connection() -> Any:
     """Return a connection on which each message is confirmed."""
-
-    async def confirmed(*_: object, **__: object) -> None:
-        return
-
-    async def channel(**_: object) -> Any:
-        return SimpleNamespace(
-            basic_publish=confirmed, is_closed=False, connection=SimpleNamespace(ready=confirmed)
-        )
-
-    return SimpleNamespace(
-        transport=SimpleNamespace(connection=SimpleNamespace(channel=channel)), close=confirmed
-    )
+    connection = SimpleNamespace(ready=AsyncMock())
+    channel = SimpleNamespace(basic_publish=AsyncMock(), is_closed=False, connection=connection)
+    aiormq = SimpleNamespace(channel=AsyncMock(return_value=channel))
+    return SimpleNamespace(transport=SimpleNamespace(connection=aiormq), close=AsyncMock())
 
 
-def test_what_may_pass_is_tried_again_and_what_would_be_refused_again_is_not(
+async def test_what_may_pass_is_tried_again_and_what_would_be_refused_again_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lost = errors.ConnectionLostError("the connection was lost")
-
-    assert _publishes(monkeypatch, lost, lost, None) == 3
+    refused = errors.AccessRefusedError("refused", reply_code=403)
+    monkeypatch.setattr(channels, "_REPUBLISH_S", 0.0)
+    monkeypatch.setattr(channels, "open_aio_pika", opened := AsyncMock())
+    opened.side_effect = [lost, lost, _connection()]
+    await channels._Writer(ConnectionSettings()).publish("q", b"")
+    assert opened.await_count == 3
+    opened.side_effect = [lost, refused]
     with pytest.raises(errors.AccessRefusedError):
-        _publishes(monkeypatch, lost, errors.AccessRefusedError("refused", reply_code=403))
+        await channels._Writer(ConnectionSettings()).publish("q", b"")
 
 
 async def test_a_connection_that_another_one_has_replaced_is_not_given_up_again() -> None:
@@ -90,42 +70,34 @@ async def test_a_connection_that_another_one_has_replaced_is_not_given_up_again(
     assert writer._channel is None
 
 
+@pytest.mark.parametrize("prefetch", [1, 32])
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "is_cancelled", "kind"),
     [
-        (exceptions.ChannelAccessRefused("ACCESS_REFUSED - access to queue 'q' refused"), errors.AccessRefusedError),
-        (exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue 'q'"), type(None)),
-        (None, type(None)),
+        (exceptions.ChannelAccessRefused("access to queue 'q' refused"), False, errors.AccessRefusedError),
+        (exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue 'q'"), False, type(None)),
+        (None, False, type(None)),
+        (None, True, errors.ConnectionLostError),
     ],
-)  # fmt: skip
-async def test_only_a_missing_permission_is_reported_if_a_channel_closes(
-    cause: Exception | None, told: type, late: LateFrameFilter
+)
+async def test_a_missing_permission_and_a_cancellation_are_reported_if_a_channel_closes(
+    *, cause: Exception | None, is_cancelled: bool, kind: type, prefetch: int
 ) -> None:
+    """A consumer that the broker cancels may have exceeded a timeout."""
     closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     heard: list[errors.RabbitChxError | None] = []
-    _line(SimpleNamespace(closing=closing), late).when_closed(heard.append)
+    line = _line(SimpleNamespace(closing=closing), LateFrameFilter(), prefetch)
+    line.is_cancelled = is_cancelled
+    line.when_closed(heard.append)
     if cause is None:
         closing.cancel()
     else:
         closing.set_exception(cause)
     await asyncio.sleep(0)
-    assert [type(error) for error in heard] == [told]
-
-
-@pytest.mark.parametrize(("prefetch", "count"), [(32, 1), (1, 0)])
-async def test_a_consumer_that_the_broker_cancels_may_have_exceeded_a_timeout(
-    prefetch: int, count: int, late: LateFrameFilter
-) -> None:
-    closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    heard: list[str] = []
-    line = channels.ConsumerChannel(SimpleNamespace(closing=closing), "q", "amqp://h", late, prefetch)
-    line.is_cancelled = True
-    line.when_closed(lambda error: heard.append(str(error)))
-    closing.cancel()
-    await asyncio.sleep(0)
-    (said,) = heard
-    assert "the broker cancelled the consumer of 'q'" in said
-    assert said.count("A timeout breaks the order of the prefetched messages") == count
+    (error,) = heard
+    assert type(error) is kind
+    assert ("the broker cancelled the consumer of 'q'" in str(error)) is is_cancelled
+    assert ("A timeout breaks the order" in str(error)) is (is_cancelled and prefetch > 1)
 
 
 @pytest.fixture
@@ -136,38 +108,17 @@ def late() -> Iterator[LateFrameFilter]:
     made.uninstall()
 
 
-def _line(underlay: Any, late: LateFrameFilter) -> channels.ConsumerChannel:
-    return channels.ConsumerChannel(underlay, "q", "amqp://scripted", late, 32)
-
-
-class _Underlay:
-    """A channel of aiormq that does not answer."""
-
-    number = 7
-
-    async def queue_declare(self, *_: object, **__: object) -> None:
-        await asyncio.Event().wait()
-
-    async def basic_qos(self, **_: object) -> None:
-        await asyncio.Event().wait()
-
-
-async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
-    late: LateFrameFilter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker may still deliver to its consumer, while another consumer of this member handles the same messages."""
-    monkeypatch.setattr(channels, "_REPLY_S", 0.05)
-    with pytest.raises(errors.ConnectionLostError, match="at the end of the channel that consumes 'q'"):
-        await _line(_Underlay(), late).abandon()
+def _line(underlay: Any, late: LateFrameFilter, prefetch: int = 32) -> channels.ConsumerChannel:
+    return channels.ConsumerChannel(underlay, "q", "amqp://scripted", late, prefetch)
 
 
 class _Library:
-    """One object for the connection of aio-pika, that of aiormq, and its channel. One of its calls raises an error; all others return the object."""
+    """One object for the connection of aio-pika, that of aiormq, and its channel. One of its calls raises an error, or never ends; all others return the object."""
 
     number, is_closed = 7, False
     connection_tune = SimpleNamespace(channel_max=0)
 
-    def __init__(self, call: str, error: BaseException | type[BaseException]) -> None:
+    def __init__(self, call: str, error: BaseException | type[BaseException] | None) -> None:
         self._call, self._error = call, error
         self.connection, self.transport = self, SimpleNamespace(connection=self)
         self.channels = self.server_properties = dict[Any, Any]()
@@ -177,9 +128,11 @@ class _Library:
     def __getattr__(self, name: str) -> Any:
         async def call(*_: object, **__: object) -> Any:
             self.called.append(name)
-            if name == self._call:
-                raise self._error
-            return self
+            if name != self._call:
+                return self
+            if self._error is None:
+                return await asyncio.Event().wait()
+            raise self._error
 
         return call
 
@@ -218,7 +171,9 @@ async def test_each_error_at_the_end_of_a_connection_may_pass(call: str) -> None
 )
 async def test_each_error_at_the_end_of_a_connection_is_ignored_where_it_is_left(call: str) -> None:
     for raised in CALL_ENDS:
-        if call == "queue_declare" and isinstance(raised, TimeoutError):  # an error without an answer of the broker
+        if call == "queue_declare" and isinstance(
+            raised, TimeoutError
+        ):  # an error without an answer of the broker
             continue
         library = _Library(call, raised)
         group = channels.GroupConnection(ConnectionSettings(), library)
@@ -280,25 +235,40 @@ async def test_each_error_of_an_attempt_to_connect_may_pass(
     assert is_transient(error.value)
 
 
-@pytest.mark.parametrize("call", ["sync", "abandon"])
-async def test_a_task_that_is_cancelled_during_a_call_ends(call: str, late: LateFrameFilter) -> None:
-    task = asyncio.ensure_future(getattr(_line(_Underlay(), late), call)())
+@pytest.mark.parametrize(("call", "silent"), [("sync", "basic_qos"), ("abandon", "queue_declare")])
+async def test_a_task_that_is_cancelled_during_a_call_ends(
+    call: str, silent: str, late: LateFrameFilter
+) -> None:
+    task = asyncio.ensure_future(getattr(_line(_Library(silent, None), late), call)())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def test_a_channel_that_may_not_have_read_its_acks_is_not_taken_for_closed(
-    late: LateFrameFilter, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("silent", "kind", "says"),
+    [
+        ("queue_declare", errors.ConnectionLostError, "at the end of the channel that consumes 'q'"),
+        ("basic_qos", errors.BrokerTimeoutError, "no answer within"),
+    ],
+    ids=["end", "acks"],
+)
+async def test_a_channel_that_does_not_answer_at_its_end_costs_the_connection(
+    monkeypatch: pytest.MonkeyPatch, silent: str, kind: type[Exception], says: str
 ) -> None:
+    """The broker may still deliver to its consumer, while another consumer of this member handles the same messages.
+
+    Or it may not have read its acks.
+    """
     monkeypatch.setattr(channels, "_REPLY_S", 0.05)
-    aiormq = SimpleNamespace(server_properties={})
-    transport: Any = SimpleNamespace(transport=SimpleNamespace(connection=aiormq))
-    line = _line(_Underlay(), late)
+    library = _Library(silent, None)
+    group = channels.GroupConnection(ConnectionSettings(), library)
+    line = _line(library, group._late_frames)
     line.has_acked = True
-    with pytest.raises(errors.BrokerTimeoutError, match="no answer within"):
-        await channels.GroupConnection(ConnectionSettings(), transport).abandon(line)
+    with pytest.raises(kind, match=says):
+        await group.abandon(line)
+    await group.close()
 
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(

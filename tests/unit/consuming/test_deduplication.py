@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -31,34 +32,16 @@ def test_a_repeat_has_no_effect(seen: Deduplicator) -> None:
     assert 0 <= report.reaches_back_s < 60
 
 
-@pytest.mark.parametrize("end", [OSError, KeyboardInterrupt, SystemExit])
-def test_an_effect_that_fails_or_ends_the_program_marks_no_id(end: type[BaseException]) -> None:
-    def fails() -> None:
-        raise end
-
-    seen = Deduplicator(max_ids=100, timeout_s=0.1)
+@pytest.mark.parametrize("end", [OSError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_effect_that_fails_or_ends_the_program_marks_no_id(
+    seen: Deduplicator, end: type[BaseException]
+) -> None:
     with pytest.raises(end):
-        seen.run_if_new("a", fails)
-    if end is OSError:
-        with pytest.raises(end):
-            asyncio.run(seen.run_if_new_async("a", fails))
+        seen.run_if_new("a", Mock(side_effect=end))
+    with pytest.raises(end):
+        asyncio.run(seen.run_if_new_async("a", AsyncMock(side_effect=end)))
     assert seen.run_if_new("a", lambda: None)
-    assert (seen.report.failures, seen.report.effects) == (2 if end is OSError else 1, 1)
-
-
-async def test_an_effect_that_is_cancelled_marks_no_id(seen: Deduplicator) -> None:
-    begun = asyncio.Event()
-
-    async def effect() -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(seen.run_if_new_async("a", effect))
-    await begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await seen.run_if_new_async("a", lambda: None)
+    assert (seen.report.failures, seen.report.effects) == (2, 1)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -119,16 +102,10 @@ def test_a_handler_that_hangs_is_not_waited_for_without_end() -> None:
     seen = Deduplicator(max_ids=10, timeout_s=0.05)
     says = "message 'a': another handler of this process has worked on it for more than 0.05 s"
 
-    def nested() -> None:
-        seen.run_if_new("a", lambda: None)
-
-    async def nested_async() -> None:
-        await seen.run_if_new_async("a", lambda: None)
-
     with pytest.raises(DeduplicationError, match=says):
-        seen.run_if_new("a", nested)
+        seen.run_if_new("a", lambda: seen.run_if_new("a", print))
     with pytest.raises(DeduplicationError, match=says):
-        asyncio.run(seen.run_if_new_async("a", nested_async))
+        asyncio.run(seen.run_if_new_async("a", seen.run_if_new_async, "a", print))
     assert seen.run_if_new("a", lambda: None)
 
 
@@ -161,8 +138,7 @@ def test_old_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (None, "no message_id: publish it with one, or pass another text"),
-        ("", "no message_id: publish it with one, or pass another text"),
+        *((missing, "no message_id: publish it with one, or pass another text") for missing in (None, "")),
         (5, "the message id 5 is of type int: pass text"),
     ],
 )
@@ -174,11 +150,11 @@ def test_a_message_without_an_id_of_text_is_an_error(seen: Deduplicator, wrong: 
 
 
 def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
-    async def effect() -> None: ...
-
+    effect = AsyncMock()
     with pytest.raises(InputError, match="async function, and was not run"):
         seen.run_if_new("a", effect)
     assert asyncio.run(seen.run_if_new_async("a", effect))
+    assert effect.await_count == 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from group_stage import eventually
@@ -36,7 +37,7 @@ class Site:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
         self.journal = ScriptedJournal()
         self.connections: list[ScriptedConnection] = []
-        self.openings: list[Callable[[], Awaitable[None]]] = []
+        self.openings: list[Callable[[], Awaitable[object]]] = []
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -103,12 +104,7 @@ async def handling(site: Site) -> AsyncIterator[asyncio.Task[None]]:
         yield task
 
 
-async def refused() -> None:
-    raise errors.UnreachableError("no server answers there")
-
-
-async def hangs() -> None:
-    await asyncio.Event().wait()
+refused = AsyncMock(side_effect=errors.UnreachableError("no server answers there"))
 
 
 async def test_cancelled_once_it_leaves_in_order(site: Site) -> None:
@@ -220,7 +216,7 @@ async def test_a_hook_that_does_not_end_is_cancelled_at_the_end(
 async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Site) -> None:
     site.gate.clear()
     async with handling(site) as task:
-        site.openings = [hangs]
+        site.openings = [asyncio.Event().wait]
         site.connections[0].cut()
         async with asyncio.timeout(1):
             await eventually(lambda: "lost q" in site.told, "the handler has ended")
@@ -255,47 +251,30 @@ async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_conn
         assert generations[1] > generations[0]
 
 
+@pytest.mark.parametrize("all_succeed", [False, True])
 async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, *, all_succeed: bool
 ) -> None:
+    """Of several that succeed together all but one are closed."""
     monkeypatch.setattr(group, "_CONNECT_S", 0.05)
+    way = asyncio.Event()
     async with handling(site):
-        site.openings = [hangs, hangs, hangs]
+        site.openings = [way.wait] * 3
         site.connections[0].cut()
-        await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
+        await eventually(lambda: not site.openings, "three attempts hang")
+        if all_succeed:
+            way.set()
+        await eventually(lambda: site.group.reconnects == 1, "it is back")
+    assert all(connection.is_closed for connection in site.connections)
 
 
 async def test_an_attempt_may_take_some_time(site: Site) -> None:
-    attempts = 0
-
-    async def is_slow() -> None:
-        nonlocal attempts
-        attempts += 1
-        await asyncio.sleep(0.3)
-
+    is_slow = AsyncMock(side_effect=functools.partial(asyncio.sleep, 0.3))
     async with handling(site):
         site.openings = [is_slow] * 9
         site.connections[0].cut()
         await eventually(lambda: site.group.reconnects == 1, "it is back")
-    assert attempts == 1
-
-
-async def test_of_two_attempts_that_succeed_together_one_is_closed(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "_CONNECT_S", 0.05)
-    way = asyncio.Event()
-
-    async def waits() -> None:
-        await way.wait()
-
-    async with handling(site):
-        site.openings = [waits, waits, waits]
-        site.connections[0].cut()
-        await eventually(lambda: not site.openings, "three attempts hang")
-        way.set()
-        await eventually(lambda: site.group.reconnects == 1, "it is back")
-    assert all(connection.is_closed for connection in site.connections)
+    assert is_slow.await_count == 1
 
 
 async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
@@ -313,11 +292,9 @@ async def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
 
 
 async def test_what_would_be_refused_again_ends_the_run(site: Site) -> None:
-    async def is_refused() -> None:
-        raise errors.AccessRefusedError("the broker refuses the login", reply_code=403)
-
+    refusal = errors.AccessRefusedError("the broker refuses the login", reply_code=403)
     async with handling(site) as task:
-        site.openings = [is_refused]
+        site.openings = [AsyncMock(side_effect=refusal)]
         site.connections[0].cut()
         with pytest.raises(errors.AccessRefusedError, match="refuses the login"):
             await task
@@ -327,10 +304,7 @@ async def test_what_would_be_refused_again_ends_the_run(site: Site) -> None:
 async def test_a_handler_that_fails_for_good_ends_the_run_in_order(site_of: Callable[..., Site]) -> None:
     site = site_of(retries=0)
 
-    async def fails(_: GroupMessage) -> None:
-        raise ZeroDivisionError
-
-    async with running(site, fails) as task:
+    async with running(site, AsyncMock(side_effect=ZeroDivisionError)) as task:
         await eventually(lambda: site.connections[0].lines["q"], "it consumes")
         line = await site.connections[0].deliver("q", 1)
         with pytest.raises(errors.HandlerError, match="the handler raised ZeroDivisionError for the message"):
@@ -391,24 +365,18 @@ async def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(si
         assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
 
 
-class _Handlers:
-    """A handler as a method, in each way."""
-
-    def plain(self, message: GroupMessage) -> None:
-        """Handle a message, and not as a coroutine."""
+class _Handler:
+    """A handler as an object."""
 
     async def __call__(self, message: GroupMessage) -> None:
         """Handle a message."""
 
 
-_PLAIN, _ASYNC = _Handlers().plain, _Handlers()
-
-
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        *((each, "which is not async: write async def") for each in (_PLAIN, functools.partial(_PLAIN), print, None)),
-        *((each, "the group is not open") for each in (_ASYNC, functools.partial(_ASYNC.__call__))),
+        *((each, "which is not async: write async def") for each in (print, functools.partial(print), None)),
+        *((each, r"the group is not open: use it as 'async with ConsumerGroup\(") for each in (_Handler(), functools.partial(_Handler().__call__))),
     ],
 )  # fmt: skip
 def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:
@@ -419,30 +387,25 @@ def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("limit", "release", "concurrency", "prefetch"),
     [
-        (-1, "4.3.6", 1, 32),
-        (20, "4.3.6", 1, 1),
-        (20, "4.3.6", 3, 3),
-        (None, "4.3.6", 1, 1),
-        (None, "3.13.7", 1, 32),
+        ({"x-delivery-limit": -1}, "4.3.6", 1, 32),
+        ({"x-delivery-limit": 20}, "4.3.6", 1, 1),
+        ({"x-delivery-limit": 20}, "4.3.6", 3, 3),
+        ({}, "4.3.6", 1, 1),
+        ({}, "3.13.7", 1, 32),
     ],
 )
 async def test_with_a_delivery_limit_nothing_is_delivered_ahead(
     *,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    limit: int | None,
+    limit: dict[str, int],
     release: str,
     concurrency: int,
     prefetch: int,
 ) -> None:
     """What is delivered ahead of a message that ends its member would reach the limit together with it."""
-
-    async def arguments(_self: ScriptedConnection, _queue: str) -> dict[str, Any]:
-        return {} if limit is None else {"x-delivery-limit": limit}
-
-    monkeypatch.setattr(ScriptedConnection, "queue_arguments", arguments)
+    monkeypatch.setattr(ScriptedConnection, "queue_arguments", AsyncMock(return_value=limit))
     monkeypatch.setattr(ScriptedConnection, "server_version", release)
-
     site = Site(monkeypatch, concurrency=concurrency, prefetch=32)
     async with running(site):
         await eventually(lambda: bool(site.connections[-1].prefetches), "it consumes")
@@ -475,7 +438,7 @@ def health(*entries: tuple[EntryKind, str, str], is_up: bool = True, is_lost: bo
     return found
 
 
-def test_a_member_is_healthy_unless_another_one_holds_what_is_its_own() -> None:
+def test_a_member_is_healthy_unless_it_is_cut_off_or_another_one_holds_what_is_its_own() -> None:
     assert health()
     assert health(("claim", "a", MINE))
     assert health(("claim", "b", OTHERS)), "others own their queues"
@@ -483,12 +446,8 @@ def test_a_member_is_healthy_unless_another_one_holds_what_is_its_own() -> None:
     assert health(("claim", "b", MINE), ("released", "b", MINE))
     held = health(("claim", "b", MINE))
     assert (bool(held), held.connected, held.not_owned) == (False, True, (MINE,))
-
-
-@pytest.mark.parametrize("how", [{"is_up": False}, {"is_lost": True}])
-def test_a_member_without_a_connection_is_not_healthy(how: Any) -> None:
-    assert not health(**how)
-    assert not health(**how).connected
+    for cut_off in (health(is_up=False), health(is_lost=True)):
+        assert (bool(cut_off), cut_off.connected) == (False, False)
 
 
 def test_handled_at_is_that_of_the_last_call() -> None:

@@ -6,6 +6,7 @@ import csv
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened() -> Iterator[Any]:
-    made: list[Observer] = []
+    with ExitStack() as stack:
 
-    def open_(path: Path, header: str | None = None, key_map: KeyMap | None = None) -> Observer:
-        made.append(Observer(path, header, key_map))
-        made[-1].open()
-        return made[-1]
+        def open_(path: Path, header: str | None = None, key_map: KeyMap | None = None) -> Observer:
+            observer = stack.enter_context(closing(Observer(path, header, key_map)))
+            observer.open()
+            return observer
 
-    yield open_
-    for observer in made:
-        observer.close()
+        yield open_
 
 
 def rows(path: Path) -> list[tuple[str, str]]:

@@ -38,15 +38,18 @@ def word_of(value: object) -> str:
 
 
 def argument(word: str) -> Any:
-    """Return the argument of an event: a number, ``2`` or ``2:key`` for a message where one is expected, ``2!kind/slot/id`` for a marker."""
+    """Return the argument of an event: a number, ``2:key`` or ``2!kind/slot/id`` for a message with a key or a marker."""
     if word in WORDS:
         return WORDS[word]
+    tag, _, key = word.partition(":")
+    if key:
+        return DeliveredMessage(int(tag), key)
     tag, _, kind = word.partition("!")
     if kind:
         kind, slot, number, *nobody = kind.split("/")
         marker: Any = HandOverMarker(kind, slot, number, "e.park")  # type: ignore[arg-type]
         return DeliveredMessage(int(tag), "", marker=marker, reply_to=None if nobody else "mover")
-    return int(word)
+    return int(tag)
 
 
 def play(ownership: QueueOwnership, event: str) -> str:
@@ -55,14 +58,9 @@ def play(ownership: QueueOwnership, event: str) -> str:
     method = getattr(ownership, f"on_{name}", None) or getattr(ownership, name)
     if not callable(method):
         return f"{method}"
-    given = [argument(word) for word in words[:2] if ":" not in word]
-    if (
-        name in ("delivered", "fetched")
-        and not isinstance(given[-1], DeliveredMessage)
-        and words[1] != "none"
-    ):
-        tag, _, key = words[1].partition(":")
-        given[1:] = [DeliveredMessage(int(tag), key or "k")]
+    given = [argument(word) for word in words[:2]]
+    if name in ("delivered", "fetched") and isinstance(given[1], int):
+        given[1] = DeliveredMessage(given[1], "k")
     commands = method(*given, **dict.fromkeys(words[2:], True))
     told = [
         [type(command).__name__, *(word_of(getattr(command, field.name)) for field in fields(command))]

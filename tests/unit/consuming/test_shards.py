@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 from stories import each_story, played, refusals, write_stories
@@ -57,59 +57,38 @@ def test_a_consumer_that_was_stopped_before_does_nothing() -> None:
     asyncio.run(asyncio.wait_for(consumer.run(never), 10))
 
 
-def test_a_consumer_that_is_cancelled_does_not_connect_again() -> None:
-    async def story() -> bool:
-        sharding = Mock(return_value=SimpleNamespace(reachable=()))
-        consumer: Any = ShardConsumer(NOWHERE, "images", sharding)
-        consumer._connect = AsyncMock(return_value=Mock(is_closed=False, close=AsyncMock()))
-        task = asyncio.create_task(consumer.run(never))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.wait({task}, timeout=0.2)
-        consumer.stop()
-        await asyncio.wait({task}, timeout=5)
-        return task.cancelled()
-
-    assert asyncio.run(story())
+async def test_a_consumer_that_is_cancelled_does_not_connect_again() -> None:
+    consumer: Any = ShardConsumer(NOWHERE, "images", Mock(return_value=SimpleNamespace(reachable=())))
+    consumer._connect = AsyncMock(return_value=Mock(is_closed=False, close=AsyncMock()))
+    task = asyncio.create_task(consumer.run(never))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait({task}, timeout=0.2)
+    consumer.stop()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()
 
 
-class _Channel:
-    """A channel of a shard, which closes while the first message is handled."""
+async def test_messages_of_a_closed_channel_are_not_handled() -> None:
+    """The broker has returned them, and delivers them again. The channel closes while the second one is handled."""
+    channel: Any = Mock(is_closed=False, ack=AsyncMock(), close=AsyncMock())
+    line, handled = _Consumer("shard"), []
 
-    def __init__(self) -> None:
-        self.is_closed = False
-        self.acked: list[int] = []
+    async def handle(message: ShardMessage) -> None:
+        handled.append(message.body)
+        channel.is_closed = len(handled) == 2
 
-    async def ack(self, tag: int) -> None:
-        self.acked.append(tag)
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
-def test_messages_of_a_closed_channel_are_not_handled() -> None:
-    """The broker has returned them, and delivers them again."""
-
-    async def story() -> tuple[list[bytes], list[int]]:
-        channel: Any = _Channel()
-        line, handled = _Consumer("shard"), []
-
-        async def handle(message: ShardMessage) -> None:
-            handled.append(message.body)
-            channel.is_closed = len(handled) == 2
-
-        for tag in range(1, 5):
-            await line.take(
-                SimpleNamespace(
-                    body=str(tag).encode(),
-                    header=SimpleNamespace(properties=SimpleNamespace(headers=None, message_id=None)),
-                    delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
-                )
+    for tag in range(1, 5):
+        await line.take(
+            SimpleNamespace(
+                body=str(tag).encode(),
+                header=SimpleNamespace(properties=SimpleNamespace(headers=None, message_id=None)),
+                delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
             )
-        await asyncio.wait_for(line.run(channel, handle), 20)
-        return handled, channel.acked
-
-    assert asyncio.run(story()) == ([b"1", b"2"], [1, 2])
+        )
+    await asyncio.wait_for(line.run(channel, handle), 20)
+    assert handled == [b"1", b"2"]
+    assert channel.ack.call_args_list == [call(1), call(2)]
 
 
 WITHOUT_AIO_PIKA = """

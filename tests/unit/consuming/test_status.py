@@ -43,15 +43,11 @@ class Group:
         """Add a queue with its consumers, of which the first is active; or return what is told of the group."""
         word, *words = event.split()
         if word == "queue":
-            self.add(
-                words[0],
-                [each for each in words[1:] if "=" not in each],
-                dict(each.split("=") for each in words if "=" in each),
-            )
+            self.add(*words)
             return ""
         if word == "share":
             for number, owner in enumerate(each for each in words for _ in range(int(each[1:]))):
-                self.add(f"q{number}", [owner[0], *(each[0] for each in words if each != owner)], {})
+                self.add(f"q{number}", owner[0], *(each[0] for each in words if each != owner))
             return ""
         began: list[dict[str, Any]] = [
             {"name": "a -> broker", "connected_at": 1_700_000_000_500},
@@ -71,8 +67,10 @@ class Group:
         found = group_findings(status, self.release, self.weights)
         return " | ".join(f"{finding.kind} {finding.names}: {finding.message}" for finding in found)
 
-    def add(self, name: str, consumers: list[str], how: dict[str, str]) -> None:
-        """Add a queue."""
+    def add(self, name: str, *words: str) -> None:
+        """Add a queue with its consumers, and its values such as ``ready=5``."""
+        consumers = [word for word in words if "=" not in word]
+        how = dict(word.split("=") for word in words if "=" in word)
         self.names.append(name)
         if "unlisted" in how:
             return

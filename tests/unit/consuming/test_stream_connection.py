@@ -6,6 +6,7 @@ import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,31 +15,34 @@ from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection, _explain, in_thread
 
 
-@pytest.mark.parametrize("kind", [errors.MissingRowsError, errors.NotFoundError])
-def test_after_the_deletion_of_the_journal_another_session_makes_it(
-    kind: type[errors.RabbitChxError],
+@pytest.mark.parametrize(
+    ("error", "may_pass", "says"),
+    [
+        (errors.MissingRowsError("gone"), True, "gone; the journal 'members' was deleted"),
+        (errors.NotFoundError("gone"), True, "gone; the journal 'members' was deleted"),
+        (errors.AccessRefusedError("no", reply_code=403), False, "'members': the user needs the permissions read and write"),
+        (errors.BrokerTimeoutError("no answer", queue="members"), True, "no answer"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_journal_says_what_it_means(
+    error: errors.RabbitChxError, *, may_pass: bool, says: str
 ) -> None:
     """A reader misses its rows if it was made again meanwhile; a publisher and a late reader do not find it."""
-    explained = _explain(kind("the stream is gone"), "members")
-    assert is_transient(explained)
-    assert str(explained) == "the stream is gone; the journal 'members' was deleted"
-    assert explained.queue == "members"
+    explained = _explain(error, "members")
+    assert is_transient(explained) is may_pass
+    assert says in str(explained)
+    assert (explained.queue, explained.reply_code) == ("members", error.reply_code)
 
 
-def test_a_refusal_of_the_journal_names_the_permissions() -> None:
-    explained = _explain(errors.AccessRefusedError("refused", reply_code=403), "members")
-    assert isinstance(explained, errors.AccessRefusedError)
-    assert "'members': the user needs the permissions read and write" in str(explained)
-    assert (explained.queue, explained.reply_code) == ("members", 403)
-
-
-def test_any_other_error_is_as_it_was() -> None:
-    error = errors.BrokerTimeoutError("no answer")
-    assert _explain(error, "members") is error
-
-
-async def test_a_call_in_a_thread_does_not_keep_the_process_alive() -> None:
+async def test_a_call_in_a_thread_returns_or_raises_and_does_not_keep_the_process_alive() -> None:
     assert await in_thread(lambda: threading.current_thread().daemon)
+    with pytest.raises(errors.UnreachableError, match="gone"):
+        await in_thread(Mock(side_effect=errors.UnreachableError("gone")))
+    waiting = asyncio.create_task(in_thread(lambda: 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 def test_a_broker_before_3_11_is_refused() -> None:

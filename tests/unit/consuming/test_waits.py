@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -49,21 +50,14 @@ async def test_an_answer_after_a_silence_is_told_once() -> None:
 @pytest.mark.parametrize("blocked", ["--", "+--", "-+--", "++--", "-+-+--"])
 async def test_the_limit_starts_over_when_the_broker_begins_or_ends_to_block(blocked: str) -> None:
     """`blocked` is what the broker is at the begin and after each limit: a wait is too long if it is not at both ends of one."""
-    looks = list(blocked)
-
-    async def is_blocked() -> bool:
-        return looks.pop(0) == "+"
-
+    is_blocked = AsyncMock(side_effect=[look == "+" for look in blocked])
     waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     assert not await wait_unless_blocked(waited, 0.0, is_blocked)
-    assert not looks
+    assert is_blocked.await_count == len(blocked)
     assert waited.cancelled()
 
 
 async def test_a_wait_that_is_done_in_time_is_not_too_long() -> None:
-    async def is_blocked() -> bool:
-        return False
-
     waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waited.set_result(None)
-    assert await wait_unless_blocked(waited, 0.0, is_blocked)
+    assert await wait_unless_blocked(waited, 0.0, AsyncMock(return_value=False))

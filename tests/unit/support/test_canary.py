@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,12 +33,7 @@ def lz4_blocks(data: bytes) -> bytes:
     packed = pa.Codec("lz4_raw").compress(data[:half], asbytes=True)
     blocks = [(0x25, packed, half), (0x15, data[half:], len(data) - half), (0x15, b"", 0)]
     return b"".join(
-        b"LZ4Block"
-        + bytes([token])
-        + len(block).to_bytes(4, "little")
-        + length.to_bytes(4, "little")
-        + bytes(4)
-        + block
+        struct.pack("<8sB3I", b"LZ4Block", token, len(block), length, 0) + block
         for token, block, length in blocks
     )
 

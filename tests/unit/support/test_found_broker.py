@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from unittest.mock import Mock
 
 import found_broker
 import pytest
@@ -37,15 +37,13 @@ def test_without_the_newest_image_the_newest_of_this_machine_comes_before_its_se
 ) -> None:
     """An image that cannot be pulled cannot be had; one that is here and does not start is not tried again."""
 
-    def fail() -> NoReturn:
-        raise NoBrokerError("no image")
+    def started_by(origin: str) -> nullcontext[SimpleNamespace]:
+        return nullcontext(SimpleNamespace(origin=origin))
 
-    monkeypatch.setattr("rabbit_chx.testing.find_broker", fail)
+    monkeypatch.setattr("rabbit_chx.testing.find_broker", Mock(side_effect=NoBrokerError("no image")))
     monkeypatch.setattr(found_broker, "docker", lambda *_: tags)
-    monkeypatch.setattr(
-        found_broker, "docker_broker", lambda series: nullcontext(SimpleNamespace(origin=f"image {series}"))
-    )
-    monkeypatch.setattr(found_broker, "local_broker", lambda: nullcontext(SimpleNamespace(origin="server")))
+    monkeypatch.setattr(found_broker, "docker_broker", lambda series: started_by(f"image {series}"))
+    monkeypatch.setattr(found_broker, "local_broker", lambda: started_by("server"))
     assert local_series() == series
     with find_broker() as broker:
         assert broker.origin == started

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
+import loopback
 import pytest
 
 from rabbit_chx.errors import InputError
@@ -54,9 +54,8 @@ def test_each_failed_attempt_is_reported_in_order(
 
 @pytest.fixture
 def dead_port() -> Iterator[int]:
-    with socket.socket() as holder:  # so that nobody else gets it
-        holder.bind(("127.0.0.1", 0))
-        yield int(holder.getsockname()[1])
+    with loopback.dead_port() as port:
+        yield port
 
 
 # ---- what is missing skips a test here and fails it in CI

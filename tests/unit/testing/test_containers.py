@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from testcontainers.core.config import testcontainers_config
@@ -13,44 +14,20 @@ from rabbit_chx.errors import BrokerTimeoutError, NoBrokerError
 from rabbit_chx.testing import containers
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The images that were asked for; none can be had."""
-    images: list[str] = []
-
-    def require_image(image: str) -> None:
-        images.append(image)
-        raise NoBrokerError(f"the image {image} is not here and cannot be pulled")
-
-    monkeypatch.setattr(containers, "require_image", require_image)
-    return images
-
-
 def test_without_the_image_of_ryuk_it_is_omitted_with_one_note(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    missing = NoBrokerError("the image ryuk:1 is not here and cannot be pulled")
+    monkeypatch.setattr(containers, "require_image", require_image := Mock(side_effect=missing))
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", False)
     monkeypatch.setattr(testcontainers_config, "ryuk_image", "ryuk:1")
     for _ in range(2):
         containers._do_without_ryuk_if_missing()
     assert testcontainers_config.ryuk_disabled, "where it is switched off, nobody asks for it"
-    assert asked == ["ryuk:1"]
+    require_image.assert_called_once_with("ryuk:1")
     assert capsys.readouterr().err == (
         "rabbit_chx: containers stay if this process is killed: no Ryuk, since the image ryuk:1 is not here and cannot be pulled\n"
     )
-
-
-@pytest.fixture
-def pulls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Exception]:
-    """Let each pull of an image fail with the next of these errors. A registry that hangs cannot be had."""
-    errors: list[Exception] = []
-
-    def docker(command: str, *_: object, **__: object) -> str:
-        raise errors.pop(0) if command == "pull" else NoBrokerError("no such image")
-
-    monkeypatch.setattr(containers, "docker", docker)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return errors
 
 
 def refusal() -> str:
@@ -61,10 +38,19 @@ def refusal() -> str:
 
 
 def test_a_pull_that_timed_out_is_repeated_after_ten_minutes_and_another_at_once(
-    pulls: list[Exception], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Docker is scripted: a registry that hangs cannot be had."""
     timed_out = BrokerTimeoutError("docker pull did not end")
-    pulls += [NoBrokerError("no route"), NoBrokerError("no host"), timed_out, NoBrokerError("no such host")]
+    pulls = iter(
+        [NoBrokerError("no route"), NoBrokerError("no host"), timed_out, NoBrokerError("no such host")]
+    )
+
+    def docker(command: str, *_: object, **__: object) -> str:
+        raise next(pulls) if command == "pull" else NoBrokerError("no such image")
+
+    monkeypatch.setattr(containers, "docker", docker)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert "no route" in refusal()
     assert "no host" in refusal()
     assert "did not end" in refusal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,19 +11,8 @@ import pytest
 from scripted_api import ScriptedApi, page
 
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
-from rabbit_chx.testing import NoBrokerError, RunningBroker
+from rabbit_chx.testing import NoBrokerError, RunningBroker, running_broker
 from rabbit_chx.testing.pytest_plugin import in_words, shorten
-from rabbit_chx.testing.running_broker import (
-    await_startup,
-    check_management,
-    free_ports,
-    guest_urls,
-    last_lines,
-    mask,
-    problems_in,
-    run_bounded,
-    wait_until_serving,
-)
 
 SOMEBODYS = RunningBroker(
     url="amqp://me:s3cret@broker.example/%2F",
@@ -74,28 +64,28 @@ def test_the_url_of_streams_is_made_of_that_of_amqp(url: str, expected: str) -> 
     ],
 )
 def test_masked(url: str, expected: str) -> None:
-    assert mask(url) == expected
+    assert running_broker.mask(url) == expected
 
 
 def test_a_program_that_does_not_end_is_killed_with_its_children() -> None:
     # The inner sleep keeps stdout open: if it lived on, reading to the end would last until it is over.
     with pytest.raises(BrokerTimeoutError, match=r"sh -c did not end within 0.2 s"):
-        run_bounded(("sh", "-c", "sleep 100; true"), timeout_s=0.2)
+        running_broker.run_bounded(("sh", "-c", "sleep 100; true"), timeout_s=0.2)
 
 
 def test_a_program_that_is_not_there_is_named_without_its_arguments() -> None:
     with pytest.raises(UnreachableError, match="cannot run no-such-program x") as caught:
-        run_bounded(("no-such-program", "x", "s3cret"), timeout_s=1)
+        running_broker.run_bounded(("no-such-program", "x", "s3cret"), timeout_s=1)
     assert "s3cret" not in str(caught.value)
 
 
 def test_the_last_lines_are_those_that_are_not_empty() -> None:
-    assert last_lines("a\n\nb \nc\n", 2) == "b\nc"
-    assert last_lines("\n") == "no output"
+    assert running_broker.last_lines("a\n\nb \nc\n", 2) == "b\nc"
+    assert running_broker.last_lines("\n") == "no output"
 
 
 def test_free_ports_are_different() -> None:
-    assert len(set(free_ports(50))) == 50
+    assert len(set(running_broker.free_ports(50))) == 50
 
 
 @pytest.mark.parametrize(
@@ -108,46 +98,41 @@ def test_free_ports_are_different() -> None:
 def test_waiting_is_bounded_by_the_time_and_the_end_of_the_server(
     *, running: bool, timeout_s: float, says: str
 ) -> None:
-    url, management_url = guest_urls(*free_ports(2))
+    url, management_url = running_broker.guest_urls(*running_broker.free_ports(2))
     with pytest.raises(NoBrokerError, match=f"(?s){says}") as caught:
-        wait_until_serving(
+        running_broker.wait_until_serving(
             url, management_url, timeout_s=timeout_s, running=lambda: running, log=lambda: "the log", tools=()
         )
     assert "guest:guest" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("status", "tool"),
+    ("status", "ran", "code", "is_complete"),
     [
-        ("200 OK", ""),
-        ("404 Not Found", "rabbitmqctl await_startup\n"),
-        ("403 Forbidden", "rabbitmqctl await_startup\n"),
+        ("200 OK", "", 1, True),
+        ("404 Not Found", "rabbitmqctl await_startup\n", 0, True),
+        ("403 Forbidden", "rabbitmqctl await_startup\n", 0, True),
+        ("503 Service Unavailable", "", 0, False),
+        ("404 Not Found", "rabbitmqctl await_startup\n", 1, False),
     ],
 )
-def test_the_tool_is_run_if_the_api_does_not_tell(status: str, tool: str, tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    ran.touch()
-    with ScriptedApi() as api:
+def test_the_tool_is_run_if_the_api_does_not_tell_whether_the_startup_is_complete(
+    *, status: str, ran: str, code: int, is_complete: bool, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    told.touch()
+    refused = pytest.raises(NoBrokerError, match="its startup is not complete")
+    with ScriptedApi() as api, nullcontext() if is_complete else refused:
         api.scripts["health"] = page(status, {"error": "Object Not Found", "reason": "Not Found"})
-        await_startup(api.url, ("sh", "-c", 'echo "$@" >"$0"', str(ran)), 5)
+        running_broker.await_startup(api.url, ("sh", "-c", f'echo "$@" >"$0"; exit {code}', str(told)), 5)
     assert api.requests[0][0] == "GET /api/health/checks/is-in-service HTTP/1.1"
-    assert ran.read_text() == tool
-
-
-@pytest.mark.parametrize(
-    ("status", "tool"), [("503 Service Unavailable", "true"), ("404 Not Found", "false")]
-)
-def test_a_startup_that_is_not_complete(status: str, tool: str) -> None:
-    with ScriptedApi() as api:
-        api.scripts["health"] = page(status, {"status": "failed"})
-        with pytest.raises(NoBrokerError, match="its startup is not complete"):
-            await_startup(api.url, (tool,), 5)
+    assert told.read_text() == ran
 
 
 @pytest.mark.parametrize("url", ["s3cret", "ftp://u:s3cret@host", "http://u:s3cret@host:port"])
 def test_a_malformed_management_url_is_an_input_error(url: str) -> None:
     with pytest.raises(InputError, match="management URL: "):
-        check_management(url)
+        running_broker.check_management(url)
 
 
 # ---- the warnings and errors of a broker's log since a time
@@ -168,7 +153,7 @@ of the connection
 
 def test_problems_are_the_warnings_and_errors_since_a_time_with_the_lines_that_continue_them() -> None:
     since = datetime(2026, 11, 26, 17, 41, 59, 500_000, tzinfo=UTC)
-    assert problems_in(LOG, since) == [
+    assert running_broker.problems_in(LOG, since) == [
         "2026-11-26 17:41:59.044584+00:00 [error] <0.3.0> Channel error on connection",
         "2026-11-26 17:41:59.100 [error] <0.6625.1> Channel error:",
         "operation exchange.declare caused a channel exception",
