@@ -99,15 +99,6 @@ def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind
         assert topology.modulus("x").provenance == "assumed"
 
 
-def test_a_ring_that_cannot_be_computed_is_reported() -> None:
-    text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
-    imported = Imported.from_definitions(text)
-    with pytest.raises(InputError, match="none"):
-        imported.topology.ring("orders")
-    assert LiveTopology.of_file(imported.topology).rings == {}
-    assert any(line.startswith("the ring of orders: ") for line in imported.left_out)
-
-
 def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
     queue = {"name": "q", "arguments": []}
     imported = Imported.from_definitions(json.dumps({"queues": [queue], "rabbit_version": "unknown"}))

@@ -50,19 +50,6 @@ def test_a_range_stands_for_its_names(name: str, stands_for: list[str]) -> None:
     assert expanded_names(name) == stands_for
 
 
-def test_equal_ranges_of_an_entry_go_together_in_arguments_too() -> None:
-    entry = {
-        "name": "a.{1..2}",
-        "key": "k.{01..02}",
-        "arguments": {"dlx": "d.{1..2}", "n": 5},
-        "other": "{1..2}",
-    }
-    assert expand(entry, FIELDS) == [
-        {"name": "a.1", "key": "k.01", "arguments": {"dlx": "d.1", "n": 5}, "other": "{1..2}"},
-        {"name": "a.2", "key": "k.02", "arguments": {"dlx": "d.2", "n": 5}, "other": "{1..2}"},
-    ]
-
-
 @pytest.mark.parametrize(
     ("entry", "field", "says"),
     [

@@ -68,11 +68,6 @@ def test_a_short_file_says_the_same_as_the_file_in_full(title: str) -> None:
     assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(short))
 
 
-def test_a_file_without_anything_is_an_empty_topology() -> None:
-    assert Topology.from_toml("") == Topology()
-    assert Topology.from_toml('[[queues]]\nname = "q"') == Topology(queues=(QueueDefinition("q"),))
-
-
 def test_entries_know_their_place_and_their_wrong_fields() -> None:
     objects = read_document(parse('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
     assert [(queue.path, queue.bad, queue.value.name, queue.value.durable) for queue in objects.queues] == [
