@@ -28,6 +28,7 @@ from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_re
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
 _TWO = slotted(6, '[{ queue = "events.{1..2}" }]', "events.{1..3}")
 _THREE = slotted(6, '[{ queue = "events.{1..3}" }]', "events.{1..3}")
+_IN_ORDER = Permission(1.0, hand_over="in-order")
 
 
 def _begun() -> Traffic:
@@ -59,7 +60,10 @@ def _operations() -> int:
     return mover.operations
 
 
-@pytest.mark.parametrize("first", range(_operations()))
+_DEATHS = _operations()
+
+
+@pytest.mark.parametrize("first", range(_DEATHS))
 def test_movers_may_die_before_any_operation(first: int) -> None:
     """One dies there, then others elsewhere; the last one ends what is left. To and fro."""
     traffic = _begun()
@@ -76,9 +80,6 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
     Mover(traffic).apply(_THREE)
     _check(traffic)
     assert plan(_THREE, traffic.model.topology()).changes == ()
-
-
-_DEATHS = _operations()
 
 
 def _binding_change(action: Literal["bind", "unbind"], slot: str, queue: str) -> PlannedChange:
@@ -100,15 +101,6 @@ def test_a_slot_that_is_only_unbound_does_not_take_the_hand_over_of_the_next() -
     assert list(parts_of((away, given), slots, {})) == [(away, given)]
 
 
-def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
-    traffic = _begun()
-    lost = next(binding for binding in traffic.model.bindings if binding.source == "events.slot.05")
-    traffic.model.unbind(lost)
-    done = Mover(traffic).apply(_THREE)
-    assert str(done.changes[0]).startswith("bind events.slot.05")
-    _check(traffic)
-
-
 def test_a_park_that_never_gets_empty_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = _begun()
     monkeypatch.setattr(Mover, "move_messages", lambda _mover, _queue, _exchange, limit: limit)
@@ -122,7 +114,7 @@ def test_order_without_a_group_is_refused_before_anything_is_changed() -> None:
     before = traffic.model.topology()
     says = "has no consumer, and a hand-over in order needs a ConsumerGroup"
     with pytest.raises(PlanRefusedError, match=says):
-        Mover(traffic).apply(_THREE, Permission(1.0, hand_over="in-order"))
+        Mover(traffic).apply(_THREE, _IN_ORDER)
     assert traffic.model.topology() == before
 
 
@@ -210,23 +202,26 @@ class Unlisted(Watched):
 
 
 def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() -> None:
-    in_order = Permission(1.0, hand_over="in-order")
     mover = Unlisted(looks=10)
-    assert len(mover.apply(_THREE, in_order).handed_over) == 2
+    assert len(mover.apply(_THREE, _IN_ORDER).handed_over) == 2
     assert mover.told[:10] == ["pause"] * 10
     for never, pauses in ((Unlisted(looks=99), 14), (Unlisted(looks=99, consumers=0), 0)):
         with pytest.raises(PlanRefusedError, match="has no consumer"):
-            never.apply(_THREE, in_order)
+            never.apply(_THREE, _IN_ORDER)
         assert never.told.count("pause") == pauses
 
 
 def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
-    """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it."""
-    mover = Watched()
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it.
+
+    A mover that died left seven messages in the park, which the new queue would handle as parked up to its marker.
+    """
+    mover = Watched(parked=7)
+    done = mover.apply(_THREE, _IN_ORDER)
     assert len(done.handed_over) == 2
-    assert done.overtaken == ()
+    assert (done.overtaken, done.unparked) == ((), 7)
     first = mover.told.index("unbind events.1")
+    assert "7 from events.park" in mover.told[:first]
     assert mover.told[first : first + 9] == [
         "unbind events.1",
         "pause",
@@ -245,7 +240,7 @@ def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
 ) -> None:
     mover = Watched()
     monkeypatch.setattr(mover, "wait_for_reply", lambda *_, **__: False)
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    done = mover.apply(_THREE, _IN_ORDER)
     assert len(done.overtaken) == len(done.handed_over) == 2
     assert plan(_THREE, mover.traffic.model.topology()).changes == ()
 
@@ -293,14 +288,6 @@ def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:
     with pytest.raises(AccessRefusedError, match=r"needs write on queue events\.1"):
         mover.apply(_THREE)
     assert plan(_TWO, mover.traffic.model.topology()).changes == ()
-
-
-def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
-    """A mover that died left it, of any slot. The new queue would handle all that is parked up to its marker."""
-    mover = Watched(parked=7)
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
-    assert done.unparked == 7
-    assert mover.told.index("7 from events.park") < mover.told.index("unbind events.1")
 
 
 @pytest.mark.parametrize("loss", [False, True])
