@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
 from sides import as_live
 
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
 from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
-def _weighted(there: dict[str, int], wanted: dict[str, int]) -> tuple[Topology, LiveTopology]:
+def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topology, LiveTopology]:
     """Return a ring with other weights than it has, and the ring."""
     queues = tuple(map(QueueDefinition, "abcdefgh"))
     rings = (
@@ -86,25 +90,20 @@ def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() 
     )
 
 
-def test_slots_are_proposed_where_each_queue_has_ten() -> None:
-    for light, proposed in ((20, True), (10, False)):
-        ring = plan(*_weighted({"b": light, "a": 100 - light}, {"a": 18, "b": light // 10})).rings["x"]
-        assert ("slots" in [proposal.strategy for proposal in ring.proposals]) == proposed
-    x = ExchangeRef("y")
-    ours, theirs = (
-        Topology(
-            (ExchangeDefinition("x", "x-consistent-hash", ring=ring), ExchangeDefinition("y")),
-            (QueueDefinition("a"),),
-        )
-        for ring in (
-            (RingMember(x, "10"), RingMember("a", "10")),
-            (RingMember("a", "10"), RingMember(x, "10")),
-        )
-    )
-    live = as_live(theirs, rings={"x": HashRing.from_buckets([*["a"] * 10, *[x] * 10])})
-    made = plan(ours, live).rings["x"]
-    assert [proposal.strategy for proposal in made.proposals][:2] == ["as-written", "least-moving-order"]
-    assert "slots" not in [proposal.strategy for proposal in made.proposals]
+@pytest.mark.parametrize(
+    ("there", "wanted", "is_proposed"),
+    [
+        ({"b": 20, "a": 80}, {"a": 18, "b": 2}, True),
+        ({"b": 10, "a": 90}, {"a": 18, "b": 1}, False),
+        ({"a": 10, ExchangeRef("y"): 10}, {ExchangeRef("y"): 10, "a": 10}, False),
+    ],
+)
+def test_slots_are_proposed_where_each_queue_has_ten(
+    there: dict[Destination, int], wanted: dict[Destination, int], *, is_proposed: bool
+) -> None:
+    strategies = [proposal.strategy for proposal in plan(*_weighted(there, wanted)).rings["x"].proposals]
+    assert strategies[:2] == ["as-written", "least-moving-order"]
+    assert ("slots" in strategies) == is_proposed
 
 
 def test_slots_are_not_rated_for_a_ring_with_an_exchange() -> None:
