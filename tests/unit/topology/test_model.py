@@ -103,13 +103,6 @@ def test_a_file_of_windows_is_read() -> None:
     assert Topology.from_toml(text.replace('"x"', '"quorum"')).queues == (QueueDefinition("q", "quorum"),)
 
 
-def test_a_large_file_is_read_as_it_was_written() -> None:
-    queues = tuple(QueueDefinition(f"{'ab'[n % 2]}{n * 7}", arguments={"n": n}) for n in range(10_000))
-    members = tuple(RingMember(queue.name, "10000") for queue in queues[:1000])
-    topology = Topology((ExchangeDefinition("x", TYPE, ring=members),), queues)
-    assert Topology.from_toml(topology.to_toml()) == topology
-
-
 WANTED, LIVE = Topology(), LiveTopology()
 NO_SHARES: tuple[Any, ...] = (20, -1, float("nan"), "0.3", True)
 

@@ -164,8 +164,5 @@ def test_a_ring_of_shards_is_the_plugins() -> None:
 
 
 def test_the_queues_of_an_exchange_that_is_deleted_are_no_shards() -> None:
-    images, name = ExchangeDefinition("images", "x-modulus-hash"), "sharding: images - rabbit@a - 0"
-    policy = PolicyDefinition("p", "^images$", "exchanges", {"shards-per-node": 1})
-    live = as_live(Topology((images,), (QueueDefinition(name),), policies=(policy,)))
-    assert find_kept_shards(live, Topology()) == {name}
-    assert find_kept_shards(live, Topology(owns=("images",))) == set()
+    assert find_kept_shards(LIVE, Topology()) == set(SHARDS)
+    assert find_kept_shards(LIVE, Topology(owns=("images",))) == set()

@@ -100,7 +100,8 @@ def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "rep
 @pytest.mark.parametrize(
     ("exchange", "error", "words"),
     [
-        ("other", NotFoundError, "there is no exchange 'other'"),
+        ("order", NotFoundError, "there is no exchange 'order': did you mean orders"),
+        ("unknown", NotFoundError, "there is no exchange 'unknown': check its name"),
         ("amq.other", NotFoundError, r"there is no exchange 'amq\.other'"),
         ("x", MismatchError, "exchange 'x' is of type direct, not x-consistent-hash"),
         ("amq.direct", MismatchError, "exchange 'amq.direct' is of type direct, not x-consistent-hash"),
