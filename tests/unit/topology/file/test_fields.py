@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -20,17 +20,8 @@ from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.topology.file.fields import (
-    BINDING,
-    EXCHANGE,
-    FILE,
-    MEMBER,
-    POLICY,
-    QUEUE,
-    SUPER_STREAM,
-    EntryType,
-    read_document,
-)
+from rabbit_chx.topology.file import fields
+from rabbit_chx.topology.file.fields import FILE, EntryType, read_document
 from rabbit_chx.topology.kinds import Kind
 from rabbit_chx.topology.toml_values import toml_value
 
@@ -131,10 +122,12 @@ def test_schema_and_parser_agree_on_stored_files(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", [EXCHANGE, MEMBER, QUEUE, BINDING, SUPER_STREAM, POLICY, FILE], ids=lambda type_: type_.noun
+    "type_",
+    [fields.EXCHANGE, fields.MEMBER, fields.QUEUE, fields.BINDING, fields.SUPER_STREAM, fields.POLICY, FILE],
+    ids=lambda type_: type_.noun,
 )
 def test_each_attribute_is_a_documented_field(type_: EntryType) -> None:
     names = {"destination": "queue", "key": "weight"}
-    for attribute in fields(type_.model):
-        if (type_, attribute.name) != (MEMBER, "slots"):
+    for attribute in dataclasses.fields(type_.model):
+        if (type_, attribute.name) != (fields.MEMBER, "slots"):
             assert meaning(type_, names.get(attribute.name, attribute.name))

@@ -6,29 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from sides import as_live
+from one_hash_exchange import hashing, with_buckets
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
 def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topology, LiveTopology]:
     """Return a ring with other weights than it has, and the ring."""
-    queues = tuple(map(QueueDefinition, "abcdefgh"))
-    rings = (
-        tuple(RingMember(name, str(weight)) for name, weight in side.items()) for side in (wanted, there)
-    )
     ours, theirs = (
-        Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),), queues) for ring in rings
+        hashing(*(RingMember(name, str(weight)) for name, weight in side.items())) for side in (wanted, there)
     )
-    buckets = [name for name, weight in there.items() for _ in range(weight)]
-    return ours, as_live(theirs, rings={"x": HashRing.from_buckets(buckets)})
+    return ours, with_buckets(theirs, *(name for name, weight in there.items() for _ in range(weight)))
 
 
 def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
-    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["x"]
+    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["orders"]
     assert ring.moved < ring.moved_at_worst < 2 * ring.moved
     assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
 
@@ -36,13 +31,13 @@ def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() ->
 def test_slots_move_what_their_plan_moves() -> None:
     """There is a slot for each bucket, so little moves in the end."""
     wanted, live = _weighted({"a": 20, "b": 20}, {"a": 10, "b": 10, "c": 10})
-    ring = plan(wanted, live).rings["x"]
+    ring = plan(wanted, live).rings["orders"]
     slots = ring.proposals[-1]
     assert (slots.strategy, slots.slots) == ("slots", 40)
     assert slots.ring == tuple(RingMember(name, "10") for name in "abc")
     assert slots.moved < 0.4 < ring.moved
     assert (
-        "replace ring by slots = 40, x.slot.00 to x.slot.39, with the same queues as members"
+        "replace ring by slots = 40, orders.slot.00 to orders.slot.39, with the same queues as members"
         in slots.description
     )
 
@@ -55,8 +50,8 @@ def test_slots_move_what_their_plan_moves() -> None:
 
 
 def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
-    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=count, members=members)
-    return plan(Topology((slotted,), live.queues), live).rings["x"]
+    slotted = ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members)
+    return plan(Topology((slotted,), live.queues), live).rings["orders"]
 
 
 def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
@@ -73,7 +68,7 @@ def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_ex
     assert best.moved == 0 < best.moved_at_worst
     as_written, new_exchange = best.proposals
     assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
-    assert new_exchange.description.startswith("a new exchange with the slots as written, next to x: ")
+    assert new_exchange.description.startswith("a new exchange with the slots as written, next to orders: ")
 
     listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
     assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
@@ -82,7 +77,9 @@ def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_ex
 def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
     _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
     members = (RingMember("a", "1"), RingMember("b", "2"))
-    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2)
+    slotted = ExchangeDefinition(
+        "orders", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2
+    )
     (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
     assert (
         "max_share_moved is 0.2; use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
@@ -101,7 +98,7 @@ def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() 
 def test_slots_are_proposed_where_each_queue_has_ten(
     there: dict[Destination, int], wanted: dict[Destination, int], *, is_proposed: bool
 ) -> None:
-    strategies = [proposal.strategy for proposal in plan(*_weighted(there, wanted)).rings["x"].proposals]
+    strategies = [proposal.strategy for proposal in plan(*_weighted(there, wanted)).rings["orders"].proposals]
     assert strategies[:2] == ["as-written", "least-moving-order"]
     assert ("slots" in strategies) == is_proposed
 
