@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from model_broker import ModelBroker
@@ -50,6 +51,7 @@ class Script(ModelClient):
     Attributes:
         steps: what was asked: an operation, a tuple of those that were sent together, or the name of a queue that was counted.
         pauses: the seconds that were waited.
+        told: what was said meanwhile.
 
     Args:
         refuses: the code and the words with which an operation is refused; None: it is done.
@@ -79,6 +81,7 @@ class Script(ModelClient):
         super().__init__(ModelBroker.holding(there, Release("4.3.6")))
         self.steps: list[Any] = []
         self.pauses: list[float] = []
+        self.told: list[str] = []
         self._refusal, self._counts = refuses, list(counts)
         self._counted, self._counted_last = counted or {}, counted_last or {}
 
@@ -119,14 +122,13 @@ class Script(ModelClient):
             if not isinstance(step, Operation) or step.subject.name not in (APPLY_LOCK, START_MARK)
         ]
 
-    def apply(self, made: Plan, told: list[str] | None = None, **permission: Any) -> Applied:
+    def apply(self, made: Plan, **permission: Any) -> Applied:
         """Apply a plan."""
-        told = [] if told is None else told
-        return apply_plan(made, self, Permission(**permission), lambda *_: None, told.append)
+        return apply_plan(made, self, Permission(**permission), lambda *_: None, self.told.append)
 
-    def delete_old(self, told: list[str] | None = None, **permission: Any) -> Applied:
+    def delete_old(self, **permission: Any) -> Applied:
         """Apply the plan that deletes the queue `old`."""
-        return self.apply(plan(DELETED, self.live()), told, delete=True, **permission)
+        return self.apply(plan(DELETED, self.live()), delete=True, **permission)
 
     def actions(self) -> list[str]:
         """Return the operations, without the records."""
@@ -283,15 +285,14 @@ def test_a_queue_that_is_not_empty_in_time_is_left_unbound(
 ) -> None:
     """Whoever fills it. Without consumers it is not waited for, but as long as the API may be late."""
     script = Script(queues=OLD, counted={"messages": 3}, **about)
-    told: list[str] = []
     says = f"^queue old still has {says}.*it is unbound and was not deleted; .*run it again; {done} changes were done"
     with pytest.raises(errors.ApplyError, match=says) as caught:
-        script.delete_old(told, drain_s=drain_s)
+        script.delete_old(drain_s=drain_s)
     assert script.actions() == ["unbind"] * len(caught.value.applied.changes)
     assert sum(script.pauses) == waited_s
     if says.startswith("^queue old still has 1,200"):
-        assert len(told) == drain_s / 5
-        assert told[1:2] in ([], ["waiting until old is empty: 5 of 60 s"])
+        assert len(script.told) == drain_s / 5
+        assert script.told[1:2] in ([], ["waiting until old is empty: 5 of 60 s"])
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
@@ -302,10 +303,8 @@ def test_a_queue_is_unbound_and_drained_before_it_is_deleted(type_: str) -> None
     assert sum(script.pauses) == 8.5, "the API may be late, so it is empty for seven seconds"
     script = Script(queues=OLD, bound=True, counts=[QueueCounts(5, 1)], type_=type_)
     assert len(script.delete_old(loss=True).changes) == 2
-    assert (script.pauses, script.operations()[-1]) == (
-        [],
-        Operation("delete", QueueDefinition("old", type_)),
-    )
+    assert script.pauses == []
+    assert script.operations()[-1] == Operation("delete", QueueDefinition("old", type_))
 
 
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
@@ -372,15 +371,14 @@ def test_only_a_plan_is_applied() -> None:
 def test_what_the_client_cannot_send_is_refused_before_anything_is_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def cannot(operations: Sequence[Operation]) -> None:
-        raise errors.InputError(f"{len(operations)} operations")
-
     script = Script()
     with pytest.raises(errors.InputError, match="has a line break"):
         script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b\nc"))), script.live()))
-    monkeypatch.setattr(script, "check_sendable", cannot)
-    with pytest.raises(errors.InputError, match="7 operations"):
+    check_sendable = Mock(side_effect=errors.InputError("cannot be sent"))
+    monkeypatch.setattr(script, "check_sendable", check_sendable)
+    with pytest.raises(errors.InputError, match="cannot be sent"):
         script.apply(plan(WANTED, script.live()))
+    assert len(check_sendable.call_args.args[0]) == 7
     assert script.operations() == []
     monkeypatch.undo()
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
@@ -395,9 +393,7 @@ def test_only_the_queue_that_is_deleted_is_waited_for() -> None:
 
 
 def test_a_queue_that_is_gone_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_: object, **__: object) -> None:
-        raise errors.NotFoundError("404", reply_code=404)
-
+    gone = Mock(side_effect=errors.NotFoundError("404", reply_code=404))
     script = Script()
     monkeypatch.setattr(script, "count", gone)
     monkeypatch.setattr(script, "get", gone)
