@@ -41,9 +41,7 @@ def members(draw: st.DrawFn, places: tuple[Destination, ...] = PLACES) -> tuple[
 def rings(draw: st.DrawFn, release: Release) -> tuple[HashRing, tuple[RingMember, ...]]:
     """A ring as it is read, and its bindings: made by them, or by others, with ghosts, holes and lost buckets."""
     if draw(st.booleans()):
-        bound = draw(members(SLOTS))
-        bound = tuple(RingMember(member.destination) for member in bound)
-        bound = tuple(dict.fromkeys(bound))
+        bound = tuple(map(RingMember, draw(st.lists(st.sampled_from(SLOTS), unique=True))))
     else:
         bound = draw(members())
     made = HashRing.from_bindings([member.binding for member in bound], release)

@@ -19,7 +19,6 @@ from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.topology.file import fields
 from rabbit_chx.topology.file.fields import FILE, EntryType, read_document
 from rabbit_chx.topology.kinds import Kind
@@ -98,17 +97,16 @@ def test_schema_and_parser_agree_on_any_document(document: dict[str, Any]) -> No
 @given(_entry(FILE))
 def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[str, Any]) -> None:
     text = "\n".join(f"{toml_value(name)} = {toml_value(value)}" for name, value in document.items())
-    problems: tuple[Finding, ...] = ()
-    topology = None
     try:
         topology = Topology.from_toml(text)
     except TopologyError as error:
         problems = error.problems
-    assert (topology is None) == bool(problems)
-    assert all(problem.subject and problem.message and problem.fix for problem in problems)
-    if topology is not None:
+    else:
         assert Topology.from_toml(topology.to_toml()) == topology
         assert agreed(document)
+        return
+    assert problems
+    assert all(problem.subject and problem.message and problem.fix for problem in problems)
 
 
 @given(topologies())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -245,28 +244,16 @@ def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
     assert plan(_THREE, mover.traffic.model.topology()).changes == ()
 
 
-def test_messages_that_are_parked_late_are_forwarded_too() -> None:
-    late = iter([3, 0, 0])
-    parked = [2]
+def test_messages_that_are_parked_late_are_forwarded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drained(mover: Watched, *late: int) -> int:
+        arriving = iter(late)
+        monkeypatch.setattr(mover, "sleep", lambda _: setattr(mover, "parked", mover.parked + next(arriving)))
+        return drain_park(mover, "events", "events.park")
 
-    def wait(_seconds: float) -> None:
-        parked[0] += next(late)
-
-    def move(_queue: str, _exchange: str, limit: int) -> int:
-        moved = min(limit, parked[0])
-        parked[0] -= moved
-        return moved
-
-    broker: Any = SimpleNamespace(
-        amqp=SimpleNamespace(count=lambda _queue: QueueCounts(parked[0], 0)),
-        carrier=SimpleNamespace(move_messages=move),
-        sleep=wait,
-    )
-    assert drain_park(broker, "events", "events.park") == 5
+    assert drained(Watched(parked=2), 3, 0, 0) == 5
     # A classic queue does not count what it has received and not stored yet, and a get returns it.
-    late, parked = iter([1, 1, 0]), [0]
-    broker.amqp.count = lambda _queue: QueueCounts(0, 0)
-    assert drain_park(broker, "events", "events.park") == 2
+    monkeypatch.setattr(Watched, "count", lambda *_: QueueCounts(0, 0))
+    assert drained(Watched(), 1, 1, 0) == 2
 
 
 @pytest.mark.parametrize("level", ["parked", "in-order"])
