@@ -63,11 +63,8 @@ def test_the_findings_are_as_stored(name: str) -> None:
 def test_each_stored_check_has_a_scenario() -> None:
     assert list(stored_sections(STORED)) == list(SCENARIOS)
     assert len(SCENARIOS) >= 140
-    assert {key for scenario in SCENARIOS.values() for key in scenario.options} == {
-        "exchange",
-        "observed",
-        "path",
-    }
+    options = {key for scenario in SCENARIOS.values() for key in scenario.options}
+    assert options == {"exchange", "observed", "path"}
 
 
 def test_each_kind_of_finding_is_stored() -> None:

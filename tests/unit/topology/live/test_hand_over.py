@@ -123,12 +123,16 @@ class Watched(Mover):
     Args:
         parked: how many messages wait in the park.
         refuses: what the broker refuses, as it is told.
+        looks: after how many of them the management API lists the consumers.
+        consumers: how many of each queue AMQP tells.
     """
 
-    def __init__(self, parked: int = 0, refuses: str | None = None) -> None:
+    def __init__(
+        self, parked: int = 0, refuses: str | None = None, looks: int = 0, consumers: int = 1
+    ) -> None:
         super().__init__(_begun())
         self.told: list[str] = []
-        self.parked, self._refuses = parked, refuses
+        self.parked, self._refuses, self._looks, self._consumers = parked, refuses, looks, consumers
 
     def _count(self) -> None:
         pass
@@ -147,7 +151,7 @@ class Watched(Mover):
         super().perform(operation)
 
     def count(self, queue: str) -> QueueCounts:
-        return QueueCounts(self.parked, 0) if queue == "events.park" else super().count(queue)
+        return QueueCounts(self.parked, 0) if queue == "events.park" else QueueCounts(0, self._consumers)
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
         moved = min(limit, self.parked)
@@ -177,34 +181,20 @@ class Watched(Mover):
         self.told.append("pause")
 
     def _listed(self, kind: str, *path: str) -> Any:
+        if kind == "consumers" and self._looks:
+            self._looks -= 1
+            return []
         if kind == "consumers":
             queues = (f"events.{n}" for n in range(1, 4))
             return [{"queue": {"name": queue}, "consumer_tag": make_consumer_tag("one")} for queue in queues]
         return super()._listed(kind, *path)
 
 
-class Unlisted(Watched):
-    """The management API lists the consumers only after some looks. `consumers` is what AMQP tells meanwhile."""
-
-    def __init__(self, looks: int, consumers: int = 1) -> None:
-        super().__init__()
-        self._looks, self._consumers = looks, consumers
-
-    def _listed(self, kind: str, *path: str) -> Any:
-        if kind == "consumers" and self._looks:
-            self._looks -= 1
-            return []
-        return super()._listed(kind, *path)
-
-    def count(self, queue: str) -> QueueCounts:
-        return super().count(queue) if queue == "events.park" else QueueCounts(0, self._consumers)
-
-
 def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() -> None:
-    mover = Unlisted(looks=10)
+    mover = Watched(looks=10)
     assert len(mover.apply(_THREE, _IN_ORDER).handed_over) == 2
     assert mover.told[:10] == ["pause"] * 10
-    for never, pauses in ((Unlisted(looks=99), 14), (Unlisted(looks=99, consumers=0), 0)):
+    for never, pauses in ((Watched(looks=99), 14), (Watched(looks=99, consumers=0), 0)):
         with pytest.raises(PlanRefusedError, match="has no consumer"):
             never.apply(_THREE, _IN_ORDER)
         assert never.told.count("pause") == pauses

@@ -12,13 +12,8 @@ from rabbit_chx.broker.pika_connection import _call
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live.live_broker import (
-    Operation,
-    check_declared_name,
-    is_repeatable,
-    make_refusal,
-    operations_of,
-)
+from rabbit_chx.topology.live import live_broker
+from rabbit_chx.topology.live.live_broker import Operation, make_refusal
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}
@@ -54,11 +49,11 @@ def test_a_change_is_these_operations_which_may_be_repeated_if_they_create(
     action: Any, live: Any, wanted: Any, operations: list[Operation]
 ) -> None:
     change = PlannedChange(action, live, wanted)
-    assert [*operations_of(change, allow_loss=False)] == operations
-    lossy = operations_of(change, allow_loss=True)
+    assert [*live_broker.operations_of(change, allow_loss=False)] == operations
+    lossy = live_broker.operations_of(change, allow_loss=True)
     assert not any(it.if_empty or (it.if_unused and it.subject == CLASSIC) for it in lossy)
     is_creation = action in {"create", "bind"} and wanted != POLICY
-    assert is_repeatable(change) is is_creation, "over a channel, which no policy goes"
+    assert live_broker.is_repeatable(change) is is_creation, "over a channel, which no policy goes"
 
 
 SENT: dict[Operation, Any] = {
@@ -100,9 +95,9 @@ def test_a_type_that_the_broker_does_not_have_is_one_of_a_plugin(code: int, type
 @pytest.mark.parametrize("name", ["", "a\nb", "a\r", "é" * 128, "\ud800"])
 def test_a_name_that_would_not_arrive_as_it_is_is_refused(name: str) -> None:
     with pytest.raises(errors.InputError):
-        check_declared_name(name, "queue")
+        live_broker.check_declared_name(name, "queue")
     for other in ("a", "-", " ", "é" * 127, "amq.x", "\0"):
-        check_declared_name(other, "queue")
+        live_broker.check_declared_name(other, "queue")
 
 
 NEEDS: dict[Operation, str] = {

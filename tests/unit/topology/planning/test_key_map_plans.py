@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from one_hash_exchange import hashing, with_buckets
 
-from rabbit_chx.routing import Release
-from rabbit_chx.topology import (
-    ExchangeDefinition,
-    LiveTopology,
-    QueueDefinition,
-    RingMember,
-    Topology,
-    arrange,
-    plan,
-)
+from rabbit_chx import Release, Topology
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, arrange, plan
 
 
 def test_a_new_ring_is_arranged_as_written() -> None:

@@ -49,38 +49,39 @@ def test_slots_move_what_their_plan_moves() -> None:
     )
 
 
+def _slotted(count: int, members: tuple[RingMember, ...], **about: Any) -> ExchangeDefinition:
+    return ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members, **about)
+
+
 def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
-    slotted = ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members)
-    return plan(Topology((slotted,), live.queues), live).rings["orders"]
+    return plan(Topology((_slotted(count, members),), live.queues), live).rings["orders"]
+
+
+#: A ring of ten and twenty buckets, and members with slots in this ratio.
+_, LIVE = _weighted({"a": 10, "b": 20}, {"a": 1})
+MEMBERS = (RingMember("a", "1"), RingMember("b", "2"))
 
 
 def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
-    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
-    members = (RingMember("a", "1"), RingMember("b", "2"))
-    other = _into_slots(live, 48, members)
+    other = _into_slots(LIVE, 48, MEMBERS)
     as_written, new_exchange, slots = other.proposals
     assert [proposal.strategy for proposal in other.proposals] == ["as-written", "new-exchange", "slots"]
     assert (as_written.moved, as_written.moved_at_worst) == (other.moved, other.moved_at_worst)
     assert (new_exchange.moved, new_exchange.moved_at_worst) == (other.moved, other.moved)
-    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, members)
+    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, MEMBERS)
 
-    best = _into_slots(live, 30, members)
+    best = _into_slots(LIVE, 30, MEMBERS)
     assert best.moved == 0 < best.moved_at_worst
     as_written, new_exchange = best.proposals
     assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
     assert new_exchange.description.startswith("a new exchange with the slots as written, next to orders: ")
 
     listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
-    assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
+    assert "slots" not in {proposal.strategy for proposal in _into_slots(LIVE, 48, listed).proposals}
 
 
 def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
-    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
-    members = (RingMember("a", "1"), RingMember("b", "2"))
-    slotted = ExchangeDefinition(
-        "orders", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2
-    )
-    (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
+    (refusal,) = plan(Topology((_slotted(30, MEMBERS, max_share_moved=0.2),), LIVE.queues), LIVE).refusals
     assert (
         "max_share_moved is 0.2; use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
         in refusal.text
