@@ -16,11 +16,8 @@ _TYPE = "x-consistent-hash"
 
 
 def _owners(topology: Topology) -> dict[str, str]:
-    return {
-        binding.source: str(binding.destination)
-        for binding in topology.bindings
-        if ".slot." in binding.source
-    }
+    of_slots = (binding for binding in topology.bindings if ".slot." in binding.source)
+    return {binding.source: str(binding.destination) for binding in of_slots}
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])

@@ -55,39 +55,24 @@ def each(**fields: Any) -> Callable[[Any], Any]:
     return lambda listed: [{**entry, **fields} for entry in listed]
 
 
-class Counting(Listing):
-    """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
-
-    def __init__(self, topology: Topology, answer: QueueCounts | None) -> None:
-        super().__init__(topology, {"queues": each(messages=9)})
-        self.asked: list[str] = []
-        self._answer = answer
-
-    def count(self, queue: str) -> QueueCounts:
-        self.asked.append(queue)
-        if self._answer is None:
-            raise UnreachableError("its node is down", reply_code=404)
-        return self._answer
-
-
 @pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
 @pytest.mark.parametrize(
     ("answer", "parked"),
-    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (None, 9)],
+    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (UnreachableError("down", reply_code=404), 9)],
     ids=str,
 )
 def test_what_is_parked_is_asked_of_the_queue_itself(
-    there: Topology, answer: QueueCounts | None, parked: int
+    there: Topology, answer: object, parked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Counting(there, answer)
-    live = client.live()
-    assert client.asked == ["events.park"]
+    count, nine = Mock(side_effect=[answer]), {"queues": each(messages=9)}
+    monkeypatch.setattr(Listing, "count", count)
+    live = Listing(there, nine).live()
     assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
     assert check(live).sound is (parked == 0)
-    without_slots = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
-    assert without_slots.live().facts.messages == {"q": 9}
-    assert without_slots.asked == []
+    without_slots = Topology(queues=(QueueDefinition("q"),))
+    assert Listing(without_slots, nine).live().facts.messages == {"q": 9}
+    count.assert_called_once_with("events.park")
 
 
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
