@@ -8,15 +8,8 @@ import pytest
 from sides import as_live
 from topologies import problems_in
 
-from rabbit_chx.routing import Release
-from rabbit_chx.topology import (
-    ExchangeDefinition,
-    LiveTopology,
-    PolicyDefinition,
-    QueueDefinition,
-    Topology,
-    plan,
-)
+from rabbit_chx import Release, Topology
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, PolicyDefinition, QueueDefinition, plan
 from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 
 
@@ -48,9 +41,6 @@ def test_a_type_of_a_plugin_has_its_own_rules() -> None:
 
 
 def test_an_argument_of_one_type_of_exchange_has_no_rule_in_another() -> None:
-    arguments = {"x-recent-history-length": 0}
-    faulty = [
-        bool(declaration_faults(ExchangeDefinition("x", type_, arguments=arguments), Release("4.3.6")))
-        for type_ in ("x-recent-history", "topic")
-    ]
-    assert faulty == [True, False]
+    for type_, is_faulty in (("x-recent-history", True), ("topic", False)):
+        exchange = ExchangeDefinition("x", type_, arguments={"x-recent-history-length": 0})
+        assert bool(declaration_faults(exchange, Release("4.3.6"))) is is_faulty

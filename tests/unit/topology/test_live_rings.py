@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember
-from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, make_members
+from rabbit_chx.topology.live_rings import find_live_ring, make_members
 
 NEWEST = Release("4.3.6")
 A, B = RingMember("a", "2"), RingMember("b")
@@ -41,13 +38,3 @@ def test_a_ring_that_was_read_is_the_ring_whatever_is_listed() -> None:
     found = find_live_ring(there, there.exchange("x"), "x")
     assert found.ring.buckets == read.buckets
     assert found.is_made_by((A, B))
-
-
-def test_what_is_no_hash_exchange_is_refused_by_its_type_or_with_the_name_that_was_meant() -> None:
-    assert live_hash_exchange(live(), "x") == LISTED
-    with pytest.raises(MismatchError, match="exchange 't' is of type topic, not x-consistent-hash"):
-        live_hash_exchange(live(), "t")
-    with pytest.raises(MismatchError, match=r"'amq\.topic' is of type topic"):
-        live_hash_exchange(live(), "amq.topic")
-    with pytest.raises(NotFoundError, match="there is no exchange 'y': check its name"):
-        live_hash_exchange(live(), "y")

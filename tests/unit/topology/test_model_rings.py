@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from slot_files import NEWEST, live_of, slotted
@@ -26,12 +27,7 @@ FILE = Topology.from_toml(ORDERS)
 
 
 def test_the_ring_of_a_file_is_that_of_its_members_in_their_order() -> None:
-    members: list[tuple[str | ExchangeRef, int]] = [
-        ("q2", 2),
-        ("q3", 2),
-        ("q1", 1),
-        (ExchangeRef("audit"), 1),
-    ]
+    members: list[Any] = [("q2", 2), ("q3", 2), ("q1", 1), (ExchangeRef("audit"), 1)]
     assert FILE.ring("orders") == FILE.key_map("orders") == HashRing.from_bindings(members)
     assert FILE.ring("orders").provenance == "replayed"
     twice = replace(FILE.exchanges[1], ring=(RingMember("q1"), RingMember("q1", "2")))

@@ -23,12 +23,7 @@ from rabbit_chx.topology import (
     Topology,
     check,
     plan,
-)
-from rabbit_chx.topology.plugin_objects import (
-    find_kept_shards,
     plugin_objects,
-    without_plugin_objects,
-    without_shards,
 )
 from rabbit_chx.topology.shards import shard_names
 from rabbit_chx.topology.slots import collapse, expand
@@ -69,8 +64,8 @@ def linked(wanted: Topology) -> LiveTopology:
 
 def test_the_objects_of_a_link_are_left_out_of_a_file_and_named() -> None:
     live = linked(FILE)
-    assert plugin_objects(live) == {LINK, UP}
-    written = without_plugin_objects(live)
+    assert plugin_objects.plugin_objects(live) == {LINK, UP}
+    written = plugin_objects.without_plugin_objects(live)
     assert "federation" not in written.to_toml()
     assert replace(written.objects, cluster=None) == FILE
     assert written.facts.left_out[-2:] == (
@@ -87,7 +82,7 @@ def test_a_link_next_to_slots_stays_and_an_export_has_the_slots() -> None:
     found = check(live, wanted)
     assert [finding.kind for finding in found.findings] == ["federation-link"]
     assert found.misplaced == {"h": 0.0}
-    (exported,) = collapse(without_plugin_objects(live)).exchanges
+    (exported,) = collapse(plugin_objects.without_plugin_objects(live)).exchanges
     assert exported.slots == 8
 
 
@@ -115,14 +110,15 @@ def test_queues_of_plugins_are_recognised_and_kept(queue: QueueDefinition, *, is
         if change.action == "delete"
     }
     assert (queue.name not in deleted) is is_of_plugin
-    assert (without_plugin_objects(as_live(live)).queues == ()) is is_of_plugin
+    assert (plugin_objects.without_plugin_objects(as_live(live)).queues == ()) is is_of_plugin
 
 
 def test_the_link_of_a_definitions_file_of_4_3_counts_by_its_name() -> None:
     ring = (RingMember("u.1"), RingMember(LINK))
     read = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=ring),))
     assert [
-        member.destination for member in without_plugin_objects(as_live(read)).exchanges[0].ring or ()
+        member.destination
+        for member in plugin_objects.without_plugin_objects(as_live(read)).exchanges[0].ring or ()
     ] == ["u.1"]
 
 
@@ -139,16 +135,16 @@ LIVE = LiveTopology(
 
 def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
     other = PolicyDefinition("other", "^im", definition={"alternate-exchange": "x"}, priority=1)
-    assert find_kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
-    assert find_kept_shards(LIVE) == frozenset(SHARDS)
+    assert plugin_objects.find_kept_shards(as_live(replace(LIVE, policies=(POLICY, other)))) == frozenset()
+    assert plugin_objects.find_kept_shards(LIVE) == frozenset(SHARDS)
 
 
 def test_a_file_reports_the_policy_and_not_the_shards() -> None:
-    written = without_shards(LIVE)
+    written = plugin_objects.without_shards(LIVE)
     assert written.objects == Topology((IMAGES,), policies=(POLICY,))
     assert written.facts.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
     assert plan(written.objects, LIVE).changes == ()
-    assert without_shards(written) is written
+    assert plugin_objects.without_shards(written) is written
 
 
 def test_a_ring_of_shards_is_the_plugins() -> None:
@@ -158,14 +154,11 @@ def test_a_ring_of_shards_is_the_plugins() -> None:
         exchanges=(replace(hashing, ring=tuple(RingMember(shard, "3") for shard in SHARDS)),),
         bindings=(),
     ).with_rings({})
-    written = without_shards(live)
+    written = plugin_objects.without_shards(live)
     assert written.exchanges == (hashing,)
     assert plan(written.objects, live).changes == ()
 
 
 def test_the_queues_of_an_exchange_that_is_deleted_are_no_shards() -> None:
-    images, name = ExchangeDefinition("images", "x-modulus-hash"), "sharding: images - rabbit@a - 0"
-    policy = PolicyDefinition("p", "^images$", "exchanges", {"shards-per-node": 1})
-    live = as_live(Topology((images,), (QueueDefinition(name),), policies=(policy,)))
-    assert find_kept_shards(live, Topology()) == {name}
-    assert find_kept_shards(live, Topology(owns=("images",))) == set()
+    assert plugin_objects.find_kept_shards(LIVE, Topology()) == set(SHARDS)
+    assert plugin_objects.find_kept_shards(LIVE, Topology(owns=("images",))) == set()

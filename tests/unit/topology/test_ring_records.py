@@ -9,18 +9,8 @@ import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.topology.ring_records import (
-    BrokerStart,
-    RingRecord,
-    Step,
-    make_settled_record,
-    prove_ring,
-    read_record,
-    record_arguments,
-    record_names,
-    split_steps,
-    transient_places,
-)
+from rabbit_chx.topology import ring_records
+from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, Step, make_settled_record, prove_ring
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
@@ -102,26 +92,29 @@ def test_a_large_record_is_compressed_and_read_again() -> None:
     steps = tuple(Step("unbind", binding) for binding in bindings)
     record = replace(make_settled_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
     record = replace(record, adopted=True)
-    arguments = record_arguments(record)
+    arguments = ring_records.record_arguments(record)
     assert arguments is not None
     assert arguments["encoding"] == "zlib"
     assert len(arguments["content"]) < 60_000
-    assert read_record(arguments) == record
-    assert all(len(name) <= 255 for name in record_names("x" * 250))
+    assert ring_records.read_record(arguments) == record
+    assert all(len(name) <= 255 for name in ring_records.record_names("x" * 250))
 
 
 def test_a_record_whose_order_is_of_unknown_provenance_is_refused() -> None:
     record = make_settled_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [("a", "1")])
-    arguments = record_arguments(replace(record, origin="guessed"))  # type: ignore[arg-type]
+    arguments = ring_records.record_arguments(replace(record, origin="guessed"))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the provenance 'guessed' of its order is unknown"):
-        read_record(arguments or {})
+        ring_records.read_record(arguments or {})
 
 
 def test_steps_are_parted_where_the_bindings_would_be_those_of_an_earlier_step() -> None:
     state = make_settled_record("x", HashRing.from_bindings(MEMBERS[2:], NEWEST), MEMBERS[2:]).state
     steps = [Step("unbind", MEMBERS[2]), Step("bind", MEMBERS[2]), Step("unbind", MEMBERS[3])]
-    assert [(number, len(part)) for number, _, part in split_steps(state, steps)] == [(0, 1), (1, 2)]
+    assert [(number, len(part)) for number, _, part in ring_records.split_steps(state, steps)] == [
+        (0, 1),
+        (1, 2),
+    ]
 
 
 def test_only_queues_that_a_restart_deletes_are_transient() -> None:
-    assert list(transient_places(["a", ExchangeRef("b"), "b", "b"], ["b"])) == ["b"]
+    assert list(ring_records.transient_places(["a", ExchangeRef("b"), "b", "b"], ["b"])) == ["b"]

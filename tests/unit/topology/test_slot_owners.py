@@ -49,11 +49,8 @@ def _least(bound: Mapping[str, tuple[str, ...]], weights: dict[str, int]) -> int
 def test_no_other_owners_move_fewer_slots(sets: list[tuple[str, ...]], weights: dict[str, int]) -> None:
     bound = dict(zip(SlotNames("x", len(sets)).slots, sets, strict=True))
     owners = _owners(bound, weights)
-    held = Counter(owners.values())
-    assert all(
-        abs(held[q] * sum(weights.values()) - len(sets) * w) < sum(weights.values())
-        for q, w in weights.items()
-    )
+    held, total = Counter(owners.values()), sum(weights.values())
+    assert all(abs(held[q] * total - len(sets) * w) < total for q, w in weights.items())
     assert _moved(bound, owners) == _least(bound, weights)
 
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from one_hash_exchange import hashing
 from sides import as_live
 from stored_scenarios import stored_sections, write_sections
 from upgrade_topologies import MIXED
@@ -17,11 +18,7 @@ from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import (
-    ExchangeDefinition,
-    LiveTopology,
-    RingMember,
-)
+from rabbit_chx.topology import LiveTopology, RingMember
 from rabbit_chx.topology.upgrade import ExchangeUpgrade, predict_upgrade
 
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
@@ -54,13 +51,11 @@ def test_an_upgrade_does_what_is_stored(title: str) -> None:
 
 
 def upgraded(
-    *members: tuple[str, str], before: Release = OLD, after: Release = NEW, header: str | None = None
+    *members: tuple[str, str], before: Release = OLD, after: Release = NEW, **about: object
 ) -> ExchangeUpgrade:
     """Return the upgrade of one consistent-hash exchange with a ring that no file can say."""
-    ring = tuple(RingMember(*member) for member in members)
-    arguments = {} if header is None else {"hash-header": header}
-    exchange = ExchangeDefinition("x", "x-consistent-hash", arguments=arguments, ring=ring)
-    (upgrade,) = predict_upgrade(Topology((exchange,)), before, after)
+    topology = hashing(*(RingMember(*member) for member in members), **about)
+    (upgrade,) = predict_upgrade(topology, before, after)
     return upgrade
 
 
@@ -95,7 +90,7 @@ def test_an_upgrade_moves_keys_or_needs_a_repair_or_is_safe(
 def test_the_share_of_header_values_is_that_of_a_sample_and_all_stay_in_an_array(
     values: list[object],
 ) -> None:
-    upgrade = upgraded(*FOUR, header="h")
+    upgrade = upgraded(*FOUR, arguments={"hash-header": "h"})
     assert (upgrade.verdict, upgrade.exact) == ("moves", None)
     assert upgrade.moved == pytest.approx(0.75, abs=1e-3)
     ring = HashRing.from_bindings(FOUR, OLD)
@@ -115,9 +110,8 @@ def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() 
     before, after = (HashRing.from_buckets(list(buckets)) for buckets in ("abaa", "ab"))
     assert upgrade.moved == before.share_moved(after) > 0.2
     assumed = HashRing.from_bindings(twice, NEW, "assumed")
-    ring = tuple(RingMember(*member) for member in twice)
-    topology = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),))
-    (of_file,) = predict_upgrade(as_live(topology, rings={"x": assumed}).objects, old, new)
+    topology = hashing(*(RingMember(*member) for member in twice))
+    (of_file,) = predict_upgrade(as_live(topology, rings={"orders": assumed}).objects, old, new)
     assert of_file.moved == upgrade.moved
     for members, release, says in (
         (twice, old, "that moves 49."),
@@ -132,9 +126,7 @@ def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() 
 
 
 def test_without_a_file_the_order_is_saved_before() -> None:
-    ring = tuple(map(RingMember, "ab"))
-    topology = Topology((ExchangeDefinition("the x", "x-consistent-hash", ring=ring),))
-    (upgrade,) = predict_upgrade(topology, OLD, NEW)
+    (upgrade,) = predict_upgrade(hashing(*"ab", name="the x"), OLD, NEW)
     assert in_words(upgrade.findings[0].fix) == (
         "before the upgrade, run: rabbit-chx topology export --exchange 'the x' > 'the x.toml'; and after it: "
         "rabbit-chx ring repair 'the x' --file 'the x.toml' --apply"
@@ -142,9 +134,8 @@ def test_without_a_file_the_order_is_saved_before() -> None:
 
 
 def test_what_a_broker_has_is_replayed_as_its_objects() -> None:
-    ring = tuple(map(RingMember, "ab"))
-    topology = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),))
-    live = LiveTopology.of_file(topology, OLD).with_rings({"x": HashRing.from_buckets(["a", "b"], OLD)})
+    topology, ring = hashing(*"ab"), HashRing.from_buckets(["a", "b"], OLD)
+    live = LiveTopology.of_file(topology, OLD).with_rings({"orders": ring})
     assert predict_upgrade(live, OLD, NEW) == predict_upgrade(topology, OLD, NEW)
 
 

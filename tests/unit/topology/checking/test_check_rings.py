@@ -5,20 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sides import as_live
+from one_hash_exchange import hashing, with_buckets
 from slot_files import live_of, slotted
 
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-    RingMember,
-    Topology,
-    check,
-)
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, check
 
 FIRST = "events.slot.00"
 
@@ -50,13 +43,8 @@ def test_the_keys_of_a_slot_are_misplaced_if_it_is_not_bound_to_its_queue(
 
 
 def test_keys_that_cannot_be_compared_are_no_sound_ring() -> None:
-    behind = RingMember(ExchangeRef("behind"))
-    exchanges = (
-        ExchangeDefinition("o", "x-consistent-hash", ring=(behind,)),
-        ExchangeDefinition("behind", "fanout"),
-    )
-    live = as_live(
-        Topology(exchanges), rings={"o": HashRing.from_buckets([behind.destination], Release("4.3.6"))}
-    )
-    with pytest.raises(NotDeterminedError, match="no observed key of the exchange 'o' was compared"):
-        check(live, observed={"o": [Observation("key-1", "other")]})
+    behind = ExchangeDefinition("behind", "fanout")
+    live = with_buckets(hashing(RingMember(behind.ref)), behind.ref)
+    live = replace(live, exchanges=(*live.exchanges, behind))
+    with pytest.raises(NotDeterminedError, match="no observed key of the exchange 'orders' was compared"):
+        check(live, observed={"orders": [Observation("key-1", "other")]})

@@ -63,11 +63,8 @@ def test_the_findings_are_as_stored(name: str) -> None:
 def test_each_stored_check_has_a_scenario() -> None:
     assert list(stored_sections(STORED)) == list(SCENARIOS)
     assert len(SCENARIOS) >= 140
-    assert {key for scenario in SCENARIOS.values() for key in scenario.options} == {
-        "exchange",
-        "observed",
-        "path",
-    }
+    options = {key for scenario in SCENARIOS.values() for key in scenario.options}
+    assert options == {"exchange", "observed", "path"}
 
 
 def test_each_kind_of_finding_is_stored() -> None:
@@ -100,7 +97,8 @@ def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "rep
 @pytest.mark.parametrize(
     ("exchange", "error", "words"),
     [
-        ("other", NotFoundError, "there is no exchange 'other'"),
+        ("order", NotFoundError, "there is no exchange 'order': did you mean orders"),
+        ("unknown", NotFoundError, "there is no exchange 'unknown': check its name"),
         ("amq.other", NotFoundError, r"there is no exchange 'amq\.other'"),
         ("x", MismatchError, "exchange 'x' is of type direct, not x-consistent-hash"),
         ("amq.direct", MismatchError, "exchange 'amq.direct' is of type direct, not x-consistent-hash"),

@@ -34,6 +34,11 @@ FILES = Path(__file__).parent / "definitions"
 EXPORTS = sorted(path.name for path in FILES.glob("*.json"))
 
 
+def read(**lists: Any) -> Topology:
+    """Return the topology of a definitions file of these lists."""
+    return Topology.from_definitions(json.dumps({"queues": [], **lists}))
+
+
 def exported(name: str) -> str:
     return (FILES / name).read_text(encoding="utf-8")
 
@@ -99,15 +104,6 @@ def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind
         assert topology.modulus("x").provenance == "assumed"
 
 
-def test_a_ring_that_cannot_be_computed_is_reported() -> None:
-    text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
-    imported = Imported.from_definitions(text)
-    with pytest.raises(InputError, match="none"):
-        imported.topology.ring("orders")
-    assert LiveTopology.of_file(imported.topology).rings == {}
-    assert any(line.startswith("the ring of orders: ") for line in imported.left_out)
-
-
 def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
     queue = {"name": "q", "arguments": []}
     imported = Imported.from_definitions(json.dumps({"queues": [queue], "rabbit_version": "unknown"}))
@@ -142,8 +138,7 @@ def ring_file(*queues: str) -> Topology:
         {"source": "x", "destination": queue, "destination_type": "queue", "routing_key": "1"}
         for queue in queues
     ]
-    lists = {"exchanges": [HASH], "queues": [{"name": queue} for queue in queues], "bindings": bindings}
-    return Topology.from_definitions(json.dumps(lists))
+    return read(exchanges=[HASH], queues=[{"name": queue} for queue in queues], bindings=bindings)
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +193,11 @@ def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTop
 def test_a_queue_without_a_type_has_the_default_of_the_vhost(
     of_broker: str | None, entry: dict[str, Any], type_: str
 ) -> None:
-    file = Topology.from_definitions(json.dumps({"queues": [{"name": "q", **entry}]}))
-    whole = {
-        "vhosts": [{"name": "/", "metadata": {"default_queue_type": "stream"}}],
-        "queues": [{"name": "q", **entry}],
-    }
-    of_file = Topology.from_definitions(json.dumps(whole))
+    queues = [{"name": "q", **entry}]
+    of_file = {"vhosts": [{"name": "/", "metadata": {"default_queue_type": "stream"}}]}
     live = as_live(Topology(), default_queue_type=of_broker)
-    for wanted, expected in ((file, type_), (of_file, type_ if entry else "stream")):
+    for vhosts, expected in (({}, type_), (of_file, type_ if entry else "stream")):
+        wanted = read(queues=queues, **vhosts)
         (change,) = plan(wanted, live).changes
         assert isinstance(change.wanted, QueueDefinition)
         assert (change.wanted.type, change.wanted.exclusive) == (expected, False)
@@ -253,14 +245,13 @@ def test_of_two_entries_of_one_name_the_one_counts_that_rabbitmq_takes(
     """The first exchange and queue that it makes, and the last policy."""
     if kind == "policies":
         entries = [{"pattern": "^q", "definition": definition} for definition in entries]
-    text = json.dumps({kind: [{"name": "n", **entry} for entry in entries]})
-    assert [*getattr(Topology.from_definitions(text), kind)] == made
+    topology = read(**{kind: [{"name": "n", **entry} for entry in entries]})
+    assert [*getattr(topology, kind)] == made
 
 
 def test_operator_policies_of_a_file_are_compared() -> None:
     value = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
-    entries = [{"component": "operator_policy", "name": "caps", "value": value}]
-    file = Topology.from_definitions(json.dumps({"queues": [], "parameters": entries}))
+    file = read(parameters=[{"component": "operator_policy", "name": "caps", "value": value}])
     (policy,) = file.file.operator_policies
     (warning,) = plan(file, LiveTopology()).warnings
     assert "operator policy caps of the file is not on the broker" in warning
@@ -282,16 +273,13 @@ OPERATOR = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queue
 )  # fmt: skip
 def test_an_entry_that_rabbitmq_refuses_is_a_mistake(lists: dict[str, Any], says: str) -> None:
     with pytest.raises(TopologyError, match=says):
-        Topology.from_definitions(json.dumps({"queues": [], **lists}))
+        read(**lists)
 
 
 def test_limits_of_the_vhost_and_what_cannot_be_compared_are_left_out_by_name() -> None:
     limits = {"component": "vhost-limits", "name": "limits", "value": {"max-queues": 5}}
-    caps = {
-        "component": "operator_policy",
-        "name": "p",
-        "value": {"pattern": "", "definition": {"max-length": 5}, "priority": 1},
-    }
+    value = {"pattern": "", "definition": {"max-length": 5}, "priority": 1}
+    caps = {"component": "operator_policy", "name": "p", "value": value}
     imported = Imported.from_definitions(json.dumps({"queues": [], "parameters": [limits, caps]}))
     assert "limits of the vhost: max-queues 5" in imported.left_out
     assert any(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -19,18 +19,8 @@ from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.topology.file.fields import (
-    BINDING,
-    EXCHANGE,
-    FILE,
-    MEMBER,
-    POLICY,
-    QUEUE,
-    SUPER_STREAM,
-    EntryType,
-    read_document,
-)
+from rabbit_chx.topology.file import fields
+from rabbit_chx.topology.file.fields import FILE, EntryType, read_document
 from rabbit_chx.topology.kinds import Kind
 from rabbit_chx.topology.toml_values import toml_value
 
@@ -107,17 +97,16 @@ def test_schema_and_parser_agree_on_any_document(document: dict[str, Any]) -> No
 @given(_entry(FILE))
 def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[str, Any]) -> None:
     text = "\n".join(f"{toml_value(name)} = {toml_value(value)}" for name, value in document.items())
-    problems: tuple[Finding, ...] = ()
-    topology = None
     try:
         topology = Topology.from_toml(text)
     except TopologyError as error:
         problems = error.problems
-    assert (topology is None) == bool(problems)
-    assert all(problem.subject and problem.message and problem.fix for problem in problems)
-    if topology is not None:
+    else:
         assert Topology.from_toml(topology.to_toml()) == topology
         assert agreed(document)
+        return
+    assert problems
+    assert all(problem.subject and problem.message and problem.fix for problem in problems)
 
 
 @given(topologies())
@@ -131,10 +120,12 @@ def test_schema_and_parser_agree_on_stored_files(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", [EXCHANGE, MEMBER, QUEUE, BINDING, SUPER_STREAM, POLICY, FILE], ids=lambda type_: type_.noun
+    "type_",
+    [fields.EXCHANGE, fields.MEMBER, fields.QUEUE, fields.BINDING, fields.SUPER_STREAM, fields.POLICY, FILE],
+    ids=lambda type_: type_.noun,
 )
 def test_each_attribute_is_a_documented_field(type_: EntryType) -> None:
     names = {"destination": "queue", "key": "weight"}
-    for attribute in fields(type_.model):
-        if (type_, attribute.name) != (MEMBER, "slots"):
+    for attribute in dataclasses.fields(type_.model):
+        if (type_, attribute.name) != (fields.MEMBER, "slots"):
             assert meaning(type_, names.get(attribute.name, attribute.name))

@@ -85,6 +85,7 @@ def test_values_are_shown_as_toml_and_shortened() -> None:
 
 
 def test_a_thousand_names_are_compared_in_a_moment() -> None:
+    """At most a hundred unknown names are compared with the listed ones."""
     members = ", ".join(f'{{ queue = "{n:x}{n * 7919:x}" }}' for n in range(2000))
     queues = "".join(f'[[queues]]\nname = "q{n * 104729:x}"\n' for n in range(2000))
     text = f'[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{members}]\n{queues}'

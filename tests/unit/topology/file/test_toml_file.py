@@ -19,8 +19,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.file.fields import read_document
-from rabbit_chx.topology.file.toml_file import parse, rearrange
+from rabbit_chx.topology.file.toml_file import rearrange
 
 #: As a person would write it.
 WHOLE = Path(__file__).with_name("whole.toml").read_text(encoding="utf-8")
@@ -66,16 +65,3 @@ def test_a_short_file_says_the_same_as_the_file_in_full(title: str) -> None:
     assert Topology.from_toml(topology.to_toml()) == topology
     assert rearrange(short, {}).text == short
     assert Draft7Validator(json.loads(topology_schema())).is_valid(tomllib.loads(short))
-
-
-def test_a_file_without_anything_is_an_empty_topology() -> None:
-    assert Topology.from_toml("") == Topology()
-    assert Topology.from_toml('[[queues]]\nname = "q"') == Topology(queues=(QueueDefinition("q"),))
-
-
-def test_entries_know_their_place_and_their_wrong_fields() -> None:
-    objects = read_document(parse('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
-    assert [(queue.path, queue.bad, queue.value.name, queue.value.durable) for queue in objects.queues] == [
-        ("queues[0]", frozenset({"durable"}), "q.1", True),
-        ("queues[0]", frozenset({"durable"}), "q.2", True),
-    ]

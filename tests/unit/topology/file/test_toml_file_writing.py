@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology import PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.argument_table import ArgumentTable
 from rabbit_chx.topology.toml_values import toml_value
-
-
-def test_slot_exchanges_become_one_entry() -> None:
-    slots = Topology(tuple(ExchangeDefinition(f"e.slot.{n:02d}", "fanout", internal=True) for n in range(64)))
-    assert 'name = "e.slot.{00..63}"' in slots.to_toml()
-    assert slots.to_toml().count("[[exchanges]]") == 1
 
 
 @given(

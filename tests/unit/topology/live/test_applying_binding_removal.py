@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
@@ -23,29 +24,22 @@ LISTED = [
 
 
 def asked(
-    binding: BindingDefinition, listed: list[Any] | None, *, has_management: bool = True
+    binding: BindingDefinition, listed: object, *, has_management: bool = True
 ) -> list[tuple[str, ...]]:
     """Return the requests to a management API that lists these bindings, or knows none of their ends."""
-    requests: list[tuple[str, ...]] = []
-
-    def get_list(*path: str, fields: object) -> Any:  # noqa: ARG001
-        requests.append(("get", *path))
-        if listed is None:
-            raise NotFoundError("no queue")
-        return listed
-
-    api = SimpleNamespace(get_list=get_list, delete=lambda *path: requests.append(("delete", *path)))
+    api = Mock()
+    api.get_list.side_effect = [listed]
     broker: Any = SimpleNamespace(vhost="shop", has_management=has_management, api=api)
     remove_binding(binding, broker)
-    return requests
+    return [(name, *path) for name, path, _ in api.mock_calls]
 
 
 def test_a_binding_that_is_left_is_deleted_by_its_key() -> None:
-    assert asked(TO_QUEUE, LISTED) == [("get", *PATH), ("delete", *PATH, "k~five")]
-    for listed in (LISTED[:2], None):  # it, or an end of it, is gone
-        assert asked(TO_QUEUE, listed) == [("get", *PATH)]
-    (get,) = asked(BindingDefinition("x", ExchangeRef("y"), "k", {"n": 5}), [])
-    assert get == ("get", "bindings", "shop", "e", "x", "e", "y")
+    assert asked(TO_QUEUE, LISTED) == [("get_list", *PATH), ("delete", *PATH, "k~five")]
+    for listed in (LISTED[:2], NotFoundError("no queue")):  # it, or an end of it, is gone
+        assert asked(TO_QUEUE, listed) == [("get_list", *PATH)]
+    (request,) = asked(BindingDefinition("x", ExchangeRef("y"), "k", {"n": 5}), [])
+    assert request == ("get_list", "bindings", "shop", "e", "x", "e", "y")
 
 
 def test_nothing_is_asked_where_nothing_can_be_left_or_nothing_can_be_asked() -> None:

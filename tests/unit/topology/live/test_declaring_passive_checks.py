@@ -15,23 +15,17 @@ from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import ApplyError, InputError, MismatchError, NotFoundError, PlanOutdatedError
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.live import declaring
-from rabbit_chx.topology.live.declaring import (
-    Declared,
-    _apply_recorded,
-    _compare_existing,
-    _read_again,
-    _refuse_buckets_without_queue,
-    declare_exchange,
-    make_wanted_ring,
-)
+from rabbit_chx.topology.live.declaring import Declared, declare_exchange, make_wanted_ring
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import LiveExchange
 
+NEWEST = Release("4.3.6")
 EXCHANGE = ExchangeDefinition("x", "x-consistent-hash")
 X = Operation("declare", EXCHANGE)
 Q2, Q1 = (Operation("declare", QueueDefinition(name)) for name in ("q2", "q1"))
 BINDS = [Operation("bind", BindingDefinition("x", *bound)) for bound in (("q2", "1"), ("q1", "2"))]
 TO_QUEUES = (("q2", 1), ("q1", 2))
+WANTED = make_wanted_ring(TO_QUEUES, NEWEST)
 
 
 class Script(ModelClient):
@@ -40,13 +34,13 @@ class Script(ModelClient):
     has_management = False
 
     def __init__(self, *there: str, differs: Operation | None = None) -> None:
-        super().__init__(ModelBroker(Release("4.3.6")), has_source=False)
+        super().__init__(ModelBroker(NEWEST), has_source=False)
         self._there, self._differs = there, differs
         self.done: list[Any] = []
         self.declared: Declared | None = None
 
     def declare(self, *bindings: Any) -> list[Any]:
-        self.declared = declare_exchange(EXCHANGE, bindings, self, Release("4.3.6"), allow_existing=True)
+        self.declared = declare_exchange(EXCHANGE, bindings, self, NEWEST, allow_existing=True)
         return self.done
 
     def perform(self, operation: Operation) -> None:
@@ -69,8 +63,7 @@ class Script(ModelClient):
 def test_on_an_empty_broker_all_is_looked_at_then_created_then_bound_in_order() -> None:
     script = Script()
     assert script.declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q2, Q1, *BINDS]
-    ring = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
-    assert script.declared == Declared((EXCHANGE.ref, "q2", "q1"), (("q2", "1"), ("q1", "2")), ring)
+    assert script.declared == Declared((EXCHANGE.ref, "q2", "q1"), (("q2", "1"), ("q1", "2")), WANTED)
 
 
 def test_what_exists_is_compared_where_it_is_found() -> None:
@@ -102,7 +95,7 @@ def test_bindings_without_buckets_are_refused(
     monkeypatch: pytest.MonkeyPatch, listed: list[str], buckets: list[str], *, refused_: bool
 ) -> None:
     weights = dict(TO_QUEUES)
-    ring = HashRing.from_buckets([name for name in buckets for _ in range(weights[name])], Release("4.3.6"))
+    ring = HashRing.from_buckets([name for name in buckets for _ in range(weights[name])], NEWEST)
     live = SimpleNamespace(
         check_type=lambda: None,
         hash_arguments={},
@@ -111,9 +104,8 @@ def test_bindings_without_buckets_are_refused(
     )
     monkeypatch.setattr(LiveExchange, "of", lambda *_: live)
     broker: Any = SimpleNamespace(has_management=True, has_source=True, where="here", vhost="/")
-    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
     with pytest.raises(MismatchError, match="bindings without buckets") if refused_ else nullcontext():
-        to_bind, _ = _compare_existing(EXCHANGE, wanted, broker, allow_existing=False)
+        to_bind, _ = declaring._compare_existing(EXCHANGE, WANTED, broker, allow_existing=False)
         assert to_bind == (("q1", "2"),)
 
 
@@ -128,26 +120,31 @@ def test_a_delivery_limit_that_loses_messages_is_refused_before_4_0() -> None:
 
 
 def test_a_ring_with_buckets_of_a_queue_that_is_deleted_is_refused() -> None:
-    ring = HashRing.from_buckets(["gone", "q"], Release("4.3.6"))
-    _refuse_buckets_without_queue("x", ring, [QueueDefinition("new")])
+    ring = HashRing.from_buckets(["gone", "q"], NEWEST)
+    declaring._refuse_buckets_without_queue("x", ring, [QueueDefinition("new")])
     with pytest.raises(MismatchError, match="queue 'gone' does not exist, and has buckets of exchange 'x'"):
-        _refuse_buckets_without_queue("x", ring, [QueueDefinition("gone")])
+        declaring._refuse_buckets_without_queue("x", ring, [QueueDefinition("gone")])
 
 
 def test_a_ring_that_is_read_again_is_compared_with_the_wanted_one() -> None:
     script = Script("x")
     script._model.create(EXCHANGE)
     script.has_source = True
-    empty = make_wanted_ring((), Release("4.3.6"))
-    assert _read_again("x", empty, script) == empty
+    empty = make_wanted_ring((), NEWEST)
+    assert declaring._read_again("x", empty, script) == empty
     with pytest.raises(MismatchError, match="bindings were added to exchange 'x'"):
-        _read_again("x", make_wanted_ring(TO_QUEUES, Release("4.3.6")), script)
+        declaring._read_again("x", WANTED, script)
+
+
+def holding(*ring: RingMember) -> ModelBroker:
+    """Return a broker with both queues and the exchange with this ring."""
+    queues = QueueDefinition("q2"), QueueDefinition("q1")
+    return ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), NEWEST)
 
 
 def test_a_binding_that_exists_keeps_its_arguments() -> None:
-    ring, queues = (RingMember("q2", "1", {"a": 1}),), tuple(map(QueueDefinition, ("q2", "q1")))
-    model = ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), Release("4.3.6"))
-    _apply_recorded(EXCHANGE, [], make_wanted_ring(TO_QUEUES, Release("4.3.6")), ModelClient(model))
+    model = holding(RingMember("q2", "1", {"a": 1}))
+    declaring._apply_recorded(EXCHANGE, [], WANTED, ModelClient(model))
     assert [*model.bindings] == [
         BindingDefinition("x", "q2", "1", {"a": 1}),
         BindingDefinition("x", "q1", "2"),
@@ -155,11 +152,9 @@ def test_a_binding_that_exists_keeps_its_arguments() -> None:
 
 
 def test_what_another_program_has_declared_meanwhile_is_not_ours() -> None:
-    ring, queues = (RingMember("q2", "1"), RingMember("q1", "2")), tuple(map(QueueDefinition, ("q2", "q1")))
-    model = ModelBroker.holding(Topology((replace(EXCHANGE, ring=ring),), queues), Release("4.3.6"))
-    wanted = make_wanted_ring(TO_QUEUES, Release("4.3.6"))
+    model = holding(RingMember("q2", "1"), RingMember("q1", "2"))
     with pytest.raises(PlanOutdatedError, match="another program has declared exchange 'x' meanwhile"):
-        _apply_recorded(EXCHANGE, [], wanted, ModelClient(model))
+        declaring._apply_recorded(EXCHANGE, [], WANTED, ModelClient(model))
 
 
 @pytest.mark.parametrize(
@@ -172,6 +167,6 @@ def test_a_refusal_in_the_middle_is_the_error_of_what_was_refused(
         raise ApplyError("applied in part", None) from cause
 
     monkeypatch.setattr(declaring, "apply_plan", apply_plan)
-    model = ModelClient(ModelBroker(Release("4.3.6")))
+    model = ModelClient(ModelBroker(NEWEST))
     with pytest.raises(kind):
-        _apply_recorded(EXCHANGE, [], make_wanted_ring((), Release("4.3.6")), model)
+        declaring._apply_recorded(EXCHANGE, [], make_wanted_ring((), NEWEST), model)

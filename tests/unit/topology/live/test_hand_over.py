@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -28,6 +27,7 @@ from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_re
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
 _TWO = slotted(6, '[{ queue = "events.{1..2}" }]', "events.{1..3}")
 _THREE = slotted(6, '[{ queue = "events.{1..3}" }]', "events.{1..3}")
+_IN_ORDER = Permission(1.0, hand_over="in-order")
 
 
 def _begun() -> Traffic:
@@ -59,7 +59,10 @@ def _operations() -> int:
     return mover.operations
 
 
-@pytest.mark.parametrize("first", range(_operations()))
+_DEATHS = _operations()
+
+
+@pytest.mark.parametrize("first", range(_DEATHS))
 def test_movers_may_die_before_any_operation(first: int) -> None:
     """One dies there, then others elsewhere; the last one ends what is left. To and fro."""
     traffic = _begun()
@@ -76,9 +79,6 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
     Mover(traffic).apply(_THREE)
     _check(traffic)
     assert plan(_THREE, traffic.model.topology()).changes == ()
-
-
-_DEATHS = _operations()
 
 
 def _binding_change(action: Literal["bind", "unbind"], slot: str, queue: str) -> PlannedChange:
@@ -100,15 +100,6 @@ def test_a_slot_that_is_only_unbound_does_not_take_the_hand_over_of_the_next() -
     assert list(parts_of((away, given), slots, {})) == [(away, given)]
 
 
-def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
-    traffic = _begun()
-    lost = next(binding for binding in traffic.model.bindings if binding.source == "events.slot.05")
-    traffic.model.unbind(lost)
-    done = Mover(traffic).apply(_THREE)
-    assert str(done.changes[0]).startswith("bind events.slot.05")
-    _check(traffic)
-
-
 def test_a_park_that_never_gets_empty_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = _begun()
     monkeypatch.setattr(Mover, "move_messages", lambda _mover, _queue, _exchange, limit: limit)
@@ -122,7 +113,7 @@ def test_order_without_a_group_is_refused_before_anything_is_changed() -> None:
     before = traffic.model.topology()
     says = "has no consumer, and a hand-over in order needs a ConsumerGroup"
     with pytest.raises(PlanRefusedError, match=says):
-        Mover(traffic).apply(_THREE, Permission(1.0, hand_over="in-order"))
+        Mover(traffic).apply(_THREE, _IN_ORDER)
     assert traffic.model.topology() == before
 
 
@@ -132,12 +123,16 @@ class Watched(Mover):
     Args:
         parked: how many messages wait in the park.
         refuses: what the broker refuses, as it is told.
+        looks: after how many of them the management API lists the consumers.
+        consumers: how many of each queue AMQP tells.
     """
 
-    def __init__(self, parked: int = 0, refuses: str | None = None) -> None:
+    def __init__(
+        self, parked: int = 0, refuses: str | None = None, looks: int = 0, consumers: int = 1
+    ) -> None:
         super().__init__(_begun())
         self.told: list[str] = []
-        self.parked, self._refuses = parked, refuses
+        self.parked, self._refuses, self._looks, self._consumers = parked, refuses, looks, consumers
 
     def _count(self) -> None:
         pass
@@ -156,7 +151,7 @@ class Watched(Mover):
         super().perform(operation)
 
     def count(self, queue: str) -> QueueCounts:
-        return QueueCounts(self.parked, 0) if queue == "events.park" else super().count(queue)
+        return QueueCounts(self.parked, 0) if queue == "events.park" else QueueCounts(0, self._consumers)
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002
         moved = min(limit, self.parked)
@@ -186,47 +181,36 @@ class Watched(Mover):
         self.told.append("pause")
 
     def _listed(self, kind: str, *path: str) -> Any:
+        if kind == "consumers" and self._looks:
+            self._looks -= 1
+            return []
         if kind == "consumers":
             queues = (f"events.{n}" for n in range(1, 4))
             return [{"queue": {"name": queue}, "consumer_tag": make_consumer_tag("one")} for queue in queues]
         return super()._listed(kind, *path)
 
 
-class Unlisted(Watched):
-    """The management API lists the consumers only after some looks. `consumers` is what AMQP tells meanwhile."""
-
-    def __init__(self, looks: int, consumers: int = 1) -> None:
-        super().__init__()
-        self._looks, self._consumers = looks, consumers
-
-    def _listed(self, kind: str, *path: str) -> Any:
-        if kind == "consumers" and self._looks:
-            self._looks -= 1
-            return []
-        return super()._listed(kind, *path)
-
-    def count(self, queue: str) -> QueueCounts:
-        return super().count(queue) if queue == "events.park" else QueueCounts(0, self._consumers)
-
-
 def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() -> None:
-    in_order = Permission(1.0, hand_over="in-order")
-    mover = Unlisted(looks=10)
-    assert len(mover.apply(_THREE, in_order).handed_over) == 2
+    mover = Watched(looks=10)
+    assert len(mover.apply(_THREE, _IN_ORDER).handed_over) == 2
     assert mover.told[:10] == ["pause"] * 10
-    for never, pauses in ((Unlisted(looks=99), 14), (Unlisted(looks=99, consumers=0), 0)):
+    for never, pauses in ((Watched(looks=99), 14), (Watched(looks=99, consumers=0), 0)):
         with pytest.raises(PlanRefusedError, match="has no consumer"):
-            never.apply(_THREE, in_order)
+            never.apply(_THREE, _IN_ORDER)
         assert never.told.count("pause") == pauses
 
 
 def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
-    """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it."""
-    mover = Watched()
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it.
+
+    A mover that died left seven messages in the park, which the new queue would handle as parked up to its marker.
+    """
+    mover = Watched(parked=7)
+    done = mover.apply(_THREE, _IN_ORDER)
     assert len(done.handed_over) == 2
-    assert done.overtaken == ()
+    assert (done.overtaken, done.unparked) == ((), 7)
     first = mover.told.index("unbind events.1")
+    assert "7 from events.park" in mover.told[:first]
     assert mover.told[first : first + 9] == [
         "unbind events.1",
         "pause",
@@ -245,33 +229,21 @@ def test_in_order_a_slot_whose_old_queue_is_not_read_changes_hands_nevertheless(
 ) -> None:
     mover = Watched()
     monkeypatch.setattr(mover, "wait_for_reply", lambda *_, **__: False)
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    done = mover.apply(_THREE, _IN_ORDER)
     assert len(done.overtaken) == len(done.handed_over) == 2
     assert plan(_THREE, mover.traffic.model.topology()).changes == ()
 
 
-def test_messages_that_are_parked_late_are_forwarded_too() -> None:
-    late = iter([3, 0, 0])
-    parked = [2]
+def test_messages_that_are_parked_late_are_forwarded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drained(mover: Watched, *late: int) -> int:
+        arriving = iter(late)
+        monkeypatch.setattr(mover, "sleep", lambda _: setattr(mover, "parked", mover.parked + next(arriving)))
+        return drain_park(mover, "events", "events.park")
 
-    def wait(_seconds: float) -> None:
-        parked[0] += next(late)
-
-    def move(_queue: str, _exchange: str, limit: int) -> int:
-        moved = min(limit, parked[0])
-        parked[0] -= moved
-        return moved
-
-    broker: Any = SimpleNamespace(
-        amqp=SimpleNamespace(count=lambda _queue: QueueCounts(parked[0], 0)),
-        carrier=SimpleNamespace(move_messages=move),
-        sleep=wait,
-    )
-    assert drain_park(broker, "events", "events.park") == 5
+    assert drained(Watched(parked=2), 3, 0, 0) == 5
     # A classic queue does not count what it has received and not stored yet, and a get returns it.
-    late, parked = iter([1, 1, 0]), [0]
-    broker.amqp.count = lambda _queue: QueueCounts(0, 0)
-    assert drain_park(broker, "events", "events.park") == 2
+    monkeypatch.setattr(Watched, "count", lambda *_: QueueCounts(0, 0))
+    assert drained(Watched(), 1, 1, 0) == 2
 
 
 @pytest.mark.parametrize("level", ["parked", "in-order"])
@@ -293,14 +265,6 @@ def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:
     with pytest.raises(AccessRefusedError, match=r"needs write on queue events\.1"):
         mover.apply(_THREE)
     assert plan(_TWO, mover.traffic.model.topology()).changes == ()
-
-
-def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
-    """A mover that died left it, of any slot. The new queue would handle all that is parked up to its marker."""
-    mover = Watched(parked=7)
-    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
-    assert done.unparked == 7
-    assert mover.told.index("7 from events.park") < mover.told.index("unbind events.1")
 
 
 @pytest.mark.parametrize("loss", [False, True])

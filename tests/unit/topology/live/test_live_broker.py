@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -11,13 +12,8 @@ from rabbit_chx.broker.pika_connection import _call
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live.live_broker import (
-    Operation,
-    check_declared_name,
-    is_repeatable,
-    make_refusal,
-    operations_of,
-)
+from rabbit_chx.topology.live import live_broker
+from rabbit_chx.topology.live.live_broker import Operation, make_refusal
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}
@@ -27,86 +23,59 @@ QUORUM = QueueDefinition("q", "quorum")
 TO_QUEUE = BindingDefinition("x", "q", "k", {"x-match": "all"})
 TO_EXCHANGE = BindingDefinition("x", ExchangeRef("y"), "#")
 POLICY = PolicyDefinition("p", "^q", "queues", {"max-length": 5}, 3)
-
-CASES: dict[str, tuple[PlannedChange, tuple[Operation, ...]]] = {
-    "an exchange": (PlannedChange("create", None, EXCHANGE), (Operation("declare", EXCHANGE),)),
-    "a queue": (PlannedChange("create", None, CLASSIC), (Operation("declare", CLASSIC),)),
-    "a deleted exchange": (
-        PlannedChange("delete", EXCHANGE, None),
-        (Operation("delete", EXCHANGE, if_unused=True),),
-    ),
-    "a deleted queue": (
-        PlannedChange("delete", CLASSIC, None),
-        (Operation("delete", CLASSIC, if_unused=True, if_empty=True),),
-    ),
-    "a deleted quorum queue": (PlannedChange("delete", QUORUM, None), (Operation("delete", QUORUM),)),
-    "a replaced queue": (
-        PlannedChange("replace", CLASSIC, QUORUM),
-        (Operation("delete", CLASSIC, if_unused=True, if_empty=True), Operation("declare", QUORUM)),
-    ),
-    "a replaced exchange": (
-        PlannedChange("replace", EXCHANGE, ExchangeDefinition("x")),
-        (Operation("delete", EXCHANGE, if_unused=True), Operation("declare", ExchangeDefinition("x"))),
-    ),
-    "a binding": (PlannedChange("bind", None, TO_QUEUE), (Operation("bind", TO_QUEUE),)),
-    "an unbound exchange": (PlannedChange("unbind", TO_EXCHANGE, None), (Operation("unbind", TO_EXCHANGE),)),
-    "a policy": (PlannedChange("update", PolicyDefinition("p", "^q"), POLICY), ()),
-    "a deleted policy": (PlannedChange("delete", POLICY, None), ()),
-    "a new policy": (PlannedChange("create", None, POLICY), ()),
-}
-
-
-@pytest.mark.parametrize(("change", "operations"), CASES.values(), ids=CASES)
-def test_a_change_is_these_operations_which_may_be_repeated_if_they_create(
-    change: PlannedChange, operations: tuple[Operation, ...]
-) -> None:
-    assert operations_of(change, allow_loss=False) == operations
-    lossy = operations_of(change, allow_loss=True)
-    assert not any(it.if_empty or (it.if_unused and it.subject == CLASSIC) for it in lossy)
-    is_creation = change.action in {"create", "bind"} and change.wanted != POLICY
-    assert is_repeatable(change) is is_creation, "over a channel, which no policy goes"
-
-
-class Channel:
-    """A channel of pika, which notes its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, method: str) -> Any:
-        return lambda *arguments: self.calls.append((method, *arguments))
-
-
-SENT: dict[str, tuple[Operation, tuple[Any, ...]]] = {
-    "exchange": (
-        Operation("declare", EXCHANGE),
-        ("exchange_declare", "x", "topic", False, True, True, True, {"n": [1, {"a": True}]}),
-    ),
-    "queue": (
-        Operation("declare", CLASSIC),
-        ("queue_declare", "q", False, False, False, True, {"x-max-length": 5, "x-queue-type": "classic"}),
-    ),
-    "exclusive queue": (
-        Operation("declare", QueueDefinition("q", exclusive=True)),
-        ("queue_declare", "q", False, True, True, False, {"x-queue-type": "classic"}),
-    ),
-    "deleted exchange": (Operation("delete", EXCHANGE, if_unused=True), ("exchange_delete", "x", True)),
-    "deleted queue": (Operation("delete", CLASSIC, if_empty=True), ("queue_delete", "q", False, True)),
-    "binding": (Operation("bind", TO_QUEUE), ("queue_bind", "q", "x", "k", {"x-match": "all"})),
-    "binding of an exchange": (Operation("bind", TO_EXCHANGE), ("exchange_bind", "y", "x", "#", {})),
-    "unbound queue": (Operation("unbind", TO_QUEUE), ("queue_unbind", "q", "x", "k", {"x-match": "all"})),
-    "unbound exchange": (Operation("unbind", TO_EXCHANGE), ("exchange_unbind", "y", "x", "#", {})),
-}
-
-
-@pytest.mark.parametrize(("operation", "call"), SENT.values(), ids=SENT)
-def test_an_operation_as_a_call_of_pika(operation: Operation, call: tuple[Any, ...]) -> None:
-    channel = Channel()
-    _call(channel, operation)
-    assert channel.calls == [call]
-
-
 X = Operation("declare", ExchangeDefinition("x"))
+
+IF_EMPTY = Operation("delete", CLASSIC, if_unused=True, if_empty=True)
+
+
+@pytest.mark.parametrize(
+    ("action", "live", "wanted", "operations"),
+    [
+        ("create", None, EXCHANGE, [Operation("declare", EXCHANGE)]),
+        ("create", None, CLASSIC, [Operation("declare", CLASSIC)]),
+        ("create", None, POLICY, []),
+        ("bind", None, TO_QUEUE, [Operation("bind", TO_QUEUE)]),
+        ("unbind", TO_EXCHANGE, None, [Operation("unbind", TO_EXCHANGE)]),
+        ("delete", EXCHANGE, None, [Operation("delete", EXCHANGE, if_unused=True)]),
+        ("delete", CLASSIC, None, [IF_EMPTY]),
+        ("delete", QUORUM, None, [Operation("delete", QUORUM)]),
+        ("delete", POLICY, None, []),
+        ("replace", CLASSIC, QUORUM, [IF_EMPTY, Operation("declare", QUORUM)]),
+        ("replace", EXCHANGE, X.subject, [Operation("delete", EXCHANGE, if_unused=True), X]),
+        ("update", PolicyDefinition("p", "^q"), POLICY, []),
+    ],
+)
+def test_a_change_is_these_operations_which_may_be_repeated_if_they_create(
+    action: Any, live: Any, wanted: Any, operations: list[Operation]
+) -> None:
+    change = PlannedChange(action, live, wanted)
+    assert [*live_broker.operations_of(change, allow_loss=False)] == operations
+    lossy = live_broker.operations_of(change, allow_loss=True)
+    assert not any(it.if_empty or (it.if_unused and it.subject == CLASSIC) for it in lossy)
+    is_creation = action in {"create", "bind"} and wanted != POLICY
+    assert live_broker.is_repeatable(change) is is_creation, "over a channel, which no policy goes"
+
+
+SENT: dict[Operation, Any] = {
+    Operation("declare", EXCHANGE): call.exchange_declare("x", "topic", False, True, True, True, {"n": [1, {"a": True}]}),
+    Operation("declare", CLASSIC): call.queue_declare("q", False, False, False, True, {"x-max-length": 5, "x-queue-type": "classic"}),
+    Operation("declare", QueueDefinition("q", exclusive=True)): call.queue_declare("q", False, True, True, False, {"x-queue-type": "classic"}),
+    Operation("delete", EXCHANGE, if_unused=True): call.exchange_delete("x", True),
+    Operation("delete", CLASSIC, if_empty=True): call.queue_delete("q", False, True),
+    Operation("bind", TO_QUEUE): call.queue_bind("q", "x", "k", {"x-match": "all"}),
+    Operation("bind", TO_EXCHANGE): call.exchange_bind("y", "x", "#", {}),
+    Operation("unbind", TO_QUEUE): call.queue_unbind("q", "x", "k", {"x-match": "all"}),
+    Operation("unbind", TO_EXCHANGE): call.exchange_unbind("y", "x", "#", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", SENT)
+def test_an_operation_as_a_call_of_pika(operation: Operation) -> None:
+    channel = Mock()
+    _call(channel, operation)
+    assert channel.mock_calls == [SENT[operation]]
+
+
 Q = Operation("declare", QueueDefinition("q"))
 TO_Q2 = BindingDefinition("x", "q2", "1")
 TO_D = BindingDefinition("x", ExchangeRef("d"), "1")
@@ -126,9 +95,9 @@ def test_a_type_that_the_broker_does_not_have_is_one_of_a_plugin(code: int, type
 @pytest.mark.parametrize("name", ["", "a\nb", "a\r", "é" * 128, "\ud800"])
 def test_a_name_that_would_not_arrive_as_it_is_is_refused(name: str) -> None:
     with pytest.raises(errors.InputError):
-        check_declared_name(name, "queue")
+        live_broker.check_declared_name(name, "queue")
     for other in ("a", "-", " ", "é" * 127, "amq.x", "\0"):
-        check_declared_name(other, "queue")
+        live_broker.check_declared_name(other, "queue")
 
 
 NEEDS: dict[Operation, str] = {
@@ -148,12 +117,8 @@ NEEDS: dict[Operation, str] = {
 @pytest.mark.parametrize("operation", NEEDS)
 def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
     """RabbitMQ 3.10 names the object only."""
-    error = make_refusal(
-        WHERE,
-        operation,
-        403,
-        "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'",
-    )
+    text = "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'"
+    error = make_refusal(WHERE, operation, 403, text)
     assert type(error) is errors.AccessRefusedError
     assert str(error).endswith(f"rabbitmqctl set_permissions; for this the user needs {NEEDS[operation]}")
     assert error.reply_code == 403

@@ -1,15 +1,17 @@
-"""How many messages are parked, as a reading of the vhost tells: AMQP knows it, and the management API knows what was."""
+"""What the management API lists becomes a live topology. AMQP counts the parked messages, because the API may be late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
 from sides import as_live
+from slot_files import slotted
 
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.routing import HashRing, Release
@@ -28,16 +30,7 @@ from rabbit_chx.topology.live.reading import APPLY_LOCK
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots import expand
 
-WANTED = Topology.from_toml("""
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 8
-members = [{ queue = "events.{1..2}", weight = 1 }]
-[[queues]]
-name = "events.{1..2}"
-""")
-PLAIN = expand(WANTED, LiveTopology())
+PLAIN = expand(slotted(8, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), LiveTopology())
 BY_POLICY = replace(
     PLAIN,
     exchanges=tuple(replace(exchange, arguments={}) for exchange in PLAIN.exchanges),
@@ -46,60 +39,46 @@ BY_POLICY = replace(
 
 
 class Listing(ModelClient):
-    """A client whose management API lists something else, as `change` makes it of the kind and of what the model has."""
+    """A client whose management API lists something else: by the kind, what a function makes of the list of the model."""
 
-    def __init__(self, topology: Topology, change: Callable[[str, Any], Any]) -> None:
+    def __init__(self, topology: Topology, changes: Mapping[str, Callable[[Any], Any]]) -> None:
         super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
-        self._change = change
+        self._changes = changes
 
     def _listed(self, kind: str, *path: str) -> Any:
-        return self._change(kind, super()._listed(kind, *path))
+        listed = super()._listed(kind, *path)
+        return self._changes[kind](listed) if kind in self._changes else listed
 
 
-class Counting(Listing):
-    """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
-
-    def __init__(self, topology: Topology, answer: QueueCounts | None) -> None:
-        super().__init__(topology, lambda kind, listed: of_queues(kind, listed, messages=9))
-        self.asked: list[str] = []
-        self._answer = answer
-
-    def count(self, queue: str) -> QueueCounts:
-        self.asked.append(queue)
-        if self._answer is None:
-            raise UnreachableError("its node is down", reply_code=404)
-        return self._answer
-
-
-def of_queues(kind: str, listed: Any, **fields: Any) -> Any:
-    """Return what is listed, with other fields if it is queues."""
-    return [{**entry, **fields} for entry in listed] if kind == "queues" else listed
+def each(**fields: Any) -> Callable[[Any], Any]:
+    """Return a function that gives each entry of a list these fields."""
+    return lambda listed: [{**entry, **fields} for entry in listed]
 
 
 @pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
 @pytest.mark.parametrize(
     ("answer", "parked"),
-    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (None, 9)],
+    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (UnreachableError("down", reply_code=404), 9)],
     ids=str,
 )
 def test_what_is_parked_is_asked_of_the_queue_itself(
-    there: Topology, answer: QueueCounts | None, parked: int
+    there: Topology, answer: object, parked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Counting(there, answer)
-    live = client.live()
-    assert client.asked == ["events.park"]
+    count, nine = Mock(side_effect=[answer]), {"queues": each(messages=9)}
+    monkeypatch.setattr(Listing, "count", count)
+    live = Listing(there, nine).live()
     assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
     assert check(live).sound is (parked == 0)
-    without_slots = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), None)
-    assert without_slots.live().facts.messages == {"q": 9}
-    assert without_slots.asked == []
+    without_slots = Topology(queues=(QueueDefinition("q"),))
+    assert Listing(without_slots, nine).live().facts.messages == {"q": 9}
+    count.assert_called_once_with("events.park")
 
 
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
     caps = {"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": {"max-length": 5}}
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
-    live = Listing(topology, lambda kind, listed: [caps] if kind == "operator-policies" else listed).live()
+    live = Listing(topology, {"operator-policies": lambda _: [caps]}).live()
     assert live.facts.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
     assert live.policies == ()
 
@@ -117,14 +96,7 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
     ],
 )
 def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[str]) -> None:
-    def change(kind: str, there: Any) -> Any:
-        if kind != "deprecated-features":
-            return there
-        if isinstance(listed, Exception):
-            raise listed
-        return listed
-
-    live = Listing(Topology(), change).live()
+    live = Listing(Topology(), {"deprecated-features": Mock(side_effect=[listed])}).live()
     assert (set(live.facts.denied_features), set(live.facts.unclear_features)) == (denied, unclear)
 
 
@@ -144,7 +116,7 @@ def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone
     arguments = {} if argument is None else {"x-queue-type": argument}
     ring = '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{ queue = "q" }]\nowner = "external"\n'
     there = Topology.from_toml(f'{ring}[[queues]]\nname = "q"\n')
-    live = Listing(there, lambda kind, found: of_queues(kind, found, type=listed, arguments=arguments)).live()
+    live = Listing(there, {"queues": each(type=listed, arguments=arguments)}).live()
     (queue,) = live.queues
     assert (queue.type, dict(queue.arguments)) == (expected, {})
     assert check(live).findings == ()
@@ -157,38 +129,29 @@ def test_the_type_of_a_queue_is_that_of_the_api_and_an_unknown_one_is_left_alone
 
 def test_settings_of_a_queue_of_an_unknown_type_are_not_judged() -> None:
     """A plugin decides what they mean."""
-    settings = {
-        "overflow": "drop-head",
-        "max-length": 1,
-        "expires": 5,
-        "message-ttl": 5,
-        "consumer-timeout": 5,
-    }
+    numbers = dict.fromkeys(("max-length", "expires", "message-ttl", "consumer-timeout"), 5)
+    settings = {"overflow": "drop-head", **numbers}
     exchange = ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("q"),))
     policy = PolicyDefinition("p", "^q$", definition=settings)
-    for arguments, policies in (
-        ({f"x-{name}": value for name, value in settings.items()}, ()),
-        ({}, (policy,)),
-    ):
+    as_arguments = {f"x-{name}": value for name, value in settings.items()}
+    for arguments, policies in ((as_arguments, ()), ({}, (policy,))):
         queue = QueueDefinition("q", "delayed", arguments=arguments)
         there = Topology((exchange,), (queue,), policies=policies)
         live = as_live(there, operator_policies=policies, release=Release("4.3.6"))
-        read = HashRing.from_buckets(("q",), live.release)
-        assert check(live.with_rings({"h": read})).findings == ()
+        assert check(live.with_rings({"h": HashRing.from_buckets(["q"], live.release)})).findings == ()
 
 
 def test_the_lock_of_an_apply_is_not_part_of_the_topology() -> None:
     lock = {"name": APPLY_LOCK, "durable": False, "exclusive": True, "auto_delete": True, "arguments": {}}
-    live = Listing(PLAIN, lambda kind, listed: [*listed, lock] if kind == "queues" else listed).live()
+    live = Listing(PLAIN, {"queues": lambda listed: [*listed, lock]}).live()
     assert {queue.name for queue in live.queues} == {queue.name for queue in PLAIN.queues}
     assert live.facts.left_out == ()
 
 
 def test_a_flag_that_is_not_listed_is_false() -> None:
-    def change(kind: str, listed: Any) -> Any:
-        if kind != "queues":
-            return listed
+    def without_flag(listed: Any) -> Any:
         return [{name: value for name, value in entry.items() if name != "auto_delete"} for entry in listed]
 
-    (queue,) = Listing(Topology(queues=(QueueDefinition("q"),)), change).live().queues
+    there = Topology(queues=(QueueDefinition("q"),))
+    (queue,) = Listing(there, {"queues": without_flag}).live().queues
     assert queue == QueueDefinition("q")

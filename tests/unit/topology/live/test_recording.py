@@ -19,6 +19,7 @@ from rabbit_chx.routing import Destination
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    LiveTopology,
     QueueDefinition,
     RingMember,
     check,
@@ -29,12 +30,7 @@ from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.live.recording import record_rings
-from rabbit_chx.topology.ring_records import (
-    RingRecord,
-    is_own_exchange,
-    record_names,
-    records_of,
-)
+from rabbit_chx.topology.ring_records import RingRecord, is_own_exchange, record_names, records_of
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
@@ -71,6 +67,14 @@ class Site:
     model: ModelBroker
     doubts: list[str] = field(default_factory=list)
 
+    @classmethod
+    def holding(cls, topology: Topology, release: Release) -> Site:
+        """Return a model with a topology. An apply that reads the rings has recorded them."""
+        site = cls(ModelBroker.holding(topology, release))
+        client = site.client(has_source=True)
+        client.applied(plan(topology, client.live(), propose=False), ALL)
+        return site
+
     def client(self, dies_before: int | None = None, **about: Any) -> ModelClient:
         """Return a client; each of its operations is followed by a comparison."""
         options: dict[str, Any] = {"has_source": False, "observe": self.compare, **about}
@@ -86,11 +90,6 @@ class Site:
                 assert ring.provenance == "assumed"
                 self.doubts.append(ring.ground.doubt)
 
-    def adopt(self, wanted: Topology) -> None:
-        """Record the rings by an apply that reads them."""
-        client = self.client(has_source=True)
-        client.applied(plan(wanted, client.live(), propose=False), ALL)
-
     def apply(self, wanted: Topology, client: ModelClient, permission: Permission = ALL) -> bool:
         """Apply, and return whether that was accepted and ended."""
         made = plan(wanted, client.live(), propose=False)
@@ -101,6 +100,14 @@ class Site:
         except (ClientKilledError, errors.ApplyError, errors.BrokerRefusedError, errors.PlanRefusedError):
             return False
         return True
+
+    def settle(self, wanted: Topology) -> LiveTopology:
+        """Apply to the end, and return what is there; no ring is in doubt, and a second plan is empty."""
+        assert self.apply(wanted, self.client())
+        assert not self.doubts
+        live = self.client().live()
+        assert not plan(wanted, live, propose=False).changes
+        return live
 
     def leave(self, wanted: Topology) -> None:
         """Apply while each queue has a message and no consumers: those that are to be deleted stay, without a binding."""
@@ -146,20 +153,16 @@ def test_after_any_number_of_deaths_the_ring_is_known_and_the_next_apply_ends(
     old: Topology, new: Topology, deaths: list[int], release: Release
 ) -> None:
     """Nobody unbinds by hand, and the second apply has the options of the first."""
-    site = Site(ModelBroker.holding(old, release))
-    site.adopt(old)
+    site = Site.holding(old, release)
     for before in deaths:
         site.apply(new, site.client(before))
         site.compare()
         assert not site.doubts, site.doubts
-    assert site.apply(new, site.client())
-    assert not site.doubts
+    live = site.settle(new)
     for exchange in new.exchanges:
         if exchange.ring is not None:
             wanted = [member.binding for member in exchange.ring]
             assert site.model.rings[exchange.name].buckets == HashRing.from_bindings(wanted, release).buckets
-    live = site.client().live()
-    assert not plan(new, live, propose=False).changes
     assert {*live.facts.records} >= {
         record_names(name)[0] for name in site.model.rings if name in {e.name for e in new.exchanges}
     }
@@ -173,17 +176,12 @@ def test_the_ring_is_known_after_an_apply_that_leaves_queues_unbound(
 ) -> None:
     """The next apply, when they are empty, ends."""
     new = replace(new, owns=("*",))
-    site = Site(ModelBroker.holding(old, release))
-    site.adopt(old)
+    site = Site.holding(old, release)
     for _ in range(2):
         site.leave(new)
         site.compare()
         assert not site.doubts, site.doubts
-    assert site.apply(new, site.client())
-    assert not site.doubts
-    live = site.client().live()
-    assert not plan(new, live, propose=False).changes
-    assert {queue.name for queue in live.queues} == {queue.name for queue in new.queues}
+    assert {queue.name for queue in site.settle(new).queues} == {queue.name for queue in new.queues}
 
 
 ACTIONS = st.one_of(
@@ -202,9 +200,8 @@ ACTIONS = st.one_of(
 def test_the_ring_is_the_true_one_or_not_determined_whatever_others_do(
     old: Topology, actions: list[tuple[object, ...]], release: Release
 ) -> None:
-    site = Site(ModelBroker.holding(old, release))
+    site = Site.holding(old, release)
     site.model.create(QueueDefinition("new"))
-    site.adopt(old)
     for action in actions:
         match action:
             case ("apply", Topology() as wanted, int() | None as before):
@@ -228,9 +225,7 @@ def at_number(number: int) -> Callable[[Operation], bool]:
 
 def recorded_site(release: Release, *members: str) -> Site:
     """Return a model with the exchange x of these members, such as ``a=2``, whose record is stored."""
-    site = Site(ModelBroker.holding(ring_file(*members), release))
-    site.adopt(ring_file(*members))
-    return site
+    return Site.holding(ring_file(*members), release)
 
 
 def ring_file(*members: str) -> Topology:
@@ -408,8 +403,7 @@ def test_the_history_that_was_ambiguous_before() -> None:
     old = Topology((f, rings("c", "b=2", "a", "d", "e")), (QueueDefinition("a"), *quorum[1:]))
     new = Topology((f, rings("b=2", "a", "c", "d", "e=2"), y), quorum)
     for before in range(40):
-        site = Site(ModelBroker.holding(old, NEWEST))
-        site.adopt(old)
+        site = Site.holding(old, NEWEST)
         site.apply(new, site.client(before))
         site.compare()
         assert not site.doubts

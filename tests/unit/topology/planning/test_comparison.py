@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from sides import as_live
 
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-    Topology,
-    plan,
-)
-
-_CHX = "x-consistent-hash"
+from rabbit_chx import Topology
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, plan
 
 
 def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from one_hash_exchange import hashing, with_buckets
 
-from rabbit_chx.routing import Release
-from rabbit_chx.topology import (
-    ExchangeDefinition,
-    LiveTopology,
-    QueueDefinition,
-    RingMember,
-    Topology,
-    arrange,
-    plan,
-)
-
-_CHX = "x-consistent-hash"
+from rabbit_chx import Release, Topology
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, arrange, plan
 
 
 def test_a_new_ring_is_arranged_as_written() -> None:
@@ -31,17 +19,14 @@ def test_a_live_ring_is_arranged_so_that_no_key_moves() -> None:
 
 def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
     live = with_buckets(hashing(*"abc"), *"abc")
-    twice = (RingMember("b"), RingMember("a"), RingMember("a", "2"))
-    wanted = replace(live, exchanges=(ExchangeDefinition("orders", _CHX, ring=twice),))
-
-    ring = plan(wanted.objects, live).rings["orders"]
+    ring = plan(hashing("b", "a", RingMember("a", "2")), live).rings["orders"]
     assert ring.moved_at_worst == 1.0
     assert ring.proposals == ()
 
 
 def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> None:
     live = with_buckets(hashing(*"abc"), *"abc")
-    exchange = ExchangeDefinition("orders", _CHX, durable=False)
+    exchange = ExchangeDefinition("orders", "x-consistent-hash", durable=False)
     wanted = Topology((exchange,), tuple(QueueDefinition(name) for name in "bcdefgh"), owns=("a",))
 
     planned = plan(wanted, live)
@@ -51,8 +36,6 @@ def test_a_replaced_exchange_keeps_a_member_without_a_queue_and_is_refused() -> 
 
 
 def test_a_new_ring_that_no_broker_takes_is_refused() -> None:
-    heavy = ExchangeDefinition("orders", _CHX, ring=(RingMember("a", "10000000"), RingMember("b")))
-    (refusal,) = plan(
-        replace(hashing(), exchanges=(heavy,)), LiveTopology(release=Release("3.13.7"))
-    ).refusals
+    heavy = hashing(RingMember("a", "10000000"), "b")
+    (refusal,) = plan(heavy, LiveTopology(release=Release("3.13.7"))).refusals
     assert (refusal.kind, "makes a ring of more than 10000000 buckets" in refusal.message) == ("ring", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sides import as_live
@@ -14,30 +15,28 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology, check, plan
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, Topology, check, plan
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
 
 
-def bills(count: int, release: Release = NEWEST) -> LiveTopology:
-    """Return a topology whose exchange has so many queues."""
-    entries = "".join(
-        f'[[queues]]\nname = "b.{n}"\n[[bindings]]\nsource = "bills"\nqueue = "b.{n}"\nrouting_key = "{n}"\n'
-        for n in range(count)
-    )
-    return as_live(Topology.from_toml(f"{HEAD}{entries}"), release=release)
+def bills(*numbers: int, release: Release = NEWEST) -> LiveTopology:
+    """Return a topology whose exchange has the queues ``b.0`` to ``b.20`` of these numbers."""
+    queues = ", ".join(f'"b.{number}"' for number in numbers)
+    text = f'{HEAD}queues = [{queues}]\n[[queues]]\nname = "b.{{0..20}}"\n'
+    return as_live(Topology.from_toml(text), release=release)
 
 
 def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
     old = Release("3.8.9")
-    for bindings in (listing('"b.{0..2}"').bindings, listing('"b.{0..2}"').bindings[::-1]):
+    for bindings in (bills(0, 1, 2).bindings, bills(2, 1, 0).bindings):
         assert number_bindings(bindings, old) == ("b.0", "b.1", "b.2")
 
 
 def test_a_plan_of_two_files_has_read_no_bindings() -> None:
-    made = plan(bills(9).objects, as_live(bills(8), release=None)).rings["bills"]
+    made = plan(bills(*range(9)).objects, as_live(bills(*range(8)), release=None)).rings["bills"]
     assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
 
 
@@ -54,7 +53,7 @@ def test_a_share_counts_every_hash(old: str, new: str) -> None:
 
 
 def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> None:
-    checked = check(bills(2))
+    checked = check(bills(0, 1))
     assert checked.without_ring == ("bills",)
     (shown,) = (
         dict(block.pairs)["without ring"]
@@ -63,19 +62,25 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
-    listed = bills(2).objects
+    listed = bills(0, 1).objects
     listed = replace(listed, exchanges=(*listed.exchanges, ExchangeDefinition("other", "topic")))
-    deleted = check(replace(bills(2), exchanges=(), bindings=()), listed)
+    deleted = check(replace(bills(0, 1), exchanges=(), bindings=()), listed)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
 
 
+def bound_twice(**about: Any) -> LiveTopology:
+    """Return a topology whose exchange has two queues and a second binding of the first, which is different."""
+    live = bills(0, 1)
+    exchange = replace(live.exchanges[0], queues=None)
+    return replace(live, exchanges=(exchange,), bindings=(*live.bindings, replace(live.bindings[0], **about)))
+
+
 def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
-    twice = replace(bills(2).bindings[0], routing_key="again")
-    live = replace(bills(2), bindings=(*bills(2).bindings, twice))
-    ring = Topology.from_toml('[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = []\n')
-    live = replace(live, exchanges=(*live.exchanges, *ring.exchanges))
+    hashing = ExchangeDefinition("o", "x-consistent-hash", ring=())
+    live = bound_twice(routing_key="again")
+    live = replace(live, exchanges=(*live.exchanges, hashing))
 
     checked = check(live, exchange="bills")
     assert ([finding.kind for finding in checked.findings], checked.without_ring) == (
@@ -84,7 +89,7 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
     )
     with pytest.raises(InputError, match="the ring of 'o' is not known"):
         check(live, exchange=["bills", "o"])
-    written = CheckReport("b:5672", {"/": check(bills(2))}, (), 1.0).metrics()
+    written = CheckReport("b:5672", {"/": check(bills(0, 1))}, (), 1.0).metrics()
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_check_findings")
     assert (
         {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"},
@@ -93,17 +98,11 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_list_moduli("/", bills(3))))
+    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_list_moduli("/", bills(0, 1, 2))))
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()
     assert "not checked: 3 members, 3 bindings, each with 1/3 of the keys" in str(line)
-
-
-def listing(queues: str) -> LiveTopology:
-    """Return a topology whose exchange lists its queues, as `queues = ["b.{1..8}"]`, of a new broker."""
-    text = f'{HEAD}queues = [{queues}]\n[[queues]]\nname = "b.{{0..20}}"\n'
-    return as_live(Topology.from_toml(text), release=NEWEST)
 
 
 @pytest.mark.parametrize("name", ["bills", "bills.{1..2}"])
@@ -115,11 +114,8 @@ def test_a_list_of_queues_is_read_as_bindings_and_written_again(name: str) -> No
     assert Topology.from_toml(read.to_toml()) == read
     exchange = read.exchanges[0]
     assert exchange.queues == ("b.1", "b.2", "b.3", "b.4", "b.5", "b.6", "b.7", "b.8", "x")
-    assert [
-        (binding.destination, binding.routing_key)
-        for binding in read.bindings
-        if binding.source == exchange.name
-    ] == [(queue, "") for queue in exchange.queues]
+    bound = {BindingDefinition(exchange.name, queue) for queue in exchange.queues}
+    assert {binding for binding in read.bindings if binding.source == exchange.name} == bound
 
 
 @pytest.mark.parametrize(
@@ -134,7 +130,7 @@ def test_a_list_of_queues_is_read_as_bindings_and_written_again(name: str) -> No
 def test_proposals_move_less_now_or_later(
     now: int, then: int, at_worst: float, strategies: list[str]
 ) -> None:
-    wanted, live = (listing(f'"b.{{0..{count - 1}}}"') for count in (then, now))
+    wanted, live = (bills(*range(count)) for count in (then, now))
     modulus = plan(wanted.objects, live).rings["bills"]
 
     order = [sorted(f"b.{n}" for n in range(count)) for count in (now, then)]
@@ -156,13 +152,13 @@ def test_proposals_move_less_now_or_later(
 
 
 def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
-    wanted = listing('"b.{0..2}"').objects
+    wanted = bills(0, 1, 2).objects
     live = as_live(Topology(queues=wanted.queues), release=NEWEST)
     assert plan(wanted, live).rings["bills"].transient_share == share_moved(["b.0"], ["b.0", "b.1", "b.2"])
 
 
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
-    live = listing('"b.{1..10}"')
+    live = bills(*range(1, 11))
     of_file = as_live(live, release=None)
 
     assert live.modulus("bills").destinations == tuple(sorted(live.exchanges[0].queues or ()))
@@ -172,7 +168,7 @@ def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file
     assert live.modulus("bills", Release("4.0.5", "mnesia")).provenance == "assumed"
     hidden = as_live(live, sources_left_out=frozenset({"bills"}))
     assert hidden.modulus("bills").provenance == "assumed"
-    assert bills(2, release=KHEPRI).modulus("bills").provenance == "assumed"
+    assert bills(0, 1, release=KHEPRI).modulus("bills").provenance == "assumed"
     assert live.key_map("bills") == live.modulus("bills")
     for call, name, says in (
         (live.modulus, "other", "those of type x-modulus-hash are bills"),
@@ -181,8 +177,7 @@ def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file
     ):
         with pytest.raises(InputError, match=says):
             call(name)
-    twice = (*bills(2).bindings, replace(bills(2).bindings[0], arguments={"a": 1}))
-    assert replace(bills(2), bindings=twice).modulus("bills").destinations == ("b.0", "b.0", "b.1")
+    assert bound_twice(arguments={"a": 1}).modulus("bills").destinations == ("b.0", "b.0", "b.1")
 
 
 def test_only_a_direct_exchange_is_a_super_stream() -> None:

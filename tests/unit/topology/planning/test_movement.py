@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_plan import RingPlan, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 
@@ -62,21 +60,6 @@ def test_the_numbers_follow_each_change(release: str) -> None:
         assert numbers.tolist() == figures.number_destinations(ring.buckets).tolist()
 
 
-def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingPlan:
-    best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
-    assert best is not None
-    return best
-
-
-def _moments(there: LiveRing, steps: RingPlan) -> list[HashRing]:
-    ring, moments = there.ring, []
-    for step in steps.steps:
-        change = ring.bind if step.action == "bind" else ring.unbind
-        ring = change(step.binding.destination, step.binding.routing_key)
-        moments.append(ring)
-    return moments
-
-
 def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() -> None:
     members = [RingMember(f"q{n}", str(1 + n % 2)) for n in range(60)]
     wanted = [members[(59 - 7 * n) % 60] for n in range(60)]
@@ -84,14 +67,16 @@ def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() 
     ring = HashRing.from_bindings([member.binding for member in members])
     there = LiveRing("x", HashRing.from_buckets(ring.buckets), tuple(members))
 
-    best = _best(there, wanted)
+    best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
 
-    moments = {ring.buckets: ring for ring in _moments(there, best)}
+    assert best is not None
+    ring, moments = there.ring, {}
+    for step in best.steps:
+        change = ring.bind if step.action == "bind" else ring.unbind
+        ring = change(step.binding.destination, step.binding.routing_key)
+        moments[ring.buckets] = ring
     assert len(moments) > 100
     assert len({ring.bucket_count for ring in moments.values()}) < 10  # so that their tables are kept
     worst = max(map(there.ring.share_moved, moments.values()))
-    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (
-        there.ring.share_moved(best.after),
-        worst,
-        0.0,
-    )
+    moved = there.ring.share_moved(best.after)
+    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (moved, worst, 0.0)

@@ -8,70 +8,43 @@ import sys
 from dataclasses import replace
 
 import pytest
+from one_hash_exchange import hashing, with_buckets
 from sides import as_live
 
-from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+from rabbit_chx.routing import Release
+from rabbit_chx.topology import LiveTopology, QueueDefinition, RingMember, Topology, plan
 
-_RELEASE = Release("4.3.6")
-_RING = (RingMember("a"), RingMember("b", "2"))
-
-
-def _topology(ring: tuple[RingMember, ...] = _RING, **about: object) -> Topology:
-    exchange = replace(ExchangeDefinition("h", "x-consistent-hash", ring=ring), **about)  # type: ignore[arg-type]
-    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abc"))
-
-
-def _live(*buckets: str, release: Release = _RELEASE) -> LiveTopology:
-    ring = HashRing.from_buckets(buckets, release)
-    return as_live(_topology(), release=release).with_rings({"h": ring})
-
-
-_WANTED = _topology((*_RING, RingMember("c")))
-_CHECKSUM = plan(_WANTED, _live("a", "b", "b")).checksum
-
-
-_THERE = _live("a", "b", "b")
+_RING = ("a", RingMember("b", "2"))
+_WANTED = hashing(*_RING, "c")
+_THERE = with_buckets(hashing(*_RING), "a", "b", "b")
+_CHECKSUM = plan(_WANTED, _THERE).checksum
 
 
 @pytest.mark.parametrize(
-    ("wanted", "live"),
+    "side",
     [
-        *(
-            (wanted, _THERE)
-            for wanted in (
-                _topology((*_RING, RingMember("c", "1", {"k": 1}))),
-                replace(_WANTED, max_share_moved=0.5),
-                replace(_WANTED, cluster="rabbit@prod"),
-                replace(_WANTED, owns=("x",)),
-                replace(_WANTED, queues=(*_WANTED.queues[:2], QueueDefinition("c", arguments={"k": 1}))),
-                replace(_WANTED, exchanges=(replace(_WANTED.exchanges[0], max_share_moved=0.1),)),
-            )
-        ),
-        *(
-            (_WANTED, live)
-            for live in (
-                _live("b", "b", "a"),
-                _live("a", "b", "b", release=Release("4.0.5")),
-                replace(_THERE, rings={}),
-                replace(_THERE, cluster="rabbit@prod"),
-                replace(_THERE, vhost="prod"),
-                replace(_THERE, queues=(QueueDefinition("a"), QueueDefinition("b"))),
-            )
-        ),
+        hashing(*_RING, RingMember("c", "1", {"k": 1})),
+        replace(_WANTED, max_share_moved=0.5),
+        replace(_WANTED, cluster="rabbit@prod"),
+        replace(_WANTED, owns=("x",)),
+        replace(_WANTED, exchanges=(replace(_WANTED.exchanges[0], max_share_moved=0.1),)),
+        with_buckets(hashing(*_RING), "b", "b", "a"),
+        as_live(_THERE, release=Release("4.0.5")),
+        replace(_THERE, rings={}),
+        replace(_THERE, cluster="rabbit@prod"),
+        replace(_THERE, vhost="prod"),
+        replace(_THERE, queues=_THERE.queues[:2]),
     ],
 )
-def test_another_side_is_another_checksum(wanted: Topology, live: LiveTopology) -> None:
-    assert plan(wanted, live).checksum != _CHECKSUM
+def test_another_side_is_another_checksum(side: Topology | LiveTopology) -> None:
+    made = plan(_WANTED, side) if isinstance(side, LiveTopology) else plan(side, _THERE)
+    assert made.checksum != _CHECKSUM
 
 
 def test_types_of_arguments_count() -> None:
-    sides = [
-        replace(_WANTED, queues=(*_WANTED.queues[:2], QueueDefinition("c", arguments={"k": value})))
-        for value in (1, 1.0, True, "1")
-    ]
-
-    assert len({plan(side, _live("a", "b", "b")).checksum for side in sides}) == 4
+    queues = [QueueDefinition("c", arguments={"k": value}) for value in (1, 1.0, True, "1")]
+    sides = [replace(_WANTED, queues=(*_WANTED.queues[:2], queue)) for queue in queues]
+    assert len({_CHECKSUM, *(plan(side, _THERE).checksum for side in sides)}) == 5
 
 
 def test_what_others_declare_and_how_a_share_is_written_does_not_count() -> None:
@@ -89,14 +62,8 @@ def test_another_python_process_finds_the_same() -> None:
         "t = Topology((ExchangeDefinition('h', 'x-consistent-hash', arguments={'b': 1, 'a': {'d': 2, 'c': 3}}, "
         "ring=(RingMember('q'),)),), (QueueDefinition('q'),))\nprint(plan(t, LiveTopology()).checksum)\n"
     )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
+    first, second = (
+        subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in ("1", "2")
-    }
-
-    assert len(found) == 1
+    )
+    assert first == second

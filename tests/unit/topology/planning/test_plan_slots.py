@@ -66,19 +66,21 @@ def _lost(ring: HashRing) -> float:
     )  # fmt: skip
 
 
-def _check_figures(made: Plan, live: LiveTopology) -> None:
-    """The figures of the plan are those of the rings of queues, at every moment."""
+def _checked(wanted: Topology, live: LiveTopology) -> Plan:
+    """Return a plan whose figures are those of the rings of queues, at every moment."""
+    made = plan(wanted, live)
     first, *later = _moments(made, live)
     ring = made.rings["events"]
     if not later:
         assert (ring.moved, ring.moved_at_worst) == (0.0, 0.0)
-        return
+        return made
     assert ring.moved == later[-1].share_moved(first)
     assert ring.moved_at_worst == max(ring.share_moved(first) for ring in later)
     assert ring.lost_at_worst == max(map(_lost, later))
     matrix = ring.matrix()
     assert matrix is not None
     assert matrix.moved == ring.moved
+    return made
 
 
 @pytest.mark.parametrize("owns", [(), ("events.*",)])
@@ -91,19 +93,11 @@ def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
 
 
 def test_a_slot_with_two_queues_keeps_one() -> None:
-    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    wanted = slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}")
+    live = live_of(wanted)
     live = replace(live, bindings=(*live.bindings, BindingDefinition("events.slot.02", "events.1")))
-    made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), live)
-    (change,) = map(str, made.changes)
+    (change,) = map(str, _checked(wanted, live).changes)
     assert change.startswith("unbind events.slot.02 -> events.")
-    _check_figures(made, live)
-
-
-def _checked(wanted: Topology, there: Topology) -> Any:
-    """Return what a plan says of the ring, after a check of its figures."""
-    made = plan(wanted, live_of(there))
-    _check_figures(made, live_of(there))
-    return made.rings["events"]
 
 
 def _bare_slots() -> Topology:
@@ -124,13 +118,15 @@ def _with_quorum(there: Topology, name: str) -> Topology:
 @pytest.mark.parametrize("parked", [True, False])
 def test_a_slot_has_no_queue_while_its_queue_is_replaced(*, parked: bool) -> None:
     there = slotted(3, '[{ queue = "events.{1..3}" }]', "events.{1..3}") if parked else _bare_slots()
-    ring = _checked(_with_quorum(there, "events.2"), there)
+    live = live_of(there)
+    ring: Any = _checked(_with_quorum(there, "events.2"), live).rings["events"]
     share = ring.before.shares()[ExchangeRef("events.slot.01")]
     assert (ring.moved, ring.moved_at_worst, ring.lost_at_worst) == (0.0, share, 0.0 if parked else share)
     if not parked:
         events, *slots = there.exchanges
         grown = replace(events, ring=(*(events.ring or ()), RingMember("events.3")))
-        ring = _checked(_with_quorum(replace(there, exchanges=(grown, *slots)), "events.2"), there)
+        wanted = _with_quorum(replace(there, exchanges=(grown, *slots)), "events.2")
+        ring = _checked(wanted, live).rings["events"]
         assert 0 < ring.moved < ring.moved_at_worst == ring.lost_at_worst == share
 
 
@@ -141,7 +137,8 @@ def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) 
     behind = BindingDefinition("events.slot.02", f"events.{queue}")
     there = replace(there, bindings=(*there.bindings[:2], behind))
     last = replace(there.exchanges[-1], durable=False)
-    ring = _checked(there, replace(there, exchanges=(*there.exchanges[:-1], last)))
+    live = live_of(replace(there, exchanges=(*there.exchanges[:-1], last)))
+    ring: Any = _checked(there, live).rings["events"]
     assert (ring.moved, ring.lost_at_worst) == (0.0, 0.0)
     without = ring.ownership.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
     assert ring.moved_at_worst == ring.ownership.ring_before(ring.before).share_moved(without)
@@ -192,8 +189,7 @@ def test_any_plan_ends_at_the_wanted_topology_and_reports_the_movement(
     live = live_of(slotted(before, _text(old), "events.{0..3}"))
     wanted = slotted(after, _text(new), "events.{0..3}")
     wanted = replace(wanted, owns=owns)
-    made = plan(wanted, live)
-    _check_figures(made, live)
+    made = _checked(wanted, live)
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)
     assert plan(wanted, model.topology()).changes == ()

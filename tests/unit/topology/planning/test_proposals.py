@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from sides import as_live
+from collections.abc import Mapping
+from typing import Any
 
-from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, Topology, plan
+import pytest
+from one_hash_exchange import hashing, with_buckets
+
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 
 
-def _weighted(there: dict[str, int], wanted: dict[str, int]) -> tuple[Topology, LiveTopology]:
+def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topology, LiveTopology]:
     """Return a ring with other weights than it has, and the ring."""
-    queues = tuple(map(QueueDefinition, "abcdefgh"))
-    rings = (
-        tuple(RingMember(name, str(weight)) for name, weight in side.items()) for side in (wanted, there)
-    )
     ours, theirs = (
-        Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),), queues) for ring in rings
+        hashing(*(RingMember(name, str(weight)) for name, weight in side.items())) for side in (wanted, there)
     )
-    buckets = [name for name, weight in there.items() for _ in range(weight)]
-    return ours, as_live(theirs, rings={"x": HashRing.from_buckets(buckets)})
+    return ours, with_buckets(theirs, *(name for name, weight in there.items() for _ in range(weight)))
 
 
 def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
-    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["x"]
+    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["orders"]
     assert ring.moved < ring.moved_at_worst < 2 * ring.moved
     assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
 
@@ -32,79 +31,71 @@ def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() ->
 def test_slots_move_what_their_plan_moves() -> None:
     """There is a slot for each bucket, so little moves in the end."""
     wanted, live = _weighted({"a": 20, "b": 20}, {"a": 10, "b": 10, "c": 10})
-    ring = plan(wanted, live).rings["x"]
+    ring = plan(wanted, live).rings["orders"]
     slots = ring.proposals[-1]
     assert (slots.strategy, slots.slots) == ("slots", 40)
     assert slots.ring == tuple(RingMember(name, "10") for name in "abc")
     assert slots.moved < 0.4 < ring.moved
-    assert (
-        "replace ring by slots = 40, x.slot.00 to x.slot.39, with the same queues as members"
-        in slots.description
-    )
+    says = "replace ring by slots = 40, orders.slot.00 to orders.slot.39, with the same queues as members"
+    assert says in slots.description
 
-    into = _into_slots(live, 40, slots.ring)
+    into, finer = (_into_slots(live, count, slots.ring) for count in (40, 80))
     assert (slots.moved, slots.moved_at_worst) == (into.moved, into.moved_at_worst)
     assert f"a new exchange moves at most {slots.moved:.3%}" in slots.description
-    assert slots.description.endswith(
-        f"with twice as many slots {_into_slots(live, 80, slots.ring).moved:.3%}"
-    )
+    assert slots.description.endswith(f"with twice as many slots {finer.moved:.3%}")
+
+
+def _slotted(count: int, members: tuple[RingMember, ...], **about: Any) -> ExchangeDefinition:
+    return ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members, **about)
 
 
 def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
-    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=count, members=members)
-    return plan(Topology((slotted,), live.queues), live).rings["x"]
+    return plan(Topology((_slotted(count, members),), live.queues), live).rings["orders"]
+
+
+#: A ring of ten and twenty buckets, and members with slots in this ratio.
+_, LIVE = _weighted({"a": 10, "b": 20}, {"a": 1})
+MEMBERS = (RingMember("a", "1"), RingMember("b", "2"))
 
 
 def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
-    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
-    members = (RingMember("a", "1"), RingMember("b", "2"))
-    other = _into_slots(live, 48, members)
+    other = _into_slots(LIVE, 48, MEMBERS)
     as_written, new_exchange, slots = other.proposals
     assert [proposal.strategy for proposal in other.proposals] == ["as-written", "new-exchange", "slots"]
     assert (as_written.moved, as_written.moved_at_worst) == (other.moved, other.moved_at_worst)
     assert (new_exchange.moved, new_exchange.moved_at_worst) == (other.moved, other.moved)
-    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, members)
+    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, MEMBERS)
 
-    best = _into_slots(live, 30, members)
+    best = _into_slots(LIVE, 30, MEMBERS)
     assert best.moved == 0 < best.moved_at_worst
     as_written, new_exchange = best.proposals
     assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
-    assert new_exchange.description.startswith("a new exchange with the slots as written, next to x: ")
+    assert new_exchange.description.startswith("a new exchange with the slots as written, next to orders: ")
 
     listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
-    assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
+    assert "slots" not in {proposal.strategy for proposal in _into_slots(LIVE, 48, listed).proposals}
 
 
 def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
-    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
-    members = (RingMember("a", "1"), RingMember("b", "2"))
-    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2)
-    (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
-    assert (
-        "max_share_moved is 0.2; use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
-        in refusal.text
-    )
+    (refusal,) = plan(Topology((_slotted(30, MEMBERS, max_share_moved=0.2),), LIVE.queues), LIVE).refusals
+    says = "use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
+    assert f"max_share_moved is 0.2; {says}" in refusal.text
 
 
-def test_slots_are_proposed_where_each_queue_has_ten() -> None:
-    for light, proposed in ((20, True), (10, False)):
-        ring = plan(*_weighted({"b": light, "a": 100 - light}, {"a": 18, "b": light // 10})).rings["x"]
-        assert ("slots" in [proposal.strategy for proposal in ring.proposals]) == proposed
-    x = ExchangeRef("y")
-    ours, theirs = (
-        Topology(
-            (ExchangeDefinition("x", "x-consistent-hash", ring=ring), ExchangeDefinition("y")),
-            (QueueDefinition("a"),),
-        )
-        for ring in (
-            (RingMember(x, "10"), RingMember("a", "10")),
-            (RingMember("a", "10"), RingMember(x, "10")),
-        )
-    )
-    live = as_live(theirs, rings={"x": HashRing.from_buckets([*["a"] * 10, *[x] * 10])})
-    made = plan(ours, live).rings["x"]
-    assert [proposal.strategy for proposal in made.proposals][:2] == ["as-written", "least-moving-order"]
-    assert "slots" not in [proposal.strategy for proposal in made.proposals]
+@pytest.mark.parametrize(
+    ("there", "wanted", "is_proposed"),
+    [
+        ({"b": 20, "a": 80}, {"a": 18, "b": 2}, True),
+        ({"b": 10, "a": 90}, {"a": 18, "b": 1}, False),
+        ({"a": 10, ExchangeRef("y"): 10}, {ExchangeRef("y"): 10, "a": 10}, False),
+    ],
+)
+def test_slots_are_proposed_where_each_queue_has_ten(
+    there: dict[Destination, int], wanted: dict[Destination, int], *, is_proposed: bool
+) -> None:
+    strategies = [proposal.strategy for proposal in plan(*_weighted(there, wanted)).rings["orders"].proposals]
+    assert strategies[:2] == ["as-written", "least-moving-order"]
+    assert ("slots" in strategies) == is_proposed
 
 
 def test_slots_are_not_rated_for_a_ring_with_an_exchange() -> None:

@@ -8,17 +8,10 @@ import pytest
 from model_broker import ModelBroker
 from slot_files import live_of, slotted
 
+from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import (
-    BindingDefinition,
-    QueueDefinition,
-    RingMember,
-    Topology,
-    check,
-    plan,
-    repair_target,
-)
+from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember, check, plan, repair_target
 
 FILE = """
 max_share_moved = 0.3
@@ -36,12 +29,11 @@ def broker(version: str = "4.3.6") -> ModelBroker:
     return ModelBroker.holding(WANTED, Release(version))
 
 
-def bound(there: ModelBroker, queue: str, key: str) -> None:
-    there.bind(BindingDefinition("orders", queue, key))
-
-
-def unbound(there: ModelBroker, queue: str, key: str) -> None:
-    there.unbind(BindingDefinition("orders", queue, key))
+def rebind(there: ModelBroker, *changes: str) -> None:
+    """Bind queues as ``+q1=7``, and unbind them as ``-q1=7``."""
+    for change in changes:
+        queue, _, key = change[1:].partition("=")
+        (there.bind if change[0] == "+" else there.unbind)(BindingDefinition("orders", queue, key))
 
 
 def repaired(there: ModelBroker, wanted: Topology | None = None) -> list[str]:
@@ -65,9 +57,7 @@ def test_a_repair_keeps_the_order_that_is_there_and_one_by_a_file_makes_that_of_
     version: str, changes: list[str], order: str
 ) -> None:
     there = broker(version)
-    for change in changes:
-        queue, _, key = change[1:].partition("=")
-        (bound if change[0] == "+" else unbound)(there, queue, key)
+    rebind(there, *changes)
     assert " ".join(repaired(there)) == order
     assert [binding.routing_key for binding in there.bindings if binding.destination == "q5"] == ["2"]
     assert repaired(there, WANTED) == ["q1", "q2", "q3", "q4", "q5", "q5"]
@@ -77,10 +67,8 @@ def test_a_repair_keeps_the_order_that_is_there_and_one_by_a_file_makes_that_of_
 def test_a_ghost_goes_and_the_order_stays() -> None:
     there = broker()
     there.lose("q2")
-    assert [finding.kind for finding in check(there.topology()).findings] == [
-        "unroutable-share",
-        "ghost-bucket",
-    ]
+    kinds = [finding.kind for finding in check(there.topology()).findings]
+    assert kinds == ["unroutable-share", "ghost-bucket"]
     assert repaired(there) == ["q1", "q3", "q4", "q5", "q5"]
     assert "q2" not in there.queues
 
@@ -91,8 +79,7 @@ def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stay
 ) -> None:
     """A broker lists bindings in no order."""
     there = broker()
-    unbound(there, "q1", "1")
-    bound(there, "q1", "3")
+    rebind(there, "-q1=1", "+q1=3")
     live = there.topology()
     (exchange,) = live.exchanges
     members = [member for member in exchange.ring or () if member.destination != "q1"]
@@ -105,8 +92,7 @@ def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stay
 def test_the_limit_of_the_topology_holds_and_objects_outside_of_the_ring_are_kept() -> None:
     there = broker()
     there.create(QueueDefinition("other"))
-    unbound(there, "q1", "1")
-    bound(there, "q1", "1")
+    rebind(there, "-q1=1", "+q1=1")
     live = there.topology()
     target = repair_target(live, "orders", WANTED)
     (refusal,) = plan(target, live).refusals
