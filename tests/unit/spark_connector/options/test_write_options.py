@@ -37,17 +37,6 @@ def test_an_option_that_means_the_same_has_the_words_of_the_publisher() -> None:
     assert {name for name, option in fields.items() if option.meaning != declared[name].meaning} == own
 
 
-def test_what_is_not_given_is_safe() -> None:
-    given = options_of()
-    assert (given.mandatory, given.persistent, given.preflight) == (True, True, True)
-    assert (given.skip_bad_rows, given.skip_unroutable, given.keep_order) == (False, False, False)
-    assert (given.allow_exchange_column, given.ignore_unknown_columns) == (False, False)
-    assert (given.routing_key, given.headers, given.ring) == (None, {}, None)
-    assert (given.message_id, given.max_message_bytes, given.on_speculation) == ("none", 16 << 20, "warn")
-    assert given.connection_name == "spark:{app}:{stage}.{partition}.{attempt}"
-    assert given.report_path is None
-
-
 def test_a_ring_may_be_in_a_file_and_a_report_path_may_be_a_uri(tmp_path: Path) -> None:
     (tmp_path / "ring.json").write_text(RING.to_json())
     for text in (RING.to_json(), f"{tmp_path}/ring.json"):
