@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -92,17 +91,6 @@ def stored() -> Callable[[str, Any], None]:
         assert text == file.read_text(encoding="utf-8")
 
     return compare
-
-
-@pytest.fixture
-def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
-    """Gives stdin a text."""
-
-    def give(text: str | bytes) -> None:
-        content = text if isinstance(text, bytes) else text.encode()
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-
-    return give
 
 
 @pytest.fixture

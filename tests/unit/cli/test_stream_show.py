@@ -48,23 +48,6 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
         stream_options.find_streams(connection, ["s0"])
 
 
-def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks = {
-        "first": SimpleNamespace(offset=5, time=NOW),
-        "last": SimpleNamespace(offset=80, end=100, time=NOW),
-    }
-    finder = SimpleNamespace(
-        first=lambda _: chunks["first"], chunk_at=lambda _stream, place, _s: chunks[place]
-    )
-    monkeypatch.setattr("rabbit_chx.streams.ends.ChunkFinder", lambda *_: finder)
-    monkeypatch.setattr(
-        "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
-    )
-    stream = ShownStream("s0")
-    found = stream_show._with_ends(ConnectionSettings(), stream, {}, None)
-    assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
-
-
 def test_the_first_problem_of_the_management_api_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
