@@ -47,20 +47,6 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command, expects an exit code, gives what it prints."""
-
-    def run(*arguments: str, code: int = 0) -> str:
-        assert main(arguments) == code
-        found = capsys.readouterr()
-        assert found.err == ""
-        assert not CALL.search(found.out)
-        return found.out
-
-    return run
-
-
-@pytest.fixture
 def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Runs a command; exit code, stdout, stderr."""
 
