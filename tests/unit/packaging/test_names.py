@@ -22,7 +22,7 @@ FOLDERS = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq", "tests", "exampl
 UNIT = ROOT / "tests" / "unit"
 #: Unit modules without a source of their name, and what they are about.
 OVER_SEVERAL = {
-    "analysis/test_slots.py": "tables of slots in all that takes a ring",
+    "analysis/test_slots.py": "tables of slots in an exchange and in samples of keys",
     "broker/test_frame_secrets.py": "local variables of publishers and of the broker",
     "cli/test_transcripts.py": "what all commands print",
     "erlang/test_erlang_vectors.py": "hashes and random numbers of a real Erlang VM",
