@@ -1,6 +1,10 @@
-"""What the data source refuses when Spark calls it. tests/spark writes and reads with it."""
+"""The data source, as Spark calls it; Spark itself is left out."""
 
 from __future__ import annotations
+
+import pickle
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -11,8 +15,19 @@ from spark_messages import SCHEMA
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
+from spark_connector.writing.spark_writers import BatchWriter
 
 OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
+CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
+
+
+def travelled(value: Any) -> Any:
+    return pickle.loads(CLOUDPICKLE.dumps(value))  # noqa: S301  # as Spark does
+
+
+def test_its_writers_are_found_after_it_travelled() -> None:
+    source = travelled(data_source(speculation=False))(OPTIONS)
+    assert isinstance(travelled(source.writer(SCHEMA, overwrite=False)), BatchWriter)
 
 
 def test_a_session_with_speculation_is_refused_on_the_driver() -> None:
