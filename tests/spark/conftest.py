@@ -21,3 +21,9 @@ def read(spark: SparkSession, vhost: RunningBroker) -> Callable[..., DataFrame]:
         return spark.read.format("rabbitmq").options(**texts).load()
 
     return load
+
+
+@pytest.fixture
+def options(vhost_url: str) -> dict[str, object]:
+    """Of a write to the exchange `x` of the test's vhost."""
+    return {"url": vhost_url, "exchange": "x"}

@@ -5,29 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bare_python import bare_python
-from pyspark.sql.types import StringType, StructType
-
-pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
-
-from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
-CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python without our packages."""
-    return bare_python(tmp_path_factory.mktemp("bare"))
 
 
 NOT_ACTIVATED = """
@@ -66,14 +51,13 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_workers_without_our_packages_are_an_error_with_its_remedy(
-    other_python: Path, tmp_path: Path
-) -> None:
+def test_workers_without_our_packages_are_an_error_with_its_remedy(tmp_path: Path) -> None:
     """A job of a virtual environment that is not activated: its workers are the `python3` of `PATH`.
 
     What looks at them first says so. The page quotes what Spark says by itself. What is not looked at first says it
     in the planner or in the task.
     """
+    other_python = bare_python(tmp_path / "bare")
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {other_python} "$@"\n')
@@ -108,20 +92,3 @@ def test_workers_without_our_packages_are_an_error_with_its_remedy(
     ):
         assert f"the Python {which}, {other_python}, cannot load rabbit-chx (No module named" in line
         assert remedy in line
-
-
-def test_a_writer_names_the_python_that_lacks_our_packages(other_python: Path) -> None:
-    schema = StructType().add("key", StringType()).add("value", StringType())
-    options = {"url": "amqp://user:c4nary@here", "exchange": "x", "preflight": "false"}
-    plan = plan_write(options, schema)
-    for writer in (BatchWriter(plan), MicroBatchWriter(plan)):
-        done = subprocess.run(
-            [other_python, "-I", "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"],
-            input=CLOUDPICKLE.dumps(writer),
-            capture_output=True,
-            check=False,
-        )
-        assert (
-            f"the Python of this Spark executor, {other_python}, cannot load rabbit-chx"
-            in done.stderr.decode()
-        )

@@ -33,11 +33,6 @@ def frame(spark: SparkSession, rows: int = 1_000, partitions: int = 2) -> DataFr
     )
 
 
-@pytest.fixture
-def options(vhost_url: str) -> dict[str, object]:
-    return {"url": vhost_url, "exchange": "x"}
-
-
 def test_the_report_has_every_row(
     spark: SparkSession, options: dict[str, object], consumed: Consumed
 ) -> None:

@@ -26,11 +26,6 @@ RECIPE = re.compile(r"`((?:[^`]|(?<=[.(])`[^`]+`)+)`")  # SQL may have a name in
 
 
 @pytest.fixture
-def options(vhost_url: str) -> dict[str, object]:
-    return {"url": vhost_url, "exchange": "x"}
-
-
-@pytest.fixture
 def rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, 3, 1, 1).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
 

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rabbit_chx.routing import HashRing
-
 #: Runs a command in this process, and returns its exit code, its stdout and its stderr.
 Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 #: Runs a command with `--output json`, and returns the document.
@@ -20,8 +18,6 @@ Answer: TypeAlias = Callable[..., Any]
 Stored: TypeAlias = Callable[[str, Any], None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
-#: The ring that BIND makes.
-RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
 #: What the library calls, where the command line has commands and options.
 CALL = re.compile(
     r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="

@@ -6,8 +6,8 @@ import importlib.metadata
 import json
 import re
 import subprocess
-from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,26 +24,11 @@ _REQUIRES = (
 )
 
 
-class Installed(importlib.metadata.Distribution):
-    """A distribution as pip records it."""
-
-    def __init__(self, record: dict[str, Any] | None) -> None:
-        self._record = record
-
-    def read_text(self, filename: str) -> str | None:
-        if filename == "direct_url.json" and self._record is not None:
-            return json.dumps(self._record)
-        return None
-
-    def locate_file(self, path: Any) -> Any:
-        return path
-
-    @property
-    def metadata(self) -> Any:
-        metadata = Message()
-        for line in _REQUIRES:
-            metadata["Requires-Dist"] = line
-        return metadata
+def install(monkeypatch: pytest.MonkeyPatch, record: dict[str, Any] | None) -> None:
+    """Let this copy be installed with a record of pip, or without one."""
+    files = {} if record is None else {"direct_url.json": json.dumps(record)}
+    installed = SimpleNamespace(read_text=files.get, requires=_REQUIRES)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: installed)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +55,14 @@ def test_the_command_names_where_this_copy_was_installed_from(
     (tmp_path / "a b.whl").touch()
     if record is not None:
         record = record | {"url": record["url"].replace("{here}", str(tmp_path))}
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed(record))
+    install(monkeypatch, record)
     assert install_command("cli") == expected.replace("{here}", str(tmp_path))
 
 
 def test_without_a_record_the_command_names_all_packages_of_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed(None))
+    install(monkeypatch, None)
     assert install_command("spark") == "pip install 'pandas<3,>=2.2' 'pyarrow>=15'"
     monkeypatch.setattr(installation, "IS_ON_INDEX", True)
     assert install_command("spark") == "pip install 'rabbit-chx[spark]'"

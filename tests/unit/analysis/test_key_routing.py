@@ -45,10 +45,3 @@ def test_the_client_decides_what_a_bare_number_is_before_3_13() -> None:
     assert Hashing(hash_header="tenant").route_all(range(200), ring.with_release(NEW)) == Hashing(
         hash_header="tenant", client="aio-pika"
     ).route_all(range(200), ring.with_release(NEW))
-
-
-def test_properties_are_hashed_as_routing_keys_are() -> None:
-    ids = Hashing(hash_property="message_id").route_all(KEYS, RING)
-    assert ids == Hashing().route_all(KEYS, RING)
-    seconds = Hashing(hash_property="timestamp").route_all(range(500), RING)
-    assert seconds == Hashing().route_all(list(map(str, range(500))), RING)

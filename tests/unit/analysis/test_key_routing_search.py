@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError
 from rabbit_chx.errors import InputError
@@ -33,18 +32,6 @@ def test_the_search_goes_on_over_batches() -> None:
     found = list(islice(keys_for(RING, "q1"), 5000))
     assert len(set(found)) == 5000
     assert {RING.destination_for(key) for key in found} == {"q1"}
-
-
-@pytest.mark.parametrize("release", ["3.12.14", "4.3.6"])
-def test_header_values_follow_the_rules_of_the_release(release: str) -> None:
-    ring = RING.with_release(Release(release))
-    exchange = ConsistentHashExchange("x", ring, {"hash-header": "h"})
-
-    def field(key: str) -> AmqpField:
-        return AmqpField("long", int(key))
-
-    found = list(islice(keys_for(ring, "q1", "{n}", hashing=Hashing(hash_header="h"), read=field), 5))
-    assert {exchange.route(headers={"h": field(key)}) for key in found} == {"q1"}
 
 
 def test_the_search_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""Samples on a ring, and releases compared."""
+"""Samples on a ring: empty rings, equal values, refusals. Transcripts show shares, counts and changes."""
 
 from __future__ import annotations
 
@@ -25,44 +25,6 @@ def sampled(ring: HashRing, values: list[Any], **options: Any) -> SampleCounts:
     sample = simulate(ring, values, **options).sample
     assert sample is not None
     return sample
-
-
-def test_shares_are_exact_and_held_against_the_weights() -> None:
-    places = simulate(RING).places
-    assert {place.place: place.share for place in places} == RING.shares()
-    assert [(place.buckets, place.ideal) for place in places] == [(1, 1 / 6), (2, 2 / 6), (3, 3 / 6)]
-    assert places[0].skew == RING.shares()["q1"] * 6 - 1
-
-
-def test_holes_are_nobodys_ideal() -> None:
-    a, b, hole = simulate(HashRing.from_buckets(["a", None, "b", "b"])).places
-    assert (hole.place, hole.buckets, hole.ideal, hole.skew) == (None, 1, 0, 0)
-    assert hole.share > 0.3
-    assert (a.ideal, b.ideal) == (1 / 3, 2 / 3)
-
-
-def test_messages_and_distinct_keys_are_counted_apart() -> None:
-    sample = sampled(RING, [*KEYS, *["key-7"] * 500, *["key-8"] * 200], heaviest=2)
-    assert (sample.messages, sample.keys) == (1700, 1000)
-    assert sample.keys_of == dict(Counter(dict.fromkeys(RING.destinations, 0) | _counted(KEYS)))
-    assert sum(sample.messages_of.values()) == 1700
-    assert [(heavy.value, heavy.messages, heavy.place) for heavy in sample.heaviest] == [
-        ("key-7", 501, RING.destination_for("key-7")),
-        ("key-8", 201, RING.destination_for("key-8")),
-    ]
-
-
-def _counted(keys: list[str]) -> dict[object, int]:
-    return dict(Counter(RING.destination_for(key) for key in keys))
-
-
-def test_a_change_is_exact_and_counted_on_the_sample() -> None:
-    changed = RING.unbind("q1")
-    messages = [*KEYS, *["key-7"] * 10]
-    change = simulate(RING, messages, changed=changed).change
-    assert change is not None
-    assert change.shares == movement(RING, changed)
-    assert change.messages == count_movement(messages, RING, changed)
 
 
 def test_an_empty_ring_takes_nothing_and_a_change_to_it_moves_all() -> None:

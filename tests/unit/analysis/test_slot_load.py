@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.analysis import KeySketch, SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.slot_load import KeyCount, KeyLoad
+from rabbit_chx.analysis.slot_load import KeyCount
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release, SlotTable
 
@@ -33,15 +33,6 @@ def test_batches_make_no_difference() -> None:
     assert {(load.key, load.place, load.least) for load in parts.keys} == {
         (load.key, RING.destination_for(load.key), KEYS.count(load.key)) for load in parts.keys
     }
-
-
-def test_heavy_keys_come_first_with_their_slot() -> None:
-    keys = [*KEYS, *["whale"] * 500, *["dolphin"] * 300]
-    found = SlotLoad.of_keys(RING, [keys]).keys[:2]
-    assert found == tuple(
-        KeyLoad(key, RING.destination_for(key), count, count)
-        for key, count in (("whale", 500), ("dolphin", 300))
-    )
 
 
 def test_keys_of_a_hole_are_counted_as_nowhere_and_those_of_a_plain_queue_as_its_own() -> None:

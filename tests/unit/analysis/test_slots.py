@@ -1,24 +1,17 @@
-"""What is asked of a ring may be asked of its slots: the answers are about queues."""
+"""An exchange of slots routes to queues. Transcripts show simulations and searches of keys on slots."""
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 
 import pytest
 
 from rabbit_chx import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable
-from rabbit_chx.analysis import (
-    keys_for,
-    simulate,
-)
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.errors import InputError
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(16)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
 THREE = SlotTable(RING, {}).reassigned({"e.1": 1, "e.2": 1, "e.3": 2})
-FOUR = THREE.reassigned({"e.1": 1, "e.2": 1, "e.3": 2, "e.4": 1})
 KEYS = [f"user-{n}" for n in range(500)]
 
 
@@ -51,23 +44,3 @@ def test_an_exchange_reports_that_a_slot_has_no_queue() -> None:
     assert set(Hashing().route_all(KEYS, SlotTable(RING, {SLOTS[0]: "a"}))) == {"a", None}
     empty = SlotTable(HashRing.from_bindings([]), {})
     assert ConsistentHashExchange("e", empty).route("user-1") is None
-
-
-def test_a_simulation_counts_by_queue() -> None:
-    done = simulate(THREE, KEYS, changed=FOUR)
-    assert {place.place: (place.buckets, place.share) for place in done.places} == {
-        queue: (Counter[object](THREE.owners.values())[queue], share)
-        for queue, share in THREE.shares().items()
-    }
-    assert done.sample is not None
-    assert done.sample.messages_of == Counter(map(THREE.destination_for, KEYS))
-    assert done.change is not None
-    assert done.change.shares.moved == THREE.share_moved(FOUR)
-    assert {target for _, target, _ in done.change.shares.moves()} == {"e.4"}
-
-
-def test_keys_are_found_for_a_queue_and_for_a_slot() -> None:
-    assert {THREE.destination_for(key) for key in islice(keys_for(THREE, "e.2"), 20)} == {"e.2"}
-    assert {RING.destination_for(key) for key in islice(keys_for(THREE, SLOTS[5]), 5)} == {SLOTS[5]}
-    with pytest.raises(InputError, match=r"^e.9 has no bucket in the ring; the ring has e.1, e.2, e.3$"):
-        keys_for(THREE, "e.9")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -48,20 +47,6 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command, expects an exit code, gives what it prints."""
-
-    def run(*arguments: str, code: int = 0) -> str:
-        assert main(arguments) == code
-        found = capsys.readouterr()
-        assert found.err == ""
-        assert not CALL.search(found.out)
-        return found.out
-
-    return run
-
-
-@pytest.fixture
 def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Runs a command; exit code, stdout, stderr."""
 
@@ -92,17 +77,6 @@ def stored() -> Callable[[str, Any], None]:
         assert text == file.read_text(encoding="utf-8")
 
     return compare
-
-
-@pytest.fixture
-def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
-    """Gives stdin a text."""
-
-    def give(text: str | bytes) -> None:
-        content = text if isinstance(text, bytes) else text.encode()
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-
-    return give
 
 
 @pytest.fixture

@@ -16,11 +16,8 @@ from usual_words import UNUSUAL
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import app
-from rabbit_chx.cli.command import Outcome, command
 from rabbit_chx.errors import RingSourceError
 from rabbit_chx.installation import missing_extra
-from rabbit_chx.rendering import FORMATS, Block, Facts, JsonOutput, Report
-from rabbit_chx.rendering.output import OutputFormat
 
 COMMANDS = {name.split()[0] for names in LISTED.values() for name in names}
 
@@ -47,8 +44,7 @@ def test_an_error_is_one_line_on_stderr_and_a_code(
     assert found.out == ""
     assert found.err.startswith("rabbit-chx: ")
     assert found.err.count("\n") == 1
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(found.err)
+    assert re.search(message, found.err)
 
 
 @pytest.mark.parametrize("group", [[], ["ring"]])
@@ -119,53 +115,27 @@ def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
     assert printed.stdout.splitlines()[: 1 + len(command.split())] == ["rabbit-chx", *command.split()]
 
 
-def test_a_format_in_the_table_of_formats_is_a_choice_of_each_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Csv(JsonOutput):
-        def show(self, report: Report) -> None:
-            for block in report.blocks():
-                assert isinstance(block, Facts)
-                self._stream.writelines(f"{','.join(pair)}\n" for pair in block.pairs)
-
-    class Made:
-        def blocks(self) -> list[Block]:
-            return [Facts([("key", "a"), ("queue", "q1")])]
-
-        def as_json(self) -> dict[str, str]:
-            return {}
-
-    monkeypatch.setitem(FORMATS, "csv", OutputFormat(Csv, "for a sheet"))
-
-    @command(example="rabbit-chx route")
-    def made() -> Outcome:
-        """Make a report."""
-        return Outcome(Made())
-
-    monkeypatch.setattr(app, "get_command", lambda *_: made)
-    assert main(["route", "--output", "csv"]) == 0
-    assert capsys.readouterr().out == "key,a\nqueue,q1\n"
-    assert main(["route", "--help-all"]) == 0
-    assert "markdown is for a pull request, csv for a sheet" in " ".join(capsys.readouterr().out.split())
-
-
 def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; sys.modules[sys.argv[1]] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[2:]))"
     return ended(sys.executable, "-c", code, module, *arguments)
 
 
-def test_without_click_it_names_the_extra() -> None:
-    done = run_without("click", "-h")
-    assert (done.returncode, done.stdout) == (70, "")
-    assert done.stderr == f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n"
+@pytest.mark.parametrize(
+    ("module", "arguments", "says"),
+    [
+        ("click", ("-h",), missing_extra("the command line", "click", "cli")),
+        ("numpy", ("simulate", *BIND), "this needs numpy, which is not installed: pip install numpy"),
+        ("matplotlib", ("simulate", *BIND, "--plot", "x.svg"), missing_extra("a plot", "matplotlib", "plot")),
+    ],
+)
+def test_what_needs_a_missing_package_names_it(module: str, arguments: tuple[str, ...], says: object) -> None:
+    done = run_without(module, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (70, "", f"rabbit-chx: {says}\n")
 
 
-def test_without_numpy_what_routes_one_key_works_and_what_counts_names_it() -> None:
+def test_without_numpy_a_key_is_routed() -> None:
     done = run_without("numpy", "route", *BIND, "k")
     assert (done.returncode, " k " in done.stdout) == (0, True)
-    done = run_without("numpy", "simulate", *BIND)
-    assert done.returncode == 70
-    assert done.stderr == "rabbit-chx: this needs numpy, which is not installed: pip install numpy\n"
 
 
 def test_a_newer_release_is_one_line_on_stderr_whatever_python_does_with_warnings() -> None:

@@ -95,11 +95,6 @@ def test_a_vhost_of_the_environment_does_not_change_a_url_of_the_command_line(as
     assert asked(AMQP_URL=URL, RABBIT_CHX_VHOST="v").settings.vhost == "v"
 
 
-def test_without_a_broker_all_ways_to_name_one_are_listed(asked: Asked) -> None:
-    with pytest.raises(InputError, match=r"pass --url .* or set AMQP_URL"):
-        asked()
-
-
 def test_a_token_command_that_cannot_be_used_is_refused_without_the_command(asked: Asked) -> None:
     with pytest.raises(InputError, match=r"^RABBIT_CHX_TOKEN_COMMAND cannot be split into words") as caught:
         asked("--url", "amqp://h", RABBIT_CHX_TOKEN_COMMAND="echo 'hidden")  # noqa: S106  # a command

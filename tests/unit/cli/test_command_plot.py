@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import BIND, Ran, ended
+from command_line import BIND, Ran
 from matplotlib.image import imread
 from modelled_commands import ModelledCommands
 
 from rabbit_chx import Topology
-from rabbit_chx.installation import missing_extra
 
 FILE = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n'
 QUEUES = '[[queues]]\nname = "q{1..3}"\n'
@@ -53,12 +51,3 @@ def test_a_refused_plan_is_drawn_too_and_no_text_is_cut_at_the_edge(
     pixels = imread(tmp_path / "plan.png")[..., :3]
     for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
         assert (edge == 1.0).all()
-
-
-def test_without_matplotlib_the_extra_is_named_before_the_work(tmp_path: Path) -> None:
-    path = tmp_path / "x.svg"
-    code = "import sys; sys.modules['matplotlib'] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = ended(sys.executable, "-c", code, "simulate", *BIND, "--plot", str(path))
-    assert (done.returncode, done.stdout) == (70, "")
-    assert done.stderr == f"rabbit-chx: {missing_extra('a plot', 'matplotlib', 'plot')}\n"
-    assert not path.exists()

@@ -6,33 +6,21 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from command_line import BIND, PROGRAM, Ran, ended
+from command_line import BIND, PROGRAM, ended
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.cli.inputs import parse_header_type, read_ring_record
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing
 
-if TYPE_CHECKING:
-    Stdin = Callable[[str | bytes], None]
-
 
 @pytest.mark.parametrize("name", ["t", "a:b", "t:integer", ":", "", "t:long:"])
 @pytest.mark.parametrize("type_", FIELD_TYPES)
 def test_a_header_with_a_type_may_have_any_name(name: str, type_: FieldType) -> None:
     assert parse_header_type(f"{name}:{type_}") == (name, None if type_ == "longstr" else type_)
-
-
-def test_lines_longer_than_what_is_read_at_once(ran: Ran, stdin: Stdin) -> None:
-    value = "x" * 200_000
-    stdin(f"{value}\nshort")
-    _, out, _ = ran("route", *BIND, "--hash-header", "h", "-")
-    assert [line.split("\t")[0] for line in out.splitlines()] == [value, "short"]
 
 
 def test_a_line_is_answered_before_the_next_one_arrives() -> None:

@@ -14,17 +14,7 @@ from collections.abc import Container
 import pytest
 from command_line import PROGRAM
 
-from rabbit_chx.cli import main
 from rabbit_chx.rendering.table import cell_width
-
-
-def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["route", "--bind", "q\x1b[2J=1", "k\x07\n"]) == 0
-    out = capsys.readouterr().out
-    assert "q\\x1b[2J" in out
-    assert "k\\x07\\n" in out
-    assert main(["route", "--bind", "q[red]=1", "k"]) == 0
-    assert "q[red]" in capsys.readouterr().out
 
 
 def on_terminal(columns: int, *arguments: str, codes: Container[int] = (0, 1)) -> list[str]:

@@ -1,21 +1,17 @@
-"""`rabbit-chx replay`: the fields of a row, the exchange that is read, and what is said without rows."""
+"""`rabbit-chx replay`: the fields of a row, and what is said without rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from command_line import Ran
 
 from rabbit_chx.cli import replay
 from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
-from rabbit_chx.routing import HashRing
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
-READ = HashRing.from_buckets(["s0", "s1"])
 
 
 def test_the_fields_of_a_row_and_its_json() -> None:
@@ -54,22 +50,3 @@ def test_a_replay_counts_the_rows_of_all_batches() -> None:
     shown = Counter[str]()
     assert [len(rows) for rows in replay._records(batches, shown)] == [2, 3]
     assert shown == {"s0": 5}
-
-
-def test_a_replay_reads_the_rows_of_the_exchange_that_they_were_published_to(
-    ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[str] = []
-
-    def read(*_: object, exchange: str, **__: object) -> tuple[()]:
-        asked.append(exchange)
-        return ()
-
-    monkeypatch.setattr("rabbit_chx.streams.replay", read)
-    ring = tmp_path / "ring.json"
-    ring.write_text(READ.to_json())
-    command = ("replay", "k", "--exchange", "orders", "--ring", str(ring), "--url", "rabbitmq-stream://h")
-    for more, exchange in (((), "orders"), (("--published-to", "former"), "former")):
-        code, _, errors = ran(*command, *more)
-        assert (code, asked.pop()) == (0, exchange), errors
-        assert "no rows with the key 'k'" in errors

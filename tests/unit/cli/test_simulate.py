@@ -1,33 +1,16 @@
-"""Shares of a ring, and what a change moves."""
+"""What a change would move in a better way; what a simulation prints is in the transcripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from command_line import Ran
 
-from command_line import BIND, RING, Answer
-
-from rabbit_chx.analysis import movement
 from rabbit_chx.routing import HashRing
 
 
-def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Answer) -> None:
-    document = answer("simulate", *BIND, "--unbind", "q1", "--add", "q9=2")
-    assert {row["destination"]: row["share"] for row in document["shares"]} == RING.shares()
-    changed = RING.unbind("q1").bind("q9", 2)
-    assert document["change"]["shares"]["moved"] == RING.share_moved(changed)
-    less = document["change"]["less"]
-    assert set(less) == {"arranged", "slots"}
-    assert 0 < less["arranged"] <= document["change"]["shares"]["moved"]
-    cells = {(cell["from"], cell["to"]): cell["amount"] for cell in document["change"]["shares"]["cells"]}
-    assert cells == movement(RING, changed).amounts
-    assert (document["sample"], document["change"]["messages"]) == (None, None)
-
-
-def test_simulate_reports_when_less_is_possible(shown: Callable[..., str]) -> None:
+def test_simulate_reports_when_less_is_possible(ran: Ran) -> None:
     queues = [f"--bind=q{n}=10" for n in range(12)]
-    (less,) = (
-        line for line in shown("simulate", *queues, "--unbind", "q4").splitlines() if line.startswith("less")
-    )
+    _, out, _ = ran("simulate", *queues, "--unbind", "q4")
+    (less,) = (line for line in out.splitlines() if line.startswith("less"))
     ring = HashRing.from_bindings([(f"q{n}", 10) for n in range(12)])
     last_in_the_gap = HashRing.from_bindings([(f"q{n}", 10) for n in (0, 1, 2, 3, 11, *range(5, 11))])
     assert less == (

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import stream_options
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, parse_time
 from rabbit_chx.errors import InputError
@@ -88,14 +86,3 @@ def test_addresses_are_pairs() -> None:
     for text in ("rabbit-0:5552", "rabbit-0=127.0.0.1:1", "a:1=b", "a:0=b:1", "a:1=b:65536"):
         with pytest.raises(InputError, match="pass rabbit-0:5552="):
             parse_addresses((text,))
-
-
-def test_the_reader_of_a_command_ends_at_until(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[dict[str, Any]] = []
-    monkeypatch.setattr("rabbit_chx.streams.StreamReader", lambda *_, **given: opened.append(given))
-    at: Any = SimpleNamespace(settings=ConnectionSettings())
-    moment = datetime(2026, 11, 22, tzinfo=UTC)
-    options = StreamOptions(since="2026-11-22T00:00Z", until="2026-11-22T00:00Z", addresses=())
-    options.reader(at, "s0")
-    StreamOptions(addresses=()).reader(at, "s0")
-    assert [(given["start"], given["end"]) for given in opened] == [(moment, moment), ("first", None)]

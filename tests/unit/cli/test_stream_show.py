@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,8 +14,7 @@ from exposition import parsed_exposition
 from scripted_api import ScriptedApi
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli import stream_options, stream_show
-from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli import stream_options
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
@@ -46,38 +44,6 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
         stream_options.find_streams(connection, ["s0"])
-
-
-def test_the_last_row_is_the_one_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks = {
-        "first": SimpleNamespace(offset=5, time=NOW),
-        "last": SimpleNamespace(offset=80, end=100, time=NOW),
-    }
-    finder = SimpleNamespace(
-        first=lambda _: chunks["first"], chunk_at=lambda _stream, place, _s: chunks[place]
-    )
-    monkeypatch.setattr("rabbit_chx.streams.ends.ChunkFinder", lambda *_: finder)
-    monkeypatch.setattr(
-        "rabbit_chx.streams.nodes.open_at", lambda *_, **__: SimpleNamespace(close=lambda: None)
-    )
-    stream = ShownStream("s0")
-    found = stream_show._with_ends(ConnectionSettings(), stream, {}, None)
-    assert (found.first, found.last, found.span) == (RowPlace(5, NOW), RowPlace(99, NOW), 95)
-
-
-def test_the_first_problem_of_the_management_api_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> Any:
-        raise BrokerRefusedError(f"problem {next(numbers)}")
-
-    numbers = itertools.count(1)
-    monkeypatch.setattr(stream_show, "writers_of", refuse)
-    at = BrokerAddresses("amqp://h", ConnectionSettings(), "http://h", None)
-    stream = ShownStream("s0")
-    assert list(stream_show._with_writers(at, [stream] * 3)) == [stream] * 3
-    said = capsys.readouterr().err
-    assert ("problem 1" in said, "problem 2" in said, "problem 3" in said) == (True, False, False)
 
 
 def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:

@@ -22,7 +22,7 @@ FOLDERS = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq", "tests", "exampl
 UNIT = ROOT / "tests" / "unit"
 #: Unit modules without a source of their name, and what they are about.
 OVER_SEVERAL = {
-    "analysis/test_slots.py": "tables of slots in all that takes a ring",
+    "analysis/test_slots.py": "tables of slots in an exchange and in samples of keys",
     "broker/test_frame_secrets.py": "local variables of publishers and of the broker",
     "cli/test_transcripts.py": "what all commands print",
     "erlang/test_erlang_vectors.py": "hashes and random numbers of a real Erlang VM",
@@ -37,10 +37,14 @@ TESTED_IN = {
     "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
     "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",
     "rabbit_chx/cli/arrange.py": "broker/test_topology_command.py",
+    "rabbit_chx/cli/compare.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/cli/ring_options.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/cli/route.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/topology/checking/check_queues.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/checking/check_records.py": "unit/topology/live/test_recording.py",
     "rabbit_chx/topology/checking/check_slots.py": "unit/topology/checking/test_stored_checks.py",
+    "spark_connector/reading/sources.py": "unit/spark_connector/reading/test_micro_batches.py",
 }
 #: A source whose functions have fewer statements is tested by the tests of the sources that call it.
 FEW_STATEMENTS = 35

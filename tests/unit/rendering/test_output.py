@@ -19,15 +19,6 @@ def console(width: int, *blocks: Block) -> str:
     return console_text(Given(blocks), width)
 
 
-def test_blocks_stand_apart() -> None:
-    assert console(80, Line("one"), Lines(["a", "b"]), Line("two")) == "one\n\na\nb\n\ntwo\n"
-
-
-def test_facts_are_aligned_and_their_values_wrapped_after_the_margin() -> None:
-    text = console(30, Facts([("a", "x"), ("name", "one two three four five six")]))
-    assert text == "a     x\nname  one two three four five\n      six\n"
-
-
 def test_wide_characters_are_two_columns_of_a_line() -> None:
     for block in (Facts([("\u65e5\u672c", "\u672c\u672c " * 9), ("n", "x")]), Line("\u672c\u672c " * 20)):
         lines = console(30, block).splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from given_report import Given, console_text
+from given_report import Given
 from readme_renderer import markdown
 
 from rabbit_chx.rendering import (
@@ -98,8 +98,3 @@ def test_records_are_one_table_whose_headings_are_the_names_of_the_fields() -> N
     output.show_each([Given(second="*b*")])
     row = "| a\\\\t\\| | \\*b\\* |"
     assert stream.getvalue().splitlines() == ["| key | to |", "| --- | --- |", row, row]
-
-
-def test_a_terminal_shows_sections_one_after_the_other() -> None:
-    sections = Section("title", [Line("one"), Section("in", [Line("two")])])
-    assert console_text(Given([sections])) == "title\n\none\n\nin\n\ntwo\n"

@@ -27,22 +27,6 @@ def test_metrics_are_read_as_they_are() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a 1\n",
-        "# HELP a a\n# TYPE a gauge\na 1",
-        '# HELP a a\n# TYPE a gauge\na{b="c\\d"} 1\n',
-        '# HELP a a\n# TYPE a gauge\na{b="c"} 1\na{b="c"} 2\n',
-        "# HELP a a\n# TYPE b gauge\nb 1\n",
-        '# HELP a a\n# TYPE a gauge\na{b="c"d="e"} 1\n',
-    ],
-)
-def test_the_parser_refuses_what_prometheus_refuses(text: str) -> None:
-    with pytest.raises(AssertionError):
-        parsed_exposition(text)
-
-
 class _Measured:
     def metrics(self) -> list[Gauge]:
         return [Gauge("a", "a", [({"name": "é"}, 1)])]

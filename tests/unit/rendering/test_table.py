@@ -14,24 +14,8 @@ def test_text_is_folded_and_numbers_are_not() -> None:
     assert max(map(len, text.splitlines())) <= 30
 
 
-def test_a_text_is_folded_between_words() -> None:
-    columns = (TableColumn("finding", numeric=False), TableColumn("share"))
-    text = render_table(columns, [("one bucket has no destination", "1.2%")], width=26)
-    assert text.splitlines() == [
-        " finding            share",
-        " ────────────────────────",
-        " one bucket has      1.2%",
-        " no destination",
-    ]
-
-
 def test_wide_and_combining_characters_keep_the_columns_straight() -> None:
     columns = (TableColumn("key", numeric=False), TableColumn("n"))
     text = render_table(columns, [("\u65e5\u672c", 1), ("e\u0301e", 2), ("abcd", 3)], total=("", 6))
     assert {cell_width(line) for line in text.splitlines()} == {9}
     assert table_width(columns, [("\u65e5\u672c", 1)]) == 10
-
-
-def test_an_output_without_the_rule_has_dashes() -> None:
-    text = render_table((TableColumn("key", numeric=False),), [("\u00e9",)], encoding="ascii")
-    assert text.splitlines() == [" key", " ----", " \\xe9"]

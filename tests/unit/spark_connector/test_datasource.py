@@ -15,7 +15,7 @@ from spark_messages import SCHEMA
 from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
 from spark_connector.reading import spark_readers
-from spark_connector.writing.spark_writers import BatchWriter, MicroBatchWriter
+from spark_connector.writing.spark_writers import BatchWriter
 
 OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
 CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
@@ -27,10 +27,7 @@ def travelled(value: Any) -> Any:
 
 def test_its_writers_are_found_after_it_travelled() -> None:
     source = travelled(data_source(speculation=False))(OPTIONS)
-    assert source.name() == "rabbitmq"
-    batch = source.writer(SCHEMA, overwrite=False)
-    assert isinstance(batch, BatchWriter)
-    assert isinstance(travelled(batch), BatchWriter)
+    assert isinstance(travelled(source.writer(SCHEMA, overwrite=False)), BatchWriter)
 
 
 def test_a_session_with_speculation_is_refused_on_the_driver() -> None:
@@ -39,13 +36,6 @@ def test_a_session_with_speculation_is_refused_on_the_driver() -> None:
         InputError, match=r"spark\.speculation is on, whose copies of a task publish its rows"
     ):
         source.writer(SCHEMA, overwrite=False)
-
-
-@pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
-def test_its_stream_writer_is_found_after_it_travelled() -> None:
-    stream = travelled(data_source(speculation=False))(OPTIONS).streamWriter(SCHEMA, overwrite=False)
-    assert isinstance(stream, MicroBatchWriter)
-    assert isinstance(travelled(stream), MicroBatchWriter)
 
 
 def test_a_release_that_lacks_what_a_query_needs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The names of the package, and reports of finished tasks, kept for a write that fails."""
+"""Reports of finished tasks, kept for a write that fails."""
 
 from __future__ import annotations
 
@@ -10,19 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.accumulators import Accumulator
 
-import spark_connector
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from spark_connector import publishing
 from spark_connector.publishing import FinishedTasks
 from spark_connector.reports import TaskReport
-
-
-def test_the_connector_loads_its_names_when_they_are_used() -> None:
-    assert {"dry_run", "place", "publish", "queue_for", "batch_publisher"} < set(dir(spark_connector))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = spark_connector.nothing
-    assert issubclass(InputError, RabbitChxError)
 
 
 def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:

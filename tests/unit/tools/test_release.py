@@ -8,13 +8,12 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from installed_wheels import installed_wheels
-from release import ReleaseError, check_source, checksums, first_example, pack, release_notes
+from release import ReleaseError, check_source, first_example, pack, release_notes
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -98,13 +97,6 @@ def test_an_example_that_installs_something_else_is_refused_and_the_readme_has_a
         first_example(README.replace("'.[aio,cli]'", "other"), Path("a.whl"))
     _, printed = first_example((ROOT / "README.md").read_text(encoding="utf-8"), Path("a.whl"))
     assert printed.startswith("moved ")
-
-
-def test_checksums_are_in_the_form_of_sha256sum(tmp_path: Path) -> None:
-    (tmp_path / "b").write_bytes(b"two")
-    (tmp_path / "a").write_bytes(b"one")
-    expected = f"{sha256(b'one').hexdigest()}  a\n{sha256(b'two').hexdigest()}  b\n"
-    assert checksums([tmp_path / "b", tmp_path / "a"]) == expected
 
 
 def test_the_same_files_are_packed_into_the_same_bytes(tmp_path: Path) -> None:

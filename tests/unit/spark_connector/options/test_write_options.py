@@ -37,17 +37,6 @@ def test_an_option_that_means_the_same_has_the_words_of_the_publisher() -> None:
     assert {name for name, option in fields.items() if option.meaning != declared[name].meaning} == own
 
 
-def test_what_is_not_given_is_safe() -> None:
-    given = options_of()
-    assert (given.mandatory, given.persistent, given.preflight) == (True, True, True)
-    assert (given.skip_bad_rows, given.skip_unroutable, given.keep_order) == (False, False, False)
-    assert (given.allow_exchange_column, given.ignore_unknown_columns) == (False, False)
-    assert (given.routing_key, given.headers, given.ring) == (None, {}, None)
-    assert (given.message_id, given.max_message_bytes, given.on_speculation) == ("none", 16 << 20, "warn")
-    assert given.connection_name == "spark:{app}:{stage}.{partition}.{attempt}"
-    assert given.report_path is None
-
-
 def test_a_ring_may_be_in_a_file_and_a_report_path_may_be_a_uri(tmp_path: Path) -> None:
     (tmp_path / "ring.json").write_text(RING.to_json())
     for text in (RING.to_json(), f"{tmp_path}/ring.json"):
@@ -73,37 +62,16 @@ def test_headers_that_are_too_large_are_refused() -> None:
 # -- of writes into streams
 
 
-def to_streams(**options: Any) -> WriteOptions:
-    return WriteOptions.parse({"url": "amqp://ann:c4nary@here/v", **options})
-
-
-AT_LEAST_ONCE = {"superStream": "orders"}
-ONCE = {**AT_LEAST_ONCE, "delivery": "exactly-once"}
-STREAM_EXCHANGE = {"url": "rabbitmq-stream://h", "exchange": "x"}
-AMQP = {"exchange": "x"}
-
-
 def test_an_amqp_uri_means_the_stream_port_of_its_host() -> None:
-    given = to_streams(**ONCE, appId="load", version="42", managementUrl="http://ann:c4nary@here:15672")
+    once = {"superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": "42"}
+    urls = {"url": "amqp://ann:c4nary@here/v", "managementUrl": "http://ann:c4nary@here:15672"}
+    given: Any = WriteOptions.parse(once | urls)
     assert (given.to_streams, given.exactly_once, given.target) == (True, True, "orders")
     assert (given.app_id, given.version, given.verify, given.window) == ("load", 42, "tail", 20_000)
     assert given.brokers.addresses[0].port == 5552
     assert "c4nary" not in repr(given)
     restored = pickle.loads(pickle.dumps(given))  # noqa: S301  # our own
     assert restored.management_url.password.reveal() == "c4nary"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        AT_LEAST_ONCE,
-        {**STREAM_EXCHANGE, "ring": RING.to_json()},
-        {**STREAM_EXCHANGE, "ringVia": "env"},
-        {**AMQP, "ring": RING.to_json(), "delivery": "exactly-once"},
-    ],
-)
-def test_rows_go_by_the_stream_protocol(options: dict[str, str]) -> None:
-    assert to_streams(**options).to_streams
 
 
 # -- options as Python values

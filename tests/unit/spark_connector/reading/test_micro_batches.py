@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from stream_bytes import chunk_of
 
-from rabbit_chx.errors import InputError, MissingRowsError, RabbitChxError
+from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, RabbitChxError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.ends import LogEnd
@@ -118,6 +118,21 @@ def test_starting_offsets_that_do_not_fit_are_refused(logs: Logs) -> None:
     ):
         with pytest.raises(error, match=words):
             batches_of(startingOffsets=offsets).begin()
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_stream_that_does_not_exist_is_an_error(logs: Logs, fail: str) -> None:
+    """Whatever failOnDataLoss is, where a reading begins."""
+    logs.grow("s", b"1")
+    texts = {"url": "rabbitmq-stream://h", "stream": "s,nope", "failOnDataLoss": fail}
+    options = ReadOptions.parse(texts)
+    read = Sources(options)
+    words = r"there is no stream 'nope' \(a queue of another type may have that name\): check the name and the vhost$"
+    with pytest.raises(NotFoundError, match=words) as error:
+        MicroBatches(options).begin()
+    assert error.value.queue == "nope"
+    with pytest.raises(NotFoundError, match=words):
+        read.offsets_at("startingOffsets", "earliest", read.ends())
 
 
 def test_a_batch_ends_where_the_streams_end_or_have_been_held(logs: Logs) -> None:

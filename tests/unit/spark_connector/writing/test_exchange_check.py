@@ -14,7 +14,6 @@ from spark_connector.writing import exchange_check
 from spark_connector.writing.exchange_check import ExchangeFacts, inspect_exchange
 
 OTHER_TYPE = "inequivalent arg 'type' for exchange 'orders' in vhost '/': received ... but current is '{}'"
-CHX = "x-consistent-hash"
 OTHER_ARGUMENT = "inequivalent arg '{}' for exchange 'orders' in vhost '/'"
 NO_PLUGIN = BrokerRefusedError("unknown exchange type 'x-consistent-hash'")
 
@@ -39,21 +38,12 @@ def _looked_at(
     return inspect_exchange(ConnectionSettings(), "orders"), declared
 
 
-@pytest.mark.parametrize(
-    ("refusal", "facts"),
-    [
-        (AccessRefusedError("access refused", reply_code=403), ExchangeFacts(None, False)),
-        (
-            MismatchError(OTHER_ARGUMENT.format("alternate-exchange")),
-            ExchangeFacts(CHX, True),
-        ),
-        (MismatchError(OTHER_ARGUMENT.format("hash-header")), ExchangeFacts(CHX, False)),
-    ],
-)
-def test_a_refused_declaration_tells_of_the_exchange(
-    monkeypatch: pytest.MonkeyPatch, refusal: RabbitChxError, facts: ExchangeFacts
+def test_without_the_right_to_declare_an_exchange_its_type_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _looked_at(monkeypatch, {"x-consistent-hash": refusal}) == (facts, ["x-consistent-hash"])
+    refusal = AccessRefusedError("access refused", reply_code=403)
+    facts, declared = _looked_at(monkeypatch, {"x-consistent-hash": refusal})
+    assert (facts, declared) == (ExchangeFacts(None, alternate_exchange=False), ["x-consistent-hash"])
     assert facts.is_hashing
 
 
