@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +33,9 @@ from fire_load import key_of
 from fire_queues import EXCHANGE
 from fire_site import Site, site_on
 from pika.exceptions import AMQPError
+from publishing_support import through
 from row_reader import rows_waiting
+from tcp_proxy import Proxy
 
 from rabbit_chx import ConsumerGroup, Limits, Publisher, Retries, StreamGroup
 from rabbit_chx.consuming import GroupMessage, GroupReading
@@ -211,6 +213,54 @@ class GroupFire:
             found=found,
             ordered=True,
         )
+
+    # -- faults
+
+    def kill_broker(self) -> None:
+        """Kill the broker, and start it again."""
+        self.site.broker.kill()
+        time.sleep(1)
+        self.site.broker.start()
+
+    def close_connections(self) -> None:
+        """Close the connections of the members, ten times within 30 s."""
+        began = time.monotonic()
+        for number in range(10):
+            time.sleep(max(0.0, began + number * 3.0 - time.monotonic()))
+            self.close_connections_once()
+
+    def close_connections_once(self) -> None:
+        """Close the connections of the members."""
+        self.site.broker.run("rabbitmqctl", "close_all_user_connections", self.site.user, "fire")
+
+    def freeze_member(self) -> None:
+        """Stop a member for 35 s."""
+        member = self.processes["b"]
+        member.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(35)
+        finally:
+            member.send_signal(signal.SIGCONT)
+
+    def block_event_loop(self) -> None:
+        """Block the event loop of a member."""
+        self.processes["b"].send_signal(signal.SIGUSR1)
+        time.sleep(HANG_S)
+
+    def run_cut_off(self, count: int) -> GroupFigures:
+        """Run while the lines of so many members let nothing through for 60 s; then new connections work, and the old ones never."""
+        with ExitStack() as stack:
+            lines = [stack.enter_context(closing(Proxy(self.member_url))) for _ in range(count)]
+
+            def cut_off() -> None:
+                for line in lines:
+                    line.freeze()
+                time.sleep(60)
+                for line in lines:
+                    line.leave_frozen()
+
+            urls = [through(self.member_url, line.port) for line in lines]
+            return self.run(cut_off, urls + [self.member_url] * (len(_MEMBERS) - count))
 
     def restart(self, name: str) -> None:
         """Kill a member, and start it again."""
@@ -414,26 +464,22 @@ def group_fire(
     broker: RunningBroker,
     folder: Path,
     *,
-    urls: Sequence[str] | None = None,
     fenced: bool = True,
     streams: bool = False,
-    addresses: Mapping[str, str] | None = None,
 ) -> Iterator[GroupFire]:
     """Declare exchange and queues, make the user of the members, and search all that was written for the password at the end.
 
     Args:
         broker: with a vhost of the test in its URL.
         folder: for the logs of the members.
-        urls: where the publisher connects to; None for the broker.
         fenced: whether the store refuses a lower generation.
         streams: whether the queues are streams.
-        addresses: where the addresses that the nodes advertise for streams are.
     """
     with ExitStack() as stack:
         site = stack.enter_context(site_on(broker))
         site.queues = GROUP_QUEUES
         store = stack.enter_context(effect_store(fenced=fenced))
-        fire = GroupFire(site, folder, store, urls or [broker.url], streams, addresses or {})
+        fire = GroupFire(site, folder, store, [broker.url], streams)
         fire.declare()
         try:
             yield fire
