@@ -28,7 +28,6 @@ from canary import CANARY, traces_of_canary
 from declared import with_login
 from delivery_checker import Attempt, History, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
-from exchange_types import CHX
 from fire_load import key_of
 from fire_queues import EXCHANGE
 from fire_site import Site, site_on
@@ -153,12 +152,7 @@ class GroupFire:
         """Declare the exchange and its queues. The queues of a cluster have their leaders on different nodes."""
         has_limit = Release(self.site.broker.version).numbers >= (4, 0, 0)
         arguments = _STREAM if self.streams else {**_FIT, **(_NO_LIMIT if has_limit else {})}
-        with self.site.channel() as channel:
-            channel.exchange_declare(EXCHANGE, CHX, durable=True)
-            for queue in GROUP_QUEUES:
-                channel.queue_declare(queue, durable=True, arguments=arguments)
-                channel.queue_bind(queue, EXCHANGE, "1")
-        time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
+        self.site.declare(arguments, [(queue, 1) for queue in GROUP_QUEUES])
 
     def run(
         self,

@@ -94,7 +94,7 @@ class Run:
         self,
         url: Target | Sequence[Target],
         exchange: str,
-        fault: Callable[[Run], None],
+        fault: Callable[[Run], object],
         *,
         columns: Mapping[str, Any] | None = None,
         **options: Any,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from pika.exchange_type import ExchangeType
+from exchange_types import DIRECT
 
 from rabbit_chx import ConsumerGroup, Publisher, Retries, StreamGroup
 from rabbit_chx.broker import pika_parameters
@@ -71,7 +71,7 @@ class GroupStage:
             broker: Any = connection
             if int(broker._impl.server_properties["version"].split(".")[0]) >= 4:
                 arguments = {"x-delivery-limit": -1, **arguments}
-            channel.exchange_declare("numbers", ExchangeType("direct"), durable=True)
+            channel.exchange_declare("numbers", DIRECT, durable=True)
             for queue in self.queues:
                 channel.queue_declare(queue, durable=True, arguments={**_FIT, **arguments})
                 channel.queue_bind(queue, "numbers", queue)

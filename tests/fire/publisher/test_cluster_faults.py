@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster import RunningCluster
@@ -24,7 +23,7 @@ from three_nodes import (
 )
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.testing.running_broker import temporary_vhost
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(600)]
 
@@ -86,23 +85,15 @@ class LastingLoad(Load):
 
 
 @pytest.fixture
-def stage(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[Stage]:
+def stage(cluster_vhost: RunningBroker, tmp_path: Path) -> Iterator[Stage]:
     """Exchange, quorum queues and user; at the end nothing that was written holds the password."""
-    chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as home, fire_stage(home, tmp_path, QUORUM) as stage_:
-        yield stage_
-
-
-@pytest.fixture
-def record(record_on: Callable[[str], Any], chx_cluster: RunningCluster) -> Callable[..., Verdict]:
-    """Checks the run and records it."""
-    record: Callable[..., Verdict] = record_on(chx_cluster.version)
-    return record
+    with fire_stage(cluster_vhost, tmp_path, QUORUM) as made:
+        yield made
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nodes_that_go_and_come_lose_no_row(
-    case: Case, stage: Stage, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+    case: Case, stage: Stage, chx_cluster: RunningCluster, kept: Callable[..., Verdict]
 ) -> None:
     fault, load = case.fault, LastingLoad()
     nodes = ThreeNodes(chx_cluster, stage.site.vhost)
@@ -119,16 +110,15 @@ def test_nodes_that_go_and_come_lose_no_row(
             load.over.set()
 
     run = stage.publish(happen, *targets, load=load)
-    assert run.error is None
     assert run.report.confirmed == run.report.rows == load.rows
     assert run.recover_s is not None, (
         "the rows ended before the fault, so this shows nothing of the time after it"
     )
-    record(
-        stage.history(run, ordered=not run.report.retried),
+    kept(
+        run,
         path="Publisher, three nodes",
         fault=f"{fault.words}; connected {case.place}",
         promise=ON_ANOTHER_NODE if case.reconnects else ON_THE_SAME,
-        recover_s=run.recover_s,
+        ordered=not run.report.retried,
     )
     assert bool(run.report.reconnects) == case.reconnects

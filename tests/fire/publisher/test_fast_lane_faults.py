@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -27,12 +26,7 @@ def publish_by_client(stage: Stage) -> Callable[..., Run]:
 def test_a_killed_broker_loses_no_row(
     stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
 ) -> None:
-    def kill(_: Run) -> None:
-        stage.broker.kill()
-        time.sleep(1)
-        stage.broker.start()
-
-    run = publish(kill)
+    run = publish(stage.kill_broker)
     same = stage.ring_now() == stage.rings[0]  # where the store is Mnesia, its order may be another one
     assert run.report.complete
     kept(

@@ -9,9 +9,9 @@ from typing import Any
 import pika
 import pytest
 from delivery_checker import Verdict
+from exchange_types import FANOUT
 from fire_load import Load
 from fire_stage import Stage
-from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing import Retries
@@ -37,7 +37,7 @@ def test_only_the_row_that_closes_the_connection_fails(
     if code == 541:
         with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
             channel = connection.channel()
-            channel.exchange_declare("poison", ExchangeType("fanout"), durable=True)
+            channel.exchange_declare("poison", FANOUT, durable=True)
             channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
             channel.queue_bind("s", "poison")
     rows = range(LOAD.rows)

@@ -10,7 +10,7 @@ import spark_jobs
 from delivery_checker import History, Verdict
 from fire_site import Site
 from spark_driver import SparkDriver
-from spark_runs import STREAM_PATHS, SparkRun, history_of, reports_in
+from spark_runs import STREAM_PATHS, SparkRun, reports_in
 from stream_files import StreamFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
@@ -37,9 +37,7 @@ def history_of_stream(run: SparkRun, files: StreamFiles, repeated: int) -> Histo
     """All batches have reports."""
     reports = reports_in(run.report_path)
     assert [report["confirmed"] for report in reports] == [files.rows_each] * files.count
-    history = history_of(run.site, files.rows, range(files.rows), ordered=False, republished=repeated)
-    run.search_for_the_password()
-    return history
+    return run.history(files.rows, range(files.rows), ordered=False, republished=repeated)
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "foreachBatch"])

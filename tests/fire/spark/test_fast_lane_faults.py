@@ -11,7 +11,7 @@ import spark_jobs
 from delivery_checker import Verdict
 from quick_rings import quick_prefix
 from site_faults import FAULTS, SiteFault
-from spark_runs import BATCH_PATHS, SparkRun, history_of
+from spark_runs import BATCH_PATHS, SparkRun
 
 pytestmark = [
     pytest.mark.spark,
@@ -54,15 +54,13 @@ def test_a_fault_in_the_middle_of_a_write_loses_no_confirmed_row(
         assert ended.error is not None
         assert re.search(fault.fails_with, ended.error)
         assert report["failed"]
-    history = history_of(
-        run.site,
+    history = run.history(
         ROWS,
         range(ROWS) if ended.error is None else report["confirmed"],
         ordered=True,
         republished=report["republished"] if ended.error is None else None,
         loses=fault.loses,
     )
-    run.search_for_the_password()
     record(
         history,
         path=BATCH_PATHS[way],

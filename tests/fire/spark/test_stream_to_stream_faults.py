@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from rabbit_chx import StreamPublisher
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.running_broker import temporary_vhost
 
 pytestmark = [
     pytest.mark.spark,
@@ -115,7 +113,6 @@ def test_a_dead_driver_copies_each_row_once(
     there = site.rows_there()
     second = started()
     assert second.end_unharmed().error is None
-    second.search_for_the_password()
     assert there < ROWS, "the query ended before the driver died"
     record(
         site.history(ROWS, range(ROWS)),
@@ -137,7 +134,6 @@ def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
     site.broker.kill()
     site.broker.start()
     assert run.end_unharmed().error is None
-    run.search_for_the_password()
     record(
         site.history(ROWS, range(ROWS)),
         path=PATH,
@@ -148,15 +144,12 @@ def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
 
 @pytest.mark.docker
 def test_a_dead_leader_of_three_nodes_copies_each_row_once(
-    chx_cluster: RunningCluster, record_on: Callable[[str], Any], tmp_path: Path
+    cluster_vhost: RunningBroker,
+    chx_cluster: RunningCluster,
+    record: Callable[..., Verdict],
+    tmp_path: Path,
 ) -> None:
-    record = record_on(chx_cluster.version)
-    chx_cluster.wait_until_together()
-    with (
-        temporary_vhost(chx_cluster.nodes[0]) as home,
-        site_with_sources(home, chx_cluster) as site,
-        starting(site, tmp_path) as start,
-    ):
+    with site_with_sources(cluster_vhost, chx_cluster) as site, starting(site, tmp_path) as start:
         run = start()
         site.wait_for_rows(PER_BATCH, 120)
         leader = leader_of(chx_cluster, site.stream_urls, site.queues[0])
@@ -165,11 +158,9 @@ def test_a_dead_leader_of_three_nodes_copies_each_row_once(
         leader.start()
         assert run.end_unharmed().error is None
         chx_cluster.wait_until_together()
-        run.search_for_the_password()
-        history = site.history(ROWS, range(ROWS))
-    record(
-        history,
-        path=f"{PATH}, three nodes",
-        fault="a node that leads a stream killed (SIGKILL), and started again later",
-        promise=GOES_ON,
-    )
+        record(
+            site.history(ROWS, range(ROWS)),
+            path=f"{PATH}, three nodes",
+            fault="a node that leads a stream killed (SIGKILL), and started again later",
+            promise=GOES_ON,
+        )
