@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from bounded import Beside
@@ -61,29 +61,8 @@ HANG_S = 90.0
 _RECOVER_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFigures:
-    """What a run came to.
-
-    Attributes:
-        refused: effects with a lower generation than the store had seen.
-        out_of_order: effects that the store took behind a later one of their queue, and that it had not taken before.
-        queue_pause_s: the longest time without an effect of one of the queues, from the fault on.
-        group_pause_s: the longest time without any effect, from the fault on.
-        recover_s: seconds from the end of the fault until the next effect.
-        all_back_s: seconds from the end of the fault until each member has handled a message again.
-        overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
-        repeats_at_change: the most effects that one generation of a queue repeated.
-    """
-
-    refused: int
-    out_of_order: int
-    queue_pause_s: float
-    group_pause_s: float
-    recover_s: float
-    all_back_s: float
-    overlap_s: float
-    repeats_at_change: int
+#: What a run came to, as a record of a group has it.
+Figures: TypeAlias = dict[str, Any]
 
 
 class _Numbers(Beside):
@@ -97,7 +76,6 @@ class _Numbers(Beside):
         self._over = threading.Event()
         self.handed = 0
         self.confirmed = 0
-        self.republished = 0
 
     def _publish_all(self) -> None:
         with Publisher(
@@ -110,11 +88,8 @@ class _Numbers(Beside):
     def _publish(self, publisher: Publisher, count: int) -> None:
         numbers = range(self.handed, self.handed + count)
         self.handed += count
-        report = publisher.publish_many(
-            [key_of(number) for number in numbers], [str(number) for number in numbers]
-        )
-        self.confirmed += report.confirmed
-        self.republished += report.republished
+        keys, bodies = [key_of(number) for number in numbers], [str(number) for number in numbers]
+        self.confirmed += publisher.publish_many(keys, bodies).confirmed
 
     def end(self) -> None:
         """End it; raise what it has raised."""
@@ -162,7 +137,7 @@ class GroupFire:
         burst: int = 3_000,
         per_s: float = 100.0,
         pause_s: float = 0.015,
-    ) -> GroupFigures:
+    ) -> Figures:
         """Let a fault happen to the group, wait until all is handled, and let the members leave.
 
         Args:
@@ -241,7 +216,7 @@ class GroupFire:
         self.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)
 
-    def run_cut_off(self, count: int) -> GroupFigures:
+    def run_cut_off(self, count: int) -> Figures:
         """Run while the lines of so many members let nothing through for 60 s; then new connections work, and the old ones never."""
         with ExitStack() as stack:
             lines = [stack.enter_context(closing(Proxy(self.member_url))) for _ in range(count)]
@@ -343,21 +318,30 @@ class GroupFire:
                 self._fail(f"member {name} does not leave")
             assert code == 0, f"member {name} ended with {code}:\n{self._log(name)}"
 
-    def _figures(self) -> GroupFigures:
+    def _figures(self) -> Figures:
+        """Return what the run came to, in seconds from the fault on.
+
+        - refused: effects with a lower generation than the store had seen.
+        - queue_pause_s, group_pause_s: the longest time without an effect of one of the queues, and without any.
+        - recover_s, all_back_s: from the end of the fault until the next effect, and until each member has handled a message again.
+        - overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
+        - repeats_at_change: the most effects that one generation of a queue repeated.
+        """
         by_queue: dict[str, list[Effect]] = defaultdict(list)
         for effect in self.store.taken:
             by_queue[effect.queue].append(effect)
+        for row in by_queue.values():
+            assert overtaken([effect.number for effect in row]) == 0
         first = {effect.member: effect.at for effect in reversed(self._after())}
-        return GroupFigures(
-            refused=len(self.store.refused),
-            out_of_order=sum(overtaken([effect.number for effect in row]) for row in by_queue.values()),
-            queue_pause_s=max(self._pause_s(row) for row in by_queue.values()),
-            group_pause_s=self._pause_s(self.store.taken),
-            recover_s=min(first.values()) - self._ended,
-            all_back_s=max(first.values()) - self._ended,
-            overlap_s=max(overlap_s(self.store, queue) for queue in GROUP_QUEUES),
-            repeats_at_change=max(repeats_at_change(row) for row in by_queue.values()),
-        )
+        return {
+            "refused": len(self.store.refused) if self.store.fenced else None,
+            "queue_pause_s": round(max(self._pause_s(row) for row in by_queue.values()), 1),
+            "group_pause_s": round(self._pause_s(self.store.taken), 1),
+            "recover_s": min(first.values()) - self._ended,
+            "all_back_s": round(max(first.values()) - self._ended, 1),
+            "overlap_s": round(max(0.0, *(overlap_s(self.store, queue) for queue in GROUP_QUEUES)), 1),
+            "repeats_at_change": max(map(repeats_at_change, by_queue.values())) if self.streams else None,
+        }
 
     def most_repeats(self, unheard_s: float) -> int:
         """Return how many rows of a stream the next member may repeat: those after the stored offset, and the batch in progress.
@@ -408,7 +392,7 @@ def overtaken(numbers: Iterable[int]) -> int:
 
 def keep(
     group: GroupFire,
-    figures: GroupFigures,
+    figures: Figures,
     record: Callable[..., Verdict],
     *,
     path: str,
@@ -431,26 +415,12 @@ def keep(
         queue_pause_s: the longest promised time without an effect of one of the queues; None for none.
         unheard_s: for how long at most a member of a group of streams handles rows while the broker takes no offset.
     """
-    assert figures.out_of_order == 0
     bound = group.most_repeats(unheard_s) if group.streams else None
-    assert bound is None or figures.repeats_at_change <= bound, figures
-    record(
-        group.history(),
-        path=path,
-        fault=fault,
-        promise=promise,
-        recover_s=figures.recover_s,
-        refused=figures.refused if group.store.fenced else None,
-        queue_pause_s=round(figures.queue_pause_s, 1),
-        group_pause_s=round(figures.group_pause_s, 1),
-        all_back_s=round(figures.all_back_s, 1),
-        overlap_s=round(max(0.0, figures.overlap_s), 1),
-        repeats_at_change=figures.repeats_at_change if group.streams else None,
-        repeats_bound=bound,
-    )
-    assert figures.recover_s <= 3 * _RECOVER_S, figures
-    assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
-    assert queue_pause_s is None or figures.queue_pause_s <= queue_pause_s + 3 * _RECOVER_S, figures
+    assert bound is None or figures["repeats_at_change"] <= bound, figures
+    record(group.history(), path=path, fault=fault, promise=promise, repeats_bound=bound, **figures)
+    assert figures["recover_s"] <= 3 * _RECOVER_S, figures
+    assert pause_s is None or figures["group_pause_s"] <= 3 * pause_s, figures
+    assert queue_pause_s is None or figures["queue_pause_s"] <= queue_pause_s + 3 * _RECOVER_S, figures
 
 
 @contextmanager

@@ -59,6 +59,7 @@ class Run:
         report: its last word.
         error: what it raised, or None.
         fault_ended: when the fault was over, in seconds of the monotonic clock.
+        handed_in_fault: how many rows it had taken then.
         confirms: when it knew of how many confirmed rows.
         seconds: how long it took.
     """
@@ -68,6 +69,7 @@ class Run:
     report: PublishReport = field(default_factory=PublishReport)
     error: PublishError | None = None
     fault_ended: float | None = None
+    handed_in_fault: int = 0
     confirms: list[tuple[float, int]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -109,7 +111,12 @@ class Run:
             options: arguments of the publisher.
         """
         began = time.monotonic()
-        happening = Beside(lambda: fault(self))
+
+        def happen() -> None:
+            fault(self)
+            self.handed_in_fault = self.handed
+
+        happening = Beside(happen)
         keys = [key_of(number) for number in range(self.load.rows)]
         try:
             with Publisher(url, exchange, progress=self._note, **options) as publisher:

@@ -72,6 +72,14 @@ class Site:
             channel.queue_delete(name)
         self.queues = tuple(queue for queue in self.queues if queue != name)
 
+    def delete_exchange(self) -> None:
+        """Delete the exchange."""
+        self.management.request("DELETE", "exchanges", self.vhost, EXCHANGE)
+
+    def delete_user(self) -> None:
+        """Delete the user who publishes."""
+        self.management.request("DELETE", "users", self.user)
+
     def unbind(self) -> None:
         """Remove all bindings of the exchange."""
         with self.channel() as channel:

@@ -13,7 +13,7 @@ from typing import Any
 
 from canary import traces_of_canary
 from delivery_checker import History
-from fire_load import Load, Run, key_of
+from fire_load import Load, Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
 from fire_site import Site, site_on
 from publishing_support import through
@@ -123,9 +123,13 @@ class Stage:
             elsewhere=elsewhere,
         )
 
-    def rows_for(self, queue: str, ring: HashRing, before: int) -> set[int]:
-        """Return the first rows, up to a number, that a ring sends to a queue."""
-        return {number for number in range(before) if ring.destination_for(key_of(number)) == queue}
+    def rows_for(self, queue: str, run: Run) -> set[int]:
+        """Return the rows that were handed over until the end of the fault, and that the first ring sends to a queue."""
+        return {
+            row.id
+            for row in run.attempted[: run.handed_in_fault]
+            if self.rings[0].destination_for(row.key) == queue
+        }
 
     def _places(self, key: str) -> set[str]:
         return {str(ring.destination_for(key)) for ring in self.rings if ring.buckets}

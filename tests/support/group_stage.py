@@ -147,20 +147,10 @@ class GroupStage:
         ):
             yield group
 
-    def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
+    def process(self, name: str, file: Path) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""
-        return subprocess.Popen(
-            [
-                sys.executable,
-                __file__,
-                self.url,
-                name,
-                str(file),
-                str(pause_s),
-                self.journal or "",
-                *self.queues,
-            ]
-        )
+        arguments = [self.url, name, str(file), self.journal or "", *self.queues]
+        return subprocess.Popen([sys.executable, __file__, *arguments])
 
     def read(self, file: Path) -> None:
         """Add what a process has written, in the order of its time."""
@@ -205,11 +195,10 @@ async def eventually(condition: Callable[[], object], what: str, bound_s: float 
         await asyncio.sleep(0.02)
 
 
-async def _in_process(url: str, name: str, file: str, pause_s: str, journal: str, *queues: str) -> None:
+async def _in_process(url: str, name: str, file: str, journal: str, *queues: str) -> None:
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
-        await asyncio.sleep(float(pause_s))
         row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
         os.write(out, ("\t".join(map(str, row)) + "\n").encode())
 

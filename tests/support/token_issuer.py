@@ -48,18 +48,14 @@ class Issuer:
         is_over = threading.Event()
 
         def write() -> None:
-            while True:
+            while not is_over.wait(0.5):
                 file.with_suffix(".new").write_text(self.token()[0])
                 file.with_suffix(".new").replace(file)
-                is_written.set()
-                if is_over.wait(0.5):
-                    return
 
-        is_written = threading.Event()
+        file.write_text(self.token()[0])
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            assert is_written.wait(10)
             yield shlex.join(["cat", str(file)])
         finally:
             is_over.set()

@@ -136,10 +136,7 @@ def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Cal
 
 
 def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def delete(_: Run) -> None:
-        stage.site.management.request("DELETE", "users", stage.site.user)
-
-    run = stage.publish(delete)
+    run = stage.publish(lambda _: stage.site.delete_user())
     make_canary_user(stage.site.management, stage.site.vhost, stage.site.user)
     assert "403 ACCESS_REFUSED" in str(run.error)
     kept(

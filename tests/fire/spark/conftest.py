@@ -31,6 +31,19 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
+def start_driver(tmp_path: Path) -> Iterator[Callable[[], SparkDriver]]:
+    """Starts drivers, one after another in the same folder."""
+    with ExitStack() as stack:
+
+        def start() -> SparkDriver:
+            driver = SparkDriver(tmp_path / "spark", "local[2,4]")
+            stack.callback(driver.stop)
+            return driver
+
+        yield start
+
+
+@pytest.fixture
 def site(vhost: RunningBroker) -> Iterator[Site]:
     """The exchange and its queues."""
     with site_on(vhost) as site:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,17 +20,9 @@ NO_BATCH = "The successor goes on with the next batch. No row is lost or repeate
 
 
 @pytest.fixture
-def started(site: Site, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
+def started(site: Site, tmp_path: Path, start_driver: Callable[[], SparkDriver]) -> Callable[[], SparkRun]:
     """Starts a driver, and prepares its run."""
-    drivers: list[SparkDriver] = []
-
-    def start() -> SparkRun:
-        drivers.append(SparkDriver(tmp_path / "spark", "local[2,4]"))
-        return SparkRun(drivers[-1], site, tmp_path / "run", {"messageId": "auto"})
-
-    yield start
-    for driver in drivers:
-        driver.stop()
+    return lambda: SparkRun(start_driver(), site, tmp_path / "run", {"messageId": "auto"})
 
 
 def history_of_stream(run: SparkRun, files: StreamFiles, repeated: int) -> History:

@@ -17,6 +17,7 @@ from fire_streams import (
     keep,
     leader_of,
     make_stream,
+    published,
     stored,
     until_confirmed,
 )
@@ -64,8 +65,7 @@ def test_killed_leaders_lose_no_row(
 ) -> None:
     addresses = addresses_of(chx_cluster)
     make_stream(cluster_vhost, stream_max_segment_size_bytes=segment, initial_cluster_size="3")
-    run = StreamRun()
-    run.publish(urls, leaders_killed(chx_cluster, urls), addresses=addresses)
+    run = published(urls, leaders_killed(chx_cluster, urls), addresses=addresses)
     keep(
         run,
         stored(urls, addresses=addresses),
