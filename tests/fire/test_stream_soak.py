@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -186,9 +185,9 @@ def test_memory_is_flat_and_nothing_is_lost(
         soak.wait_for_no_connection()
 
     growth = soak.samples.growth(WARM_UP * length_s, 0.9 * (1 - WARM_UP) * length_s)
-    assert {process.what for process in growth} == set(MOST_MB_PER_HOUR)
-    assert not [process for process in growth if process.mb_per_hour > MOST_MB_PER_HOUR[process.what]]
-    assert not [process for process in growth if (process.files_per_hour or 0.0) > MOST_FILES_PER_HOUR]
+    assert {process["what"] for process in growth} == set(MOST_MB_PER_HOUR)
+    assert not [process for process in growth if process["mb_per_hour"] > MOST_MB_PER_HOUR[process["what"]]]
+    assert not [process for process in growth if (process["files_per_hour"] or 0.0) > MOST_FILES_PER_HOUR]
     assert not traces_of_canary(tmp_path)
     verdict = record(
         history_of(soak.found, unread, reports_in(reports)),
@@ -210,6 +209,6 @@ def test_memory_is_flat_and_nothing_is_lost(
             "read_again_within_s": round(max(soak.read_again_s, default=0.0), 1),
             "left": {"connections": 0, "channels": 0},
             "most_mb_per_hour": MOST_MB_PER_HOUR,
-            "growth": [asdict(process) for process in growth],
+            "growth": growth,
         }
         results.write_text(json.dumps(measured, indent=2) + "\n")
