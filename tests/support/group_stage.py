@@ -10,7 +10,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+from bounded import repeated
 from exchange_types import DIRECT
 
 from rabbit_chx import ConsumerGroup, Publisher, Retries, StreamGroup
@@ -54,13 +54,14 @@ class GroupStage:
         queues: the queues.
         handled: what was handled, in its order.
         journal: the stream of the members; None for none.
+        sent: the number of messages that each queue has got.
     """
 
     url: str
     queues: list[str]
     handled: list[Handled] = field(default_factory=list)
     journal: str | None = JOURNAL
-    _sent: int = 0
+    sent: int = 0
     _looked_at: int = 0
     _numbers: set[tuple[str, int]] = field(default_factory=set)
 
@@ -79,10 +80,10 @@ class GroupStage:
     def publish(self, count: int) -> None:
         """Publish so many messages to each queue, with the next numbers."""
         keys = [queue for _ in range(count) for queue in self.queues]
-        bodies = [str(number) for number in range(self._sent, self._sent + count) for _ in self.queues]
+        bodies = [str(number) for number in range(self.sent, self.sent + count) for _ in self.queues]
         with Publisher(self.url, "numbers", retries=Retries(keep_order=True)) as publisher:
             publisher.publish_many(keys, bodies)
-        self._sent += count
+        self.sent += count
 
     @contextmanager
     def load(self, count: int = 10, most_waiting: int | None = None) -> Iterator[None]:
@@ -92,34 +93,21 @@ class GroupStage:
             count: how many to each queue at a time.
             most_waiting: how many may wait in a queue, on average, while more are published; None for any number.
         """
-        stop = threading.Event()
 
         def publish() -> None:
-            while not stop.is_set():
-                waiting = self._sent - len(self.handled) / len(self.queues)
-                if most_waiting is None or waiting <= most_waiting:
-                    self.publish(count)
-                time.sleep(0.05)
+            waiting = self.sent - len(self.handled) / len(self.queues)
+            if most_waiting is None or waiting <= most_waiting:
+                self.publish(count)
 
-        thread = threading.Thread(target=publish)
-        thread.start()
-        try:
+        with repeated(publish, 0.05):
             yield
-        finally:
-            stop.set()
-            thread.join()
-
-    @property
-    def sent(self) -> int:
-        """The number of messages that each queue has got."""
-        return self._sent
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
         new = self.handled[self._looked_at :]
         self._looked_at += len(new)
         self._numbers.update((message.queue, message.number) for message in new)
-        return len(self._numbers) == self._sent * len(self.queues)
+        return len(self._numbers) == self.sent * len(self.queues)
 
     def by_queue(self) -> dict[str, list[Handled]]:
         """Return what was handled of each queue, in its order."""

@@ -202,15 +202,15 @@ class ScriptedStage:
         cancelled: how many handlers were cancelled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
         self.journal = ScriptedJournal()
         self.connection = ScriptedConnection(self.journal)
         self.handled: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = 0
-        member = GroupMember("a", timing=BRISK)
-        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle)
+        member = GroupMember("a", timing=timing, **how)
+        self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
         self.runners = [
             QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
             for queue in ("q.0", "q.1")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import shlex
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bounded import repeated
 from canary import CANARY
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -45,21 +45,14 @@ class Issuer:
     @contextmanager
     def written(self, file: Path) -> Iterator[str]:
         """Keep a new token in a file, for a block, and yield the command that prints it."""
-        is_over = threading.Event()
 
         def write() -> None:
-            while not is_over.wait(0.5):
-                file.with_suffix(".new").write_text(self.token()[0])
-                file.with_suffix(".new").replace(file)
+            file.with_suffix(".new").write_text(self.token()[0])
+            file.with_suffix(".new").replace(file)
 
-        file.write_text(self.token()[0])
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
+        write()
+        with repeated(write, 0.5):
             yield shlex.join(["cat", str(file)])
-        finally:
-            is_over.set()
-            writer.join()
 
 
 def _coded(value: object) -> str:
