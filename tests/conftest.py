@@ -91,8 +91,10 @@ class Message:
 
 
 @pytest.fixture(scope="session")
-def _server_is_installed(request: pytest.FixtureRequest) -> None:
-    """As root on Debian or Ubuntu, where no other broker is to be had, this project's tests install one."""
+def _chx_find(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[RunningBroker]]:
+    """What finds the plugin's broker: a server of this machine is accepted, too. As root on Debian or Ubuntu, the tests install one, if none is there."""
+    from found_broker import find_broker
+
     if not request.config.getoption("--chx-broker"):
         from server_installation import install_if_needed
 
@@ -100,13 +102,6 @@ def _server_is_installed(request: pytest.FixtureRequest) -> None:
 
         with suppress(NoBrokerError):  # `find_broker` says what is missing
             install_if_needed()
-
-
-@pytest.fixture(scope="session")
-def _chx_find(_server_is_installed: None) -> Callable[[], AbstractContextManager[RunningBroker]]:
-    """What finds the plugin's broker: a server of this machine will do, too."""
-    from found_broker import find_broker
-
     return find_broker
 
 
@@ -268,29 +263,18 @@ class Progress:
 
     _EVERY_S = 30.0
 
-    def __init__(self) -> None:
-        self._done = 0
-        self._began = self._written = time.monotonic()
-        self._session: pytest.Session | None = None
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Begin."""
         self._session = session
+        self._done = 0
         self._began = self._written = time.monotonic()
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Keep the session: with workers, nothing is collected here."""
-        self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test, and write."""
-        self._done += report.when == "teardown"
         now = time.monotonic()
-        if now - self._written < self._EVERY_S or self._session is None:
-            return
-        if (
-            self._done < self._session.testscollected / 20
-        ):  # the first tests say little, since the slowest files come first
+        self._done += report.when == "teardown"
+        # The first tests say little, since the slowest files come first.
+        if now < self._written + self._EVERY_S or self._done < self._session.testscollected / 20:
             return
         self._written = now
         passed = now - self._began

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import RunningCluster
 from delivery_checker import History, Verdict, check
 from guarantees import FireRecord, replace_records
 
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, temporary_vhost
 
 _HERE = Path(__file__).resolve().parent
 _began = pytest.StashKey[float]()
@@ -135,32 +136,24 @@ class Recorder:
 
 
 @pytest.fixture
-def record_on(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Recorder]]:
-    """Makes the `record` of a test whose broker is not the fixture `broker`: ``record_on(version)``."""
-    made: list[Recorder] = []
-
-    def make(release: str) -> Recorder:
-        made.append(Recorder(request.node, release))
-        return made[-1]
-
-    yield make
+def record(request: pytest.FixtureRequest) -> Iterator[Recorder]:
+    """Checks the test's run and records it; what a failed test has recorded is not kept."""
+    where = "chx_cluster" if "chx_cluster" in request.fixturenames else "broker"
+    recorder = Recorder(request.node, request.getfixturevalue(where).version)
+    yield recorder
     passed = request.node.stash.get(_passed, False)
-    assert not passed or (made and all(recorder.records for recorder in made)), (
-        "this test has recorded nothing"
-    )
+    assert recorder.records or not passed, "this test has recorded nothing"
     results: Path | None = request.config.getoption("--fire-results", default=None)
     if results is not None:
-        for recorder in made:
-            if passed:
-                replace_records(results, recorder.records)
-            else:
-                replace_records(results, (), gone=[recorder.place])
+        replace_records(results, recorder.records if passed else (), gone=[recorder.place])
 
 
 @pytest.fixture
-def record(record_on: Callable[[str], Recorder], broker: RunningBroker) -> Recorder:
-    """Checks the test's run and records it; what a failed test has recorded is not kept."""
-    return record_on(broker.version)
+def cluster_vhost(chx_cluster: RunningCluster) -> Iterator[RunningBroker]:
+    """The first node of a cluster that is together, with a fresh vhost in its URL."""
+    chx_cluster.wait_until_together()
+    with temporary_vhost(chx_cluster.nodes[0]) as home:
+        yield home
 
 
 def _name(item: pytest.Item) -> str:

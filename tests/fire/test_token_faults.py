@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pika
-import pyarrow as pa
 import pytest
+from bounded import Beside, until
 from cryptography.hazmat.primitives.asymmetric import rsa
 from oauth_broker import oauth_broker
 from token_issuer import Issuer
@@ -28,7 +28,7 @@ from rabbit_chx import (
 )
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.tokens import Credentials, token_command
-from rabbit_chx.consuming import GroupMessage, GroupReading
+from rabbit_chx.consuming import GroupReading
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import ReadLimits, WriteLimits
@@ -65,23 +65,19 @@ class Client:
         self.retries = Retries(reconnect_timeout_s=8)
         self.is_over = threading.Event()
         self.steps = 0
-        self.stepped_at = 0.0
 
-    def step(self) -> None:
-        self.steps += 1
-        self.stepped_at = time.monotonic()
+    def _repeat(self, do: Callable[..., object], *arguments: object) -> None:
+        while not self.is_over.wait(0.1):
+            do(*arguments)
+            self.steps += 1
 
     def control(self) -> None:
-        with Broker(self.url, self.api, credentials=self.options["credentials"]) as live:
-            while not self.is_over.wait(0.2):
-                live.topology()
-                self.step()
+        with Broker(self.url, self.api, **self.options) as live:
+            self._repeat(live.topology)
 
     def publish(self) -> None:
         with Publisher(self.url, exchange="", retries=self.retries, **self.options) as publisher:
-            while not self.is_over.wait(0.1):
-                publisher.publish_many(["q"], [b"body"])
-                self.step()
+            self._repeat(publisher.publish_many, ["q"], [b"body"])
 
     def publish_async(self) -> None:
         async def run() -> None:
@@ -90,53 +86,40 @@ class Client:
             ) as publisher:
                 while not self.is_over.is_set():
                     await publisher.publish_many(["q"], [b"body"])
-                    self.step()
+                    self.steps += 1
                     await asyncio.sleep(0.1)
 
         asyncio.run(run())
 
     def write_stream(self) -> None:
-        with StreamPublisher(
-            self.streams, stream="s", limits=WriteLimits(reconnect_timeout_s=8), **self.options
-        ) as publisher:
-            while not self.is_over.wait(0.1):
-                publisher.publish_many(["k"], [b"body"])
-                self.step()
+        limits = WriteLimits(reconnect_timeout_s=8)
+        with StreamPublisher(self.streams, stream="s", limits=limits, **self.options) as publisher:
+            self._repeat(publisher.publish_many, ["k"], [b"body"])
 
     def follow_stream(self) -> None:
-        credentials = self.options["credentials"]
-        with StreamReader(
-            self.streams,
-            "s",
-            start="next",
-            end="never",
-            limits=ReadLimits(timeout_s=12),
-            credentials=credentials,
-        ) as reader:
-            threading.Thread(target=self._stop_when_over, args=(reader,)).start()
+        how: dict[str, Any] = {"start": "next", "end": "never", "limits": ReadLimits(timeout_s=12)}
+        with StreamReader(self.streams, "s", **how, **self.options) as reader:
+            threading.Thread(target=self._stop_when_over, args=(reader,), daemon=True).start()
             for _ in reader:
-                self.step()
+                self.steps += 1
 
     def _stop_when_over(self, reader: StreamReader) -> None:
-        self.is_over.wait(120)
+        self.is_over.wait()
         reader.stop()
 
     def consume(self) -> None:
-        async def handle(_: GroupMessage) -> None:
-            self.step()
-
-        asyncio.run(self._run(ConsumerGroup(self.url, ["q"], member="one", **self.options), handle))
+        asyncio.run(self._run(ConsumerGroup(self.url, ["q"], member="one", **self.options)))
 
     def share_stream(self) -> None:
-        async def handle(_: str, __: pa.RecordBatch) -> None:
-            self.step()
-
-        group = StreamGroup(
-            self.streams, streams=["s"], name="g", reading=GroupReading(start="next"), **self.options
+        reading = GroupReading(start="next")
+        asyncio.run(
+            self._run(StreamGroup(self.streams, streams=["s"], name="g", reading=reading, **self.options))
         )
-        asyncio.run(self._run(group, handle))
 
-    async def _run(self, group: Any, handle: Callable[..., Any]) -> None:
+    async def _run(self, group: Any) -> None:
+        async def handle(*_: object) -> None:
+            self.steps += 1
+
         async with group:
             running = asyncio.create_task(group.run(handle))
             over = asyncio.create_task(asyncio.to_thread(self.is_over.wait, 120))
@@ -160,11 +143,11 @@ def feed(site: tuple[RunningBroker, Issuer]) -> Iterator[None]:
             while not is_over.wait(0.1):
                 publisher.publish_many(["q", "s"], [b"body"] * 2)
 
-    with ThreadPoolExecutor(1) as pool:
-        feeding = pool.submit(publish)
-        yield
-        is_over.set()
-        feeding.result(30)
+    feeding = Beside(publish)
+    feeding.start()
+    yield
+    is_over.set()
+    feeding.finish(30)
 
 
 def run_for(client: Client, kind: str, is_done: Callable[[], bool]) -> None:
@@ -172,14 +155,9 @@ def run_for(client: Client, kind: str, is_done: Callable[[], bool]) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(getattr(client, kind))
         try:
-            end = time.monotonic() + 60
-            while not (is_done() or running.done()):
-                assert time.monotonic() < end, f"{client.steps} steps"
-                time.sleep(0.1)
+            until(lambda: is_done() or running.done(), f"{kind} gets its tokens")
             steps = client.steps
-            while client.steps <= steps + 2 and not running.done():
-                assert time.monotonic() < end, f"no step after {steps}"
-                time.sleep(0.1)
+            until(lambda: client.steps > steps + 2 or running.done(), f"{kind} works after step {steps}")
         finally:
             client.is_over.set()
             running.result(60)
@@ -188,7 +166,7 @@ def run_for(client: Client, kind: str, is_done: Callable[[], bool]) -> None:
 @pytest.mark.usefixtures("feed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clock_30_s_behind_renews_in_time(site: tuple[RunningBroker, Issuer], kind: str) -> None:
-    """Such a client takes a token for valid for 30 s longer than the broker does."""
+    """Such a client believes that a token is valid for 30 s longer than the broker does."""
     broker, issuer = site
     calls = list[float]()
 
@@ -207,14 +185,13 @@ def test_a_clock_30_s_behind_renews_in_time(site: tuple[RunningBroker, Issuer], 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_badly_signed_renewal_is_tried_again(site: tuple[RunningBroker, Issuer], kind: str) -> None:
     broker, issuer = site
-    numbers, other_key = count(1), rsa.generate_private_key(65537, 2048)
-    last = [0]
+    calls, other_key = list[int](), rsa.generate_private_key(65537, 2048)
 
     def token() -> tuple[str, float]:
-        last[0] = next(numbers)
-        return issuer.token(other_key if last[0] == 2 else None)
+        calls.append(1)
+        return issuer.token(other_key if len(calls) == 2 else None)
 
-    run_for(Client(broker, token), kind, lambda: last[0] > 2)
+    run_for(Client(broker, token), kind, lambda: len(calls) > 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,9 +209,8 @@ def test_only_bad_tokens_are_an_error(
     with pytest.raises(RabbitChxError, match=r"a new token of credentials \(function 'token'\)") as caught:
         getattr(client, kind)()
     assert "password" not in str(caught.value)
-    late = caplog.text.count(
-        "did not finish the stream handshake"
-    )  # a busy machine: another connection, another token
+    # On a busy machine: another connection, another token.
+    late = caplog.text.count("did not finish the stream handshake")
     assert len(calls) == 2 + late
     assert not client.steps
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -51,3 +52,21 @@ class Beside(threading.Thread):
         assert not self.is_alive(), "it does not end"
         if self._error is not None:
             raise self._error
+
+
+@contextmanager
+def repeated(do: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Do something again and again beside a block, which gets what it raises."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        while not is_over.wait(every_s):
+            do()
+
+    beside = Beside(repeat)
+    beside.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        beside.finish()

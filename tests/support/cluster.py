@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reaper import session_label, watch_containers
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import NoBrokerError, RabbitChxError
+from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.testing import containers
-from rabbit_chx.testing.running_broker import RunningBroker
+from rabbit_chx.testing.running_broker import RunningBroker, in_vhost
 
 _NODES = 3
 _TOGETHER_TIMEOUT_S = 120
@@ -41,20 +41,17 @@ esac
 """
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class RunningCluster:
     """A cluster for tests.
 
     Attributes:
         nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by itself.
         names: the nodes' Erlang names, such as ``"rabbit@rabbit-chx-3f2a-1"``, in the order of `nodes`.
-        origin: one line for people: what the cluster is and where it came from.
     """
 
     nodes: tuple[RunningBroker, ...]
     names: tuple[str, ...]
-    origin: str
-    _removal: ExitStack = field(compare=False)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -70,7 +67,7 @@ class RunningCluster:
         """Wait until each node sees all nodes running, such as after one came back.
 
         Raises:
-            NoBrokerError: the nodes are not together in time; the message says which node sees which.
+            AssertionError: the nodes are not together in time; the message contains what each node sees.
         """
         deadline = time.monotonic() + _TOGETHER_TIMEOUT_S
         while True:
@@ -79,19 +76,12 @@ class RunningCluster:
                 views = dict(zip(self.names, pool.map(_running_nodes, self.nodes), strict=True))
             if all(view == set(self.names) for view in views.values()):
                 return
-            if time.monotonic() > deadline:
-                sentence = "; ".join(
-                    f"{name} sees {', '.join(sorted(view)) or 'none'}" for name, view in views.items()
-                )
-                raise NoBrokerError(f"the nodes are not together after {_TOGETHER_TIMEOUT_S} s: {sentence}")
+            assert time.monotonic() < deadline, f"not together after {_TOGETHER_TIMEOUT_S} s: {views}"
             time.sleep(0.2)
 
-    def stop(self) -> None:
-        """End all nodes and remove everything of them, the network too; further calls do nothing."""
-        self._removal.close()
-
-    def __repr__(self) -> str:
-        return f"RunningCluster(names={self.names!r}, origin={self.origin!r})"
+    def in_vhost(self, vhost: str) -> list[RunningBroker]:
+        """Return the nodes with a vhost in their URLs."""
+        return [in_vhost(node, vhost) for node in self.nodes]
 
 
 @contextmanager
@@ -103,8 +93,8 @@ def docker_cluster(series: str = "4.3") -> Iterator[RunningCluster]:
 
     Raises:
         MissingExtraError: testcontainers is not installed.
-        NoBrokerError: there is no Docker or no image, or the nodes do not come together; the message says
-            which.
+        NoBrokerError: there is no Docker or no image; the message says which.
+        AssertionError: the nodes do not come together.
     """
     watch_containers()
     containers.require_docker()
@@ -133,13 +123,8 @@ def _start(image: str, removal: ExitStack) -> RunningCluster:
         server.create(image, _script(cookie, dict.fromkeys((names[0], name))))
         if len(servers) == 1:
             server.wait()
-    brokers = tuple(server.broker(image) for server in servers)
-    return RunningCluster(
-        nodes=brokers,
-        names=tuple(f"rabbit@{name}" for name in names),
-        origin=f"cluster of {_NODES} containers {image} (RabbitMQ {brokers[0].version})",
-        _removal=removal,
-    )
+    nodes = tuple(server.broker(image) for server in servers)
+    return RunningCluster(nodes, tuple(f"rabbit@{name}" for name in names))
 
 
 def _script(cookie: str, peers: Iterable[str]) -> str:

@@ -25,12 +25,12 @@ CALL = re.compile(
 
 
 def ended(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, within a minute, whatever it returns."""
+    """Run a program to its end, within 170 s, whatever it returns."""
     return subprocess.run(
         command,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=170,
         check=False,
     )

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -120,22 +120,12 @@ class Follower:
             process.wait()
 
 
-@contextmanager
-def _beginning(follower: Follower) -> Iterator[None]:
-    try:
-        follower.start()
-        yield
-    finally:
-        follower.end()
-
-
 def follow(
     follower: Follower,
     publish_to: str | Sequence[str],
     make_fault: Callable[[StreamRun], None],
     record: Callable[..., Verdict],
     *,
-    promise: str,
     path: str = "StreamReader",
     **words: Any,
 ) -> None:
@@ -146,9 +136,8 @@ def follow(
         publish_to: the URL of the publisher.
         make_fault: makes the fault; when it returns, it is over.
         record: checks the run, and records it.
-        promise: what is promised under it, in words for users.
         path: what reads, and on how many nodes.
-        words: what happened, for the record.
+        words: what happened, and what is promised under it, for the record.
     """
     run, began = StreamRun(), 0.0
 
@@ -158,7 +147,9 @@ def follow(
         began = time.monotonic()
         make_fault(run)
 
-    with _beginning(follower):
+    with ExitStack() as stack:
+        stack.callback(follower.end)
+        follower.start()
         run.publish(
             publish_to, happen, follow=False, rows=_ROWS, pause_s=_PAUSE_S, addresses=follower.addresses
         )
@@ -174,7 +165,6 @@ def follow(
     record(
         run.history(numbers, repeats=_most_repeats(batches)),
         path=path,
-        promise=promise,
         recover_s=next(at for at in times if at > run.fault_ended) - run.fault_ended,
         outcome=f"complete; longest pause {max(later - at for at, later in pairwise(times)):.1f} s",
         **words,

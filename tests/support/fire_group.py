@@ -16,11 +16,11 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from bounded import Beside
@@ -28,12 +28,13 @@ from canary import CANARY, traces_of_canary
 from declared import with_login
 from delivery_checker import Attempt, History, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
-from exchange_types import CHX
 from fire_load import key_of
 from fire_queues import EXCHANGE
 from fire_site import Site, site_on
 from pika.exceptions import AMQPError
+from publishing_support import through
 from row_reader import rows_waiting
+from tcp_proxy import Proxy
 
 from rabbit_chx import ConsumerGroup, Limits, Publisher, Retries, StreamGroup
 from rabbit_chx.consuming import GroupMessage, GroupReading
@@ -60,29 +61,8 @@ HANG_S = 90.0
 _RECOVER_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFigures:
-    """What a run came to.
-
-    Attributes:
-        refused: effects with a lower generation than the store had seen.
-        out_of_order: effects that the store took behind a later one of their queue, and that it had not taken before.
-        queue_pause_s: the longest time without an effect of one of the queues, from the fault on.
-        group_pause_s: the longest time without any effect, from the fault on.
-        recover_s: seconds from the end of the fault until the next effect.
-        all_back_s: seconds from the end of the fault until each member has handled a message again.
-        overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
-        repeats_at_change: the most effects that one generation of a queue repeated.
-    """
-
-    refused: int
-    out_of_order: int
-    queue_pause_s: float
-    group_pause_s: float
-    recover_s: float
-    all_back_s: float
-    overlap_s: float
-    repeats_at_change: int
+#: What a run came to, as a record of a group has it.
+Figures: TypeAlias = dict[str, Any]
 
 
 class _Numbers(Beside):
@@ -96,7 +76,6 @@ class _Numbers(Beside):
         self._over = threading.Event()
         self.handed = 0
         self.confirmed = 0
-        self.republished = 0
 
     def _publish_all(self) -> None:
         with Publisher(
@@ -109,11 +88,8 @@ class _Numbers(Beside):
     def _publish(self, publisher: Publisher, count: int) -> None:
         numbers = range(self.handed, self.handed + count)
         self.handed += count
-        report = publisher.publish_many(
-            [key_of(number) for number in numbers], [str(number) for number in numbers]
-        )
-        self.confirmed += report.confirmed
-        self.republished += report.republished
+        keys, bodies = [key_of(number) for number in numbers], [str(number) for number in numbers]
+        self.confirmed += publisher.publish_many(keys, bodies).confirmed
 
     def end(self) -> None:
         """End it; raise what it has raised."""
@@ -151,12 +127,7 @@ class GroupFire:
         """Declare the exchange and its queues. The queues of a cluster have their leaders on different nodes."""
         has_limit = Release(self.site.broker.version).numbers >= (4, 0, 0)
         arguments = _STREAM if self.streams else {**_FIT, **(_NO_LIMIT if has_limit else {})}
-        with self.site.channel() as channel:
-            channel.exchange_declare(EXCHANGE, CHX, durable=True)
-            for queue in GROUP_QUEUES:
-                channel.queue_declare(queue, durable=True, arguments=arguments)
-                channel.queue_bind(queue, EXCHANGE, "1")
-        time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
+        self.site.declare(arguments, [(queue, 1) for queue in GROUP_QUEUES])
 
     def run(
         self,
@@ -166,7 +137,7 @@ class GroupFire:
         burst: int = 3_000,
         per_s: float = 100.0,
         pause_s: float = 0.015,
-    ) -> GroupFigures:
+    ) -> Figures:
         """Let a fault happen to the group, wait until all is handled, and let the members leave.
 
         Args:
@@ -211,6 +182,54 @@ class GroupFire:
             found=found,
             ordered=True,
         )
+
+    # -- faults
+
+    def kill_broker(self) -> None:
+        """Kill the broker, and start it again."""
+        self.site.broker.kill()
+        time.sleep(1)
+        self.site.broker.start()
+
+    def close_connections(self) -> None:
+        """Close the connections of the members, ten times within 30 s."""
+        began = time.monotonic()
+        for number in range(10):
+            time.sleep(max(0.0, began + number * 3.0 - time.monotonic()))
+            self.close_connections_once()
+
+    def close_connections_once(self) -> None:
+        """Close the connections of the members."""
+        self.site.broker.run("rabbitmqctl", "close_all_user_connections", self.site.user, "fire")
+
+    def freeze_member(self) -> None:
+        """Stop a member for 35 s."""
+        member = self.processes["b"]
+        member.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(35)
+        finally:
+            member.send_signal(signal.SIGCONT)
+
+    def block_event_loop(self) -> None:
+        """Block the event loop of a member."""
+        self.processes["b"].send_signal(signal.SIGUSR1)
+        time.sleep(HANG_S)
+
+    def run_cut_off(self, count: int) -> Figures:
+        """Run while the lines of so many members let nothing through for 60 s; then new connections work, and the old ones never."""
+        with ExitStack() as stack:
+            lines = [stack.enter_context(closing(Proxy(self.member_url))) for _ in range(count)]
+
+            def cut_off() -> None:
+                for line in lines:
+                    line.freeze()
+                time.sleep(60)
+                for line in lines:
+                    line.leave_frozen()
+
+            urls = [through(self.member_url, line.port) for line in lines]
+            return self.run(cut_off, urls + [self.member_url] * (len(_MEMBERS) - count))
 
     def restart(self, name: str) -> None:
         """Kill a member, and start it again."""
@@ -299,21 +318,30 @@ class GroupFire:
                 self._fail(f"member {name} does not leave")
             assert code == 0, f"member {name} ended with {code}:\n{self._log(name)}"
 
-    def _figures(self) -> GroupFigures:
+    def _figures(self) -> Figures:
+        """Return what the run came to, in seconds from the fault on.
+
+        - refused: effects with a lower generation than the store had seen.
+        - queue_pause_s, group_pause_s: the longest time without an effect of one of the queues, and without any.
+        - recover_s, all_back_s: from the end of the fault until the next effect, and until each member has handled a message again.
+        - overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
+        - repeats_at_change: the most effects that one generation of a queue repeated.
+        """
         by_queue: dict[str, list[Effect]] = defaultdict(list)
         for effect in self.store.taken:
             by_queue[effect.queue].append(effect)
+        for row in by_queue.values():
+            assert overtaken([effect.number for effect in row]) == 0
         first = {effect.member: effect.at for effect in reversed(self._after())}
-        return GroupFigures(
-            refused=len(self.store.refused),
-            out_of_order=sum(overtaken([effect.number for effect in row]) for row in by_queue.values()),
-            queue_pause_s=max(self._pause_s(row) for row in by_queue.values()),
-            group_pause_s=self._pause_s(self.store.taken),
-            recover_s=min(first.values()) - self._ended,
-            all_back_s=max(first.values()) - self._ended,
-            overlap_s=max(overlap_s(self.store, queue) for queue in GROUP_QUEUES),
-            repeats_at_change=max(repeats_at_change(row) for row in by_queue.values()),
-        )
+        return {
+            "refused": len(self.store.refused) if self.store.fenced else None,
+            "queue_pause_s": round(max(self._pause_s(row) for row in by_queue.values()), 1),
+            "group_pause_s": round(self._pause_s(self.store.taken), 1),
+            "recover_s": min(first.values()) - self._ended,
+            "all_back_s": round(max(first.values()) - self._ended, 1),
+            "overlap_s": round(max(0.0, *(overlap_s(self.store, queue) for queue in GROUP_QUEUES)), 1),
+            "repeats_at_change": max(map(repeats_at_change, by_queue.values())) if self.streams else None,
+        }
 
     def most_repeats(self, unheard_s: float) -> int:
         """Return how many rows of a stream the next member may repeat: those after the stored offset, and the batch in progress.
@@ -364,7 +392,7 @@ def overtaken(numbers: Iterable[int]) -> int:
 
 def keep(
     group: GroupFire,
-    figures: GroupFigures,
+    figures: Figures,
     record: Callable[..., Verdict],
     *,
     path: str,
@@ -387,26 +415,12 @@ def keep(
         queue_pause_s: the longest promised time without an effect of one of the queues; None for none.
         unheard_s: for how long at most a member of a group of streams handles rows while the broker takes no offset.
     """
-    assert figures.out_of_order == 0
     bound = group.most_repeats(unheard_s) if group.streams else None
-    assert bound is None or figures.repeats_at_change <= bound, figures
-    record(
-        group.history(),
-        path=path,
-        fault=fault,
-        promise=promise,
-        recover_s=figures.recover_s,
-        refused=figures.refused if group.store.fenced else None,
-        queue_pause_s=round(figures.queue_pause_s, 1),
-        group_pause_s=round(figures.group_pause_s, 1),
-        all_back_s=round(figures.all_back_s, 1),
-        overlap_s=round(max(0.0, figures.overlap_s), 1),
-        repeats_at_change=figures.repeats_at_change if group.streams else None,
-        repeats_bound=bound,
-    )
-    assert figures.recover_s <= 3 * _RECOVER_S, figures
-    assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
-    assert queue_pause_s is None or figures.queue_pause_s <= queue_pause_s + 3 * _RECOVER_S, figures
+    assert bound is None or figures["repeats_at_change"] <= bound, figures
+    record(group.history(), path=path, fault=fault, promise=promise, repeats_bound=bound, **figures)
+    assert figures["recover_s"] <= 3 * _RECOVER_S, figures
+    assert pause_s is None or figures["group_pause_s"] <= 3 * pause_s, figures
+    assert queue_pause_s is None or figures["queue_pause_s"] <= queue_pause_s + 3 * _RECOVER_S, figures
 
 
 @contextmanager
@@ -414,26 +428,22 @@ def group_fire(
     broker: RunningBroker,
     folder: Path,
     *,
-    urls: Sequence[str] | None = None,
     fenced: bool = True,
     streams: bool = False,
-    addresses: Mapping[str, str] | None = None,
 ) -> Iterator[GroupFire]:
     """Declare exchange and queues, make the user of the members, and search all that was written for the password at the end.
 
     Args:
         broker: with a vhost of the test in its URL.
         folder: for the logs of the members.
-        urls: where the publisher connects to; None for the broker.
         fenced: whether the store refuses a lower generation.
         streams: whether the queues are streams.
-        addresses: where the addresses that the nodes advertise for streams are.
     """
     with ExitStack() as stack:
         site = stack.enter_context(site_on(broker))
         site.queues = GROUP_QUEUES
         store = stack.enter_context(effect_store(fenced=fenced))
-        fire = GroupFire(site, folder, store, urls or [broker.url], streams, addresses or {})
+        fire = GroupFire(site, folder, store, [broker.url], streams)
         fire.declare()
         try:
             yield fire

@@ -34,19 +34,13 @@ class Load:
         rows: how many.
         per_s: how many a second, as long as the publisher takes them; what it did not take in time is not made up for.
         fault_at: the row before which the fault begins.
+        is_fast_after: whether they come as fast as the publisher takes them when the fault is over.
     """
 
     rows: int = 24_000
     per_s: float = 3_000
     fault_at: int = 6_000
-
-    def steps(self) -> Iterator[tuple[float, range]]:
-        """Yield the seconds to wait and the rows to give then."""
-        due = time.monotonic()
-        for first in range(0, self.rows, _STEP):
-            now = time.monotonic()
-            due = max(due + _STEP / self.per_s, now)
-            yield due - now, range(first, min(first + _STEP, self.rows))
+    is_fast_after: bool = False
 
 
 @dataclass
@@ -59,6 +53,7 @@ class Run:
         report: its last word.
         error: what it raised, or None.
         fault_ended: when the fault was over, in seconds of the monotonic clock.
+        handed_in_fault: how many rows it had taken then.
         confirms: when it knew of how many confirmed rows.
         seconds: how long it took.
     """
@@ -68,6 +63,7 @@ class Run:
     report: PublishReport = field(default_factory=PublishReport)
     error: PublishError | None = None
     fault_ended: float | None = None
+    handed_in_fault: int = 0
     confirms: list[tuple[float, int]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -94,7 +90,7 @@ class Run:
         self,
         url: Target | Sequence[Target],
         exchange: str,
-        fault: Callable[[Run], None],
+        fault: Callable[[Run], object],
         *,
         columns: Mapping[str, Any] | None = None,
         **options: Any,
@@ -109,7 +105,12 @@ class Run:
             options: arguments of the publisher.
         """
         began = time.monotonic()
-        happening = Beside(lambda: fault(self))
+
+        def happen() -> None:
+            fault(self)
+            self.handed_in_fault = self.handed
+
+        happening = Beside(happen)
         keys = [key_of(number) for number in range(self.load.rows)]
         try:
             with Publisher(url, exchange, progress=self._note, **options) as publisher:
@@ -126,13 +127,14 @@ class Run:
         self.confirms.append((time.monotonic(), report.confirmed))
 
     def _paced(self, happening: Beside) -> Iterator[str]:
-        for wait_s, numbers in self.load.steps():
-            time.sleep(wait_s)
-            yield from self._bodies(numbers, happening)
-
-    def _bodies(self, numbers: range, happening: Beside) -> Iterator[str]:
-        for number in numbers:
-            if number == self.load.fault_at:
+        load, due = self.load, time.monotonic()
+        for number in range(load.rows):
+            if number % _STEP == 0:
+                is_fast = load.is_fast_after and happening.ended is not None
+                now = time.monotonic()
+                due = max(due + (0.0 if is_fast else _STEP / load.per_s), now)
+                time.sleep(due - now)
+            if number == load.fault_at:
                 happening.start()
             self.handed = number + 1
             yield f"{number} {_FILLER}"

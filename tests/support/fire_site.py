@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,9 +14,9 @@ import pika
 from bounded import until
 from canary import CANARY, canary_user
 from declared import with_login
-from fire_queues import BINDINGS, EXCHANGE, QUEUES, declare_fire
+from exchange_types import CHX
+from fire_queues import BINDINGS, EXCHANGE, QUEUES
 from forced_close import force_close
-from publishing_support import through
 from row_reader import rows_waiting
 from tcp_proxy import Proxy
 
@@ -43,32 +44,26 @@ class Site:
     vhost: str
     user: str
     queues: tuple[str, ...] = QUEUES
-    _proxies: list[Proxy] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         """The URL of the user who publishes."""
         return with_login(self.broker.url, self.user, CANARY)
 
-    @property
+    @cached_property
     def proxy(self) -> Proxy:
         """A line to the broker that can be cut."""
-        if not self._proxies:
-            self._proxies.append(Proxy(self.broker.url))
-        return self._proxies[0]
+        return Proxy(self.broker.url)
 
-    @property
-    def url_by_proxy(self) -> str:
-        """The URL of the user who publishes, through the proxy."""
-        return through(self.url, self.proxy.port)
-
-    def declare(self, arguments: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Declare the exchange, its queues and their bindings, as far as they are not there.
-
-        Args:
-            arguments: arguments of some queues.
-        """
-        declare_fire(self.broker.url, arguments)
+    def declare(
+        self, arguments: Mapping[str, Any] | None = None, bindings: Iterable[tuple[str, int]] = BINDINGS
+    ) -> None:
+        """Declare the exchange, its durable queues with these arguments, and their bindings, as far as they are not there."""
+        with self.channel() as channel:
+            channel.exchange_declare(EXCHANGE, CHX, durable=True)
+            for queue, weight in bindings:
+                channel.queue_declare(queue, durable=True, arguments=arguments)
+                channel.queue_bind(queue, EXCHANGE, str(weight))
         time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
 
     def delete_queue(self, name: str) -> None:
@@ -76,6 +71,14 @@ class Site:
         with self.channel() as channel:
             channel.queue_delete(name)
         self.queues = tuple(queue for queue in self.queues if queue != name)
+
+    def delete_exchange(self) -> None:
+        """Delete the exchange."""
+        self.management.request("DELETE", "exchanges", self.vhost, EXCHANGE)
+
+    def delete_user(self) -> None:
+        """Delete the user who publishes."""
+        self.management.request("DELETE", "users", self.user)
 
     def unbind(self) -> None:
         """Remove all bindings of the exchange."""
@@ -119,11 +122,6 @@ class Site:
         """Wait until the user who publishes has no connection."""
         until(lambda: not self.connections(), "no connection", within_s, 0.5)
 
-    def close(self) -> None:
-        """Close the proxy."""
-        for proxy in self._proxies:
-            proxy.close()
-
 
 @contextmanager
 def site_on(broker: RunningBroker) -> Iterator[Site]:
@@ -140,4 +138,5 @@ def site_on(broker: RunningBroker) -> Iterator[Site]:
         try:
             yield site
         finally:
-            site.close()
+            if "proxy" in vars(site):
+                site.proxy.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 from canary import traces_of_canary
 from delivery_checker import History
-from fire_load import Load, Run, key_of
+from fire_load import Load, Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
 from fire_site import Site, site_on
 from publishing_support import through
@@ -122,17 +123,22 @@ class Stage:
             elsewhere=elsewhere,
         )
 
-    def moved(self, history: History) -> int:
-        """Return how many copies are in another queue than the ring named at first."""
-        first = {row.id: self.rings[0].destination_for(row.key) for row in history.attempted}
-        return sum(first[number] != queue for queue, rows in history.found.items() for number in rows)
-
-    def rows_for(self, queue: str, ring: HashRing, before: int) -> set[int]:
-        """Return the first rows, up to a number, that a ring sends to a queue."""
-        return {number for number in range(before) if ring.destination_for(key_of(number)) == queue}
+    def rows_for(self, queue: str, run: Run) -> set[int]:
+        """Return the rows that were handed over until the end of the fault, and that the first ring sends to a queue."""
+        return {
+            row.id
+            for row in run.attempted[: run.handed_in_fault]
+            if self.rings[0].destination_for(row.key) == queue
+        }
 
     def _places(self, key: str) -> set[str]:
         return {str(ring.destination_for(key)) for ring in self.rings if ring.buckets}
+
+    def kill_broker(self, _: Run) -> None:
+        """Kill the broker, and start it again."""
+        self.broker.kill()
+        time.sleep(1)
+        self.broker.start()
 
     def unbind(self, queue: str) -> None:
         """Remove a queue's binding, and keep the ring that is left."""
@@ -143,14 +149,14 @@ class Stage:
 
 @contextmanager
 def fire_stage(
-    broker: RunningBroker, folder: Path, arguments: Mapping[str, Mapping[str, Any]] | None = None
+    broker: RunningBroker, folder: Path, arguments: Mapping[str, Any] | None = None
 ) -> Iterator[Stage]:
     """Declare exchange and queues, make the user, and search all that was written for the password at the end.
 
     Args:
         broker: with a vhost of the test in its URL.
         folder: for all that the run writes.
-        arguments: arguments of some queues.
+        arguments: arguments of the queues.
     """
     with site_on(broker) as site:
         site.declare(arguments)

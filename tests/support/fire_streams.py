@@ -229,6 +229,13 @@ class StreamRun:
         )
 
 
+def published(url: str | Sequence[str], fault: Callable[[StreamRun], None], **how: Any) -> StreamRun:
+    """Return a run that was published under a fault, as `StreamRun.publish` says."""
+    run = StreamRun()
+    run.publish(url, fault, **how)
+    return run
+
+
 def keep(
     run: StreamRun,
     found: list[int],

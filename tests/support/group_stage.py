@@ -10,7 +10,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from pika.exchange_type import ExchangeType
+from bounded import repeated
+from exchange_types import DIRECT
 
 from rabbit_chx import ConsumerGroup, Publisher, Retries, StreamGroup
 from rabbit_chx.broker import pika_parameters
@@ -54,13 +54,14 @@ class GroupStage:
         queues: the queues.
         handled: what was handled, in its order.
         journal: the stream of the members; None for none.
+        sent: the number of messages that each queue has got.
     """
 
     url: str
     queues: list[str]
     handled: list[Handled] = field(default_factory=list)
     journal: str | None = JOURNAL
-    _sent: int = 0
+    sent: int = 0
     _looked_at: int = 0
     _numbers: set[tuple[str, int]] = field(default_factory=set)
 
@@ -71,7 +72,7 @@ class GroupStage:
             broker: Any = connection
             if int(broker._impl.server_properties["version"].split(".")[0]) >= 4:
                 arguments = {"x-delivery-limit": -1, **arguments}
-            channel.exchange_declare("numbers", ExchangeType("direct"), durable=True)
+            channel.exchange_declare("numbers", DIRECT, durable=True)
             for queue in self.queues:
                 channel.queue_declare(queue, durable=True, arguments={**_FIT, **arguments})
                 channel.queue_bind(queue, "numbers", queue)
@@ -79,10 +80,10 @@ class GroupStage:
     def publish(self, count: int) -> None:
         """Publish so many messages to each queue, with the next numbers."""
         keys = [queue for _ in range(count) for queue in self.queues]
-        bodies = [str(number) for number in range(self._sent, self._sent + count) for _ in self.queues]
+        bodies = [str(number) for number in range(self.sent, self.sent + count) for _ in self.queues]
         with Publisher(self.url, "numbers", retries=Retries(keep_order=True)) as publisher:
             publisher.publish_many(keys, bodies)
-        self._sent += count
+        self.sent += count
 
     @contextmanager
     def load(self, count: int = 10, most_waiting: int | None = None) -> Iterator[None]:
@@ -92,34 +93,21 @@ class GroupStage:
             count: how many to each queue at a time.
             most_waiting: how many may wait in a queue, on average, while more are published; None for any number.
         """
-        stop = threading.Event()
 
         def publish() -> None:
-            while not stop.is_set():
-                waiting = self._sent - len(self.handled) / len(self.queues)
-                if most_waiting is None or waiting <= most_waiting:
-                    self.publish(count)
-                time.sleep(0.05)
+            waiting = self.sent - len(self.handled) / len(self.queues)
+            if most_waiting is None or waiting <= most_waiting:
+                self.publish(count)
 
-        thread = threading.Thread(target=publish)
-        thread.start()
-        try:
+        with repeated(publish, 0.05):
             yield
-        finally:
-            stop.set()
-            thread.join()
-
-    @property
-    def sent(self) -> int:
-        """The number of messages that each queue has got."""
-        return self._sent
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
         new = self.handled[self._looked_at :]
         self._looked_at += len(new)
         self._numbers.update((message.queue, message.number) for message in new)
-        return len(self._numbers) == self._sent * len(self.queues)
+        return len(self._numbers) == self.sent * len(self.queues)
 
     def by_queue(self) -> dict[str, list[Handled]]:
         """Return what was handled of each queue, in its order."""
@@ -147,20 +135,10 @@ class GroupStage:
         ):
             yield group
 
-    def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
+    def process(self, name: str, file: Path) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""
-        return subprocess.Popen(
-            [
-                sys.executable,
-                __file__,
-                self.url,
-                name,
-                str(file),
-                str(pause_s),
-                self.journal or "",
-                *self.queues,
-            ]
-        )
+        arguments = [self.url, name, str(file), self.journal or "", *self.queues]
+        return subprocess.Popen([sys.executable, __file__, *arguments])
 
     def read(self, file: Path) -> None:
         """Add what a process has written, in the order of its time."""
@@ -205,11 +183,10 @@ async def eventually(condition: Callable[[], object], what: str, bound_s: float 
         await asyncio.sleep(0.02)
 
 
-async def _in_process(url: str, name: str, file: str, pause_s: str, journal: str, *queues: str) -> None:
+async def _in_process(url: str, name: str, file: str, journal: str, *queues: str) -> None:
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
-        await asyncio.sleep(float(pause_s))
         row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
         os.write(out, ("\t".join(map(str, row)) + "\n").encode())
 

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -58,20 +58,17 @@ def local_broker() -> Iterator[RunningBroker]:
         NoBrokerError: there is no ``rabbitmq-server``, or it does not serve; the message says which.
     """
     tools = find_tools()
-    for attempt in range(1, _ATTEMPTS + 1):
-        server = _LocalServer(tools)
-        try:
-            version = server.launch()
-        except NoBrokerError as error:
-            server.remove()
-            if attempt < _ATTEMPTS and "eaddrinuse" in str(error):
-                continue
-            raise
-        except BaseException:
-            server.remove()
-            raise
-        break
-    try:
+    with ExitStack() as stack:
+        for left in reversed(range(_ATTEMPTS)):
+            server = _LocalServer()
+            stack.callback(server.remove)
+            server.write_files(tools)
+            try:
+                version = server.launch()
+                break
+            except NoBrokerError as error:
+                if not left or "eaddrinuse" not in str(error):
+                    raise
         yield RunningBroker(
             url=server.url,
             management_url=server.management_url,
@@ -81,8 +78,6 @@ def local_broker() -> Iterator[RunningBroker]:
             server=server,
             stream_port=server.stream_port,
         )
-    finally:
-        server.remove()
 
 
 def find_tools() -> Path:
@@ -117,7 +112,7 @@ class _Ports(NamedTuple):
 class _LocalServer:
     """One private server with its folder, its ports and its process group."""
 
-    def __init__(self, tools: Path) -> None:
+    def __init__(self) -> None:
         self._ports = _Ports(*free_ports(len(_Ports._fields)))
         self.url, self.management_url = guest_urls(self._ports.amqp, self._ports.management)
         self.stream_port = self._ports.stream
@@ -125,11 +120,6 @@ class _LocalServer:
         self._reaper = Reaper("server", str(self._folder))
         self._process: subprocess.Popen[bytes] | None = None
         self.wrapper = self._folder / "with-tools"
-        try:
-            self._write_files(tools)
-        except BaseException:
-            self.remove()
-            raise
 
     def launch(self) -> str:
         """Start the server, and return its version once it serves."""
@@ -210,7 +200,8 @@ class _LocalServer:
     def _running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def _write_files(self, tools: Path) -> None:
+    def write_files(self, tools: Path) -> None:
+        """Write its configuration, and the program that runs the tools in its environment."""
         for name in ("home", "data", "log"):
             (self._folder / name).mkdir()
         plugins_dir = _plugins_dir(tools)

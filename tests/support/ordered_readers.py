@@ -1,14 +1,13 @@
 """Members of a group, each a process, that write down the messages of a numbered load in the order in which they handle them.
 
-All append to one file, so the order of its lines is that of the handlers, over all members. A program: one member.
+All append to one file, so the order of its lines is that of the handlers, over all members.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from rabbit_chx.consuming import GroupMessage, GroupTiming
 
 #: Members share the queues within a second, and a busy machine does not make one look dead.
 _TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
-_PREFETCH = int(os.environ.get("PF", "200"))
 
 
 @contextmanager
@@ -39,8 +37,10 @@ def ordered_readers(
         file: what they write.
     """
     file.touch()
-    command = [sys.executable, __file__, url, str(file), *queues]
-    processes = [subprocess.Popen([*command, f"m{number}"]) for number in range(2)]
+    context = multiprocessing.get_context("spawn")
+    members = [context.Process(target=_read, args=(url, file, queues, name)) for name in ("m0", "m1")]
+    for member in members:
+        member.start()
 
     def handled(count: int) -> dict[str, list[int]]:
         until(
@@ -57,22 +57,21 @@ def ordered_readers(
 
     try:
         yield handled
-        assert all(process.poll() is None for process in processes), "a member has ended by itself"
+        assert all(member.is_alive() for member in members), "a member has ended by itself"
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        for member in members:
+            member.kill()
+            member.join()
 
 
-async def _read(url: str, file: str, *queues: str, member: str) -> None:
+def _read(url: str, file: Path, queues: Sequence[str], member: str) -> None:
     out = os.open(file, os.O_WRONLY | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
         os.write(out, message.body + b"\n")
 
-    async with ConsumerGroup(url, queues, member=member, timing=_TIMING, prefetch=_PREFETCH) as group:
-        await group.run(handle)
+    async def read() -> None:
+        async with ConsumerGroup(url, queues, member=member, timing=_TIMING, prefetch=200) as group:
+            await group.run(handle)
 
-
-if __name__ == "__main__":
-    asyncio.run(_read(*sys.argv[1:-1], member=sys.argv[-1]))
+    asyncio.run(read())

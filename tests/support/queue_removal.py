@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from typing import TypeAlias
@@ -158,32 +158,30 @@ def remove_under_load(
 ) -> tuple[NumberedLoad, Counter[str]]:
     """Remove and add a queue `rounds` times; return what was published, and how often each message was handled."""
     two, three = (removal_topology(count, type_, members, arguments) for count in (2, 3))
-    site.apply(three)
-    url = site.broker.url
-    handled: Counter[str] = Counter()
-    with consume(url, handled):
-        with numbered_load(url, per_s=per_s) as load:
-            for _ in range(rounds):
-                _wait_for_consumer(site, "events.3")
-                removed = site.apply(two).changes
-                assert ("delete", "events.3") in {(change.action, change.name) for change in removed}
-                site.apply(three)
-        wait_for(load.count, handled)
-    return load, handled
+    steps = [(two, "delete"), (three, "create")] * rounds
+    return _change_under_load(site, three, steps, consume, per_s)
 
 
 def replace_under_load(site: ChangedSite, members: str) -> tuple[NumberedLoad, Counter[str]]:
     """Make the last of three classic queues a quorum queue, and back; return what was published, and how often each message was handled."""
     classic, quorum = (removal_topology(3, "classic", members, last=last) for last in ("classic", "quorum"))
-    site.apply(classic)
-    url = site.broker.url
+    steps = [(quorum, "replace"), (classic, "replace")]
+    return _change_under_load(site, classic, steps, pika_readers, 1000)
+
+
+def _change_under_load(
+    site: ChangedSite, first: Topology, steps: Iterable[tuple[Topology, str]], consume: Consume, per_s: float
+) -> tuple[NumberedLoad, Counter[str]]:
+    """Apply topologies, each with its action for the last queue, while messages come."""
+    site.apply(first)
     handled: Counter[str] = Counter()
-    with pika_readers(url, handled):
-        with numbered_load(url, per_s=1000) as load:
-            for wanted in (quorum, classic):
-                _wait_for_consumer(site, "events.3")
+    with consume(site.broker.url, handled):
+        with numbered_load(site.broker.url, per_s=per_s) as load:
+            for wanted, action in steps:
+                if action != "create":
+                    _wait_for_consumer(site, "events.3")
                 changes = site.apply(wanted, drain_s=_DRAIN_S).changes
-                assert ("replace", "events.3") in {(change.action, change.name) for change in changes}
+                assert (action, "events.3") in {(change.action, change.name) for change in changes}
         wait_for(load.count, handled)
     return load, handled
 

@@ -8,17 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from command_line import ended
+
 
 def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
     """What this Python has said, with its Spark workers on this Python as well; it must end well, within 170 s."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
+    done = ended(sys.executable, *map(str, arguments), PYSPARK_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -6,9 +6,8 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exchange_type import ExchangeType
 from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -52,7 +51,7 @@ class Shop:
 
 def declare(channel: BlockingChannel, exchange: str, arguments: dict[str, Any] | None = None) -> None:
     """Declare an exchange that has the ring BUCKETS."""
-    channel.exchange_declare("slot", ExchangeType("fanout"), durable=True, internal=True)
+    channel.exchange_declare("slot", FANOUT, durable=True, internal=True)
     channel.queue_declare("q4", durable=True)
     channel.queue_bind("q4", "slot")
     channel.exchange_declare(exchange, CHX, durable=True, arguments=arguments)

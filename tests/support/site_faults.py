@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 
 from broker_alarms import memory_alarm
 from canary import make_canary_user
-from fire_queues import EXCHANGE
 from fire_site import Site
 from row_reader import rows_waiting
 
@@ -39,7 +39,8 @@ class SiteFault:
         by_proxy: whether the rows go through the site's proxy.
         leaves: the count of a batch write's report that the fault always leaves a trace in; None for none.
         restarts: whether the broker is started again, which changes the ring on releases that keep it in Mnesia.
-        loses: the queue that is gone with what it held; None where none is.
+        loses: the queue that is gone with what it held; None where none is. A row may find its queue gone before its binding is, so
+            a write may have to repeat tasks, though it succeeds.
         rebinds: whether bindings are removed.
         fails_with: what the write that it breaks says; None where it breaks none.
         mend: puts things right after a write that failed; None where nothing is to do.
@@ -57,10 +58,12 @@ class SiteFault:
     fails_with: str | None = None
     mend: Callable[[Site], None] | None = None
 
-    @property
-    def repeats_tasks(self) -> bool:
-        """Whether a write may have to repeat tasks, though it succeeds: a row may find its queue gone before its binding is."""
-        return self.loses is not None
+    def check_outcome(self, error: str | None) -> None:
+        """The write has failed as it says under this fault, or has not failed."""
+        if self.fails_with is None:
+            assert error is None
+        else:
+            assert re.search(self.fails_with, error or "it has not failed")
 
     def keeps_the_ring(self, release: str) -> bool:
         """Whether the ring is the same before, during and after the fault."""
@@ -174,14 +177,14 @@ FAULTS = (
     SiteFault(
         name="exchange_deleted",
         words="the exchange deleted",
-        happen=at_once(lambda site: site.management.request("DELETE", "exchanges", site.vhost, EXCHANGE)),
+        happen=at_once(Site.delete_exchange),
         fails_with="NOT_FOUND - no exchange 'fire'",
-        mend=lambda site: site.declare(),
+        mend=Site.declare,
     ),
     SiteFault(
         name="user_deleted",
         words="the user deleted",
-        happen=at_once(lambda site: site.management.request("DELETE", "users", site.user)),
+        happen=at_once(Site.delete_user),
         fails_with="refused",
         mend=lambda site: make_canary_user(site.management, site.vhost, site.user),
     ),
@@ -198,6 +201,6 @@ FAULTS = (
         happen=at_once(Site.unbind),
         rebinds=True,
         fails_with="no queue took",
-        mend=lambda site: site.declare(),
+        mend=Site.declare,
     ),
 )

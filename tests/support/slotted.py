@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exchange_type import ExchangeType
 
 from rabbit_chx.routing import ExchangeRef
-
-_FANOUT = ExchangeType("fanout")
 
 
 def declare_slots(
@@ -27,7 +24,7 @@ def declare_slots(
     """
     park = f"{exchange}.park"
     channel.exchange_declare(exchange, CHX, durable=True)
-    channel.exchange_declare(park, _FANOUT, durable=True, internal=True)
+    channel.exchange_declare(park, FANOUT, durable=True, internal=True)
     channel.queue_declare(park, durable=True)
     for queue in queues:
         channel.queue_declare(queue, durable=True, arguments=dict(arguments or {}))
@@ -37,7 +34,7 @@ def declare_slots(
     }
     for slot, queue in owners.items():
         onwards = {"alternate-exchange": park}
-        channel.exchange_declare(slot.name, _FANOUT, durable=True, internal=True, arguments=onwards)
+        channel.exchange_declare(slot.name, FANOUT, durable=True, internal=True, arguments=onwards)
         channel.exchange_bind(slot.name, exchange, "1")
         channel.queue_bind(queue, slot.name, "")
     return owners

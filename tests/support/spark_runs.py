@@ -19,6 +19,7 @@ from delivery_checker import Attempt, History
 from fire_queues import EXCHANGE, ring_of
 from fire_site import Site
 from process_table import Process
+from publishing_support import through
 from row_reader import drained
 from spark_driver import JobFailedError, SparkDriver
 
@@ -42,7 +43,7 @@ class Ended:
     """
 
     error: str | None
-    recover_s: float | None
+    recover_s: float | None = None
 
     @property
     def outcome(self) -> str:
@@ -78,7 +79,7 @@ class SparkRun:
         self.begun = folder / "the fault has begun"
         self.report_path = folder / "report.json"
         self.options = {
-            "url": site.url_by_proxy if by_proxy else site.url,
+            "url": through(site.url, site.proxy.port) if by_proxy else site.url,
             "exchange": EXCHANGE,
             "reportPath": str(self.report_path),
             **options,
@@ -106,23 +107,21 @@ class SparkRun:
             self.begun.touch()
         return time.monotonic()
 
-    def end_unharmed(self, within_s: float = _END_S) -> Ended:
-        """Wait for the end of a job that nothing happens to from outside."""
+    def end_unharmed(self) -> Ended:
+        """Wait for the end of a job that nothing happens to from outside. The driver and the run have not written the password."""
+        error = None
         try:
-            self.driver.answer(self._job, within_s)
+            self.driver.answer(self._job, _END_S)
         except JobFailedError as cause:
-            return Ended(str(cause), None)
-        return Ended(None, None)
+            error = str(cause)
+        for folder in (self.driver.folder, self.folder):
+            assert traces_of_canary(folder) == [], f"the password is in {folder}"
+        return Ended(error)
 
-    def end(self, over_at: float, within_s: float = _END_S) -> Ended:
-        """Wait for the end of the job, and watch for rows after the end of the fault.
-
-        Args:
-            over_at: when the fault was over.
-            within_s: how long it may take from now.
-        """
+    def end(self, over_at: float) -> Ended:
+        """Wait for the end of the job, and watch for rows after the end of the fault, which was over at this time."""
         recover_s = self._until_more(over_at)
-        ended = self.end_unharmed(within_s)
+        ended = self.end_unharmed()
         return ended if ended.error else replace(ended, recover_s=recover_s)
 
     @property
@@ -144,12 +143,6 @@ class SparkRun:
         report: dict[str, Any] = json.loads(self.report_path.read_text())
         return report
 
-    def search_for_the_password(self) -> None:
-        """Look for it in all that the driver and this run have written."""
-        for folder in (self.driver.folder, self.folder):
-            traces = traces_of_canary(folder)
-            assert not traces, f"the password is in {traces}"
-
     def _until_more(self, over_at: float) -> float | None:
         before = self.site.rows_there()
         while not self.driver.has_answered(self._job) and time.monotonic() < over_at + _MORE_S:
@@ -158,57 +151,44 @@ class SparkRun:
             time.sleep(_POLL_S)
         return None
 
+    def history(
+        self,
+        rows: int,
+        confirmed: Collection[int] | int,
+        *,
+        ordered: bool,
+        placed: bool = True,
+        republished: int | None = None,
+        loses: str | None = None,
+    ) -> History:
+        """Read the queues to their end, and return what is judged.
 
-def history_of(
-    site: Site,
-    rows: int,
-    confirmed: Collection[int] | int,
-    *,
-    ordered: bool,
-    placed: bool = True,
-    republished: int | None = None,
-    loses: str | None = None,
-) -> History:
-    """Read the queues to their end, and return what is judged.
-
-    Args:
-        site: the site.
-        rows: how many rows there are.
-        confirmed: the rows that a report calls confirmed, or their number.
-        ordered: whether a key's rows are promised to come in order.
-        placed: whether each row is promised to be where the ring said at the beginning.
-        republished: how many copies the reports count; None where whole tasks were repeated.
-        loses: the queue that was deleted with its rows.
-    """
-    read = drained(site.broker.url, site.queues)
-    ring = ring_of(site.broker.version)
-    gone = (
-        ()
-        if loses is None
-        else {row for row in range(rows) if ring.destination_for(spark_jobs.key_of(row)) == loses}
-    )
-    return History(
-        attempted=[Attempt(row, spark_jobs.key_of(row)) for row in range(rows)],
-        acked=confirmed,
-        found=read.found,
-        unread=read.unread,
-        queue_for=(lambda key: str(ring.destination_for(key))) if placed else None,
-        ordered=ordered,
-        republished=republished,
-        elsewhere=gone,
-    )
+        Args:
+            rows: how many rows there are.
+            confirmed: the rows that a report calls confirmed, or their number.
+            ordered: whether a key's rows are promised to come in order.
+            placed: whether each row is promised to be where the ring said at the beginning.
+            republished: how many copies the reports count; None where whole tasks were repeated.
+            loses: the queue that was deleted with its rows.
+        """
+        read = drained(self.site.broker.url, self.site.queues)
+        attempted = [Attempt(row, spark_jobs.key_of(row)) for row in range(rows)]
+        queue_for = ring_of(self.site.broker.version).destination_for
+        return History(
+            attempted=attempted,
+            acked=confirmed,
+            found=read.found,
+            unread=read.unread,
+            queue_for=(lambda key: str(queue_for(key))) if placed else None,
+            ordered=ordered,
+            republished=republished,
+            elsewhere=[row.id for row in attempted if queue_for(row.key) == loses],
+        )
 
 
 def counted_copies(report: Mapping[str, Any]) -> int:
     """Return how many copies a report accounts for: what was sent again, and the rows of tasks that were run again."""
     return int(report["republished"] + sum(task["attempt"] * task["rows"] for task in report["tasks"]))
-
-
-def moved(release: str, history: History) -> int:
-    """Return how many copies are in another queue than the ring named before the fault."""
-    ring = ring_of(release)
-    expected = {row.id: str(ring.destination_for(row.key)) for row in history.attempted}
-    return sum(expected[row] != queue for queue, rows in history.found.items() for row in rows)
 
 
 def reports_in(folder: Path) -> list[dict[str, Any]]:

@@ -35,11 +35,11 @@ class StreamGroupStage(GroupStage):
 
     def publish(self, count: int) -> None:
         """Publish so many rows to each stream, with the next numbers."""
-        numbers = [str(number) for number in range(self._sent, self._sent + count)]
+        numbers = [str(number) for number in range(self.sent, self.sent + count)]
         for stream in self.queues:
             with StreamPublisher(self.url, stream=stream) as publisher:
                 publisher.publish_many(numbers, numbers)
-        self._sent += count
+        self.sent += count
 
     @asynccontextmanager
     async def member(self, name: str, pause_s: float = 0.0, **how: Any) -> AsyncIterator[Any]:

@@ -12,13 +12,12 @@ from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
 from delivery_checker import Attempt, History
-from fire_queues import EXCHANGE, QUEUES, ring_of
+from fire_queues import EXCHANGE, ring_of
 from fire_site import Site, site_on
 from fire_streams import COORDINATOR_S, addresses_of
 
 from rabbit_chx import HashRing, StreamReader
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.running_broker import in_vhost
 
 
 class StreamSite(Site):
@@ -33,8 +32,8 @@ class StreamSite(Site):
     @property
     def stream_urls(self) -> list[str]:
         """The URLs of all nodes, as a user who may do everything."""
-        nodes = [self.broker] if self.cluster is None else self.cluster.nodes
-        return [str(in_vhost(node, self.vhost).stream_url) for node in nodes]
+        nodes = [self.broker] if self.cluster is None else self.cluster.in_vhost(self.vhost)
+        return [node.stream_url for node in nodes]
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -104,6 +103,6 @@ def stream_site_on(broker: RunningBroker, cluster: RunningCluster | None = None)
     with site_on(broker) as plain:
         site = StreamSite(plain.broker, plain.management, plain.vhost, plain.user)
         site.cluster = cluster
-        site.declare({stream: {"x-queue-type": "stream"} for stream in QUEUES})
+        site.declare({"x-queue-type": "stream"})
         time.sleep(COORDINATOR_S)
         yield site

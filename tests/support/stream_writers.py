@@ -22,6 +22,7 @@ import aio_pika
 import pika
 import rstream
 from chunk_columns import columns_of
+from exchange_types import CHX
 from routes import amqp10
 from routes.scenario import Message
 from super_streams import create_super_stream, delete_super_stream
@@ -34,7 +35,6 @@ from rabbit_chx.streams.nodes import stream_settings
 
 CORPUS = Path(__file__).parents[1] / "vectors" / "stream-rows.json"
 EXCHANGE = "rows"
-_HASH: Any = "x-consistent-hash"
 INCLUDE = ("exchange", "message_id", "properties", "headers")
 _TIMEOUT_S = 30
 
@@ -195,7 +195,7 @@ def _rstream_settings(url: str) -> dict[str, Any]:
 def written(client: str, url: str, stream_url: str, stream: str) -> Iterator[tuple[list[Sent], list[bytes]]]:
     """What a client sent into a new stream, and the chunks that the broker delivers of it."""
     with pika.BlockingConnection(pika_parameters(url)) as connection:
-        connection.channel().exchange_declare(EXCHANGE, _HASH, durable=True)
+        connection.channel().exchange_declare(EXCHANGE, CHX, durable=True)
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
         is_super = client == "rstream-super-stream"
         if not is_super:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pika
 from bounded import until
+from exchange_types import FANOUT
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
@@ -19,7 +20,6 @@ from rabbit_chx.streams.nodes import open_any, open_at, settings_of
 from rabbit_chx.testing import RunningBroker
 
 _STORE_OFFSET = 10
-_FANOUT: Any = "fanout"  # pika's stubs want an enumeration
 
 
 def numbers_in(batch: Any) -> list[int]:
@@ -48,7 +48,7 @@ class Streamed:
             connection.create_stream(self.name, self._arguments)
         with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
             channel = connection.channel()
-            channel.exchange_declare("rows", _FANOUT, durable=True)
+            channel.exchange_declare("rows", FANOUT, durable=True)
             channel.queue_bind(self.name, "rows")
 
     def bind(self, stream: str, exchange: str, key: str, arguments: dict[str, Any]) -> None:

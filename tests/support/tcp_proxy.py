@@ -62,8 +62,8 @@ class Proxy:
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None, bytes_per_s: float = 0.0) -> None:
         parts = urlsplit(url)
-        self._target = (parts.hostname or "", parts.port or 5672)
-        self._tls = tls
+        self.target = (parts.hostname or "", parts.port or 5672)
+        self.tls = tls
         self._connections: list[_Connection] = []
         self.to_broker = Way(bytes_per_s=bytes_per_s)
         self.to_client = Way()
@@ -83,11 +83,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                connection = _Connection(client, self._target, self._tls, self.to_broker, self.to_client)
-                self._connections = [
-                    *(connection for connection in self._connections if connection.is_alive()),
-                    connection,
-                ]
+                connection = _Connection(client, self)
+                self._connections = [*filter(_Connection.is_alive, self._connections), connection]
                 connection.start()
 
     def cut(self) -> None:
@@ -141,19 +138,11 @@ class Proxy:
 class _Connection(threading.Thread):
     """One client and its connection to the broker. One thread serves both ways, since TLS is not for two at a time."""
 
-    def __init__(
-        self,
-        client: socket.socket,
-        target: tuple[str, int],
-        tls: ssl.SSLContext | None,
-        to_broker: Way,
-        to_client: Way,
-    ) -> None:
+    def __init__(self, client: socket.socket, proxy: Proxy) -> None:
         super().__init__(daemon=True)
         self._client = client
-        self._target = target
-        self._tls = tls
-        self._ways = to_broker, to_client
+        self._target, self._tls = proxy.target, proxy.tls
+        self._ways = proxy.to_broker, proxy.to_client
         self.ending = ""
         self.ended = threading.Event()
 

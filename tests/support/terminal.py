@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from blocks import check_output, console_examples, page, replaced
@@ -65,12 +64,9 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.killpg(self._shell.pid, signal.SIGKILL)
-        self._shell.__exit__(kind, error, trace)
-        self._said.close()
+    def __exit__(self, *_: object) -> None:
+        with self._shell, self._said:
+            os.killpg(self._shell.pid, signal.SIGKILL)
 
     def types(self, command: str) -> tuple[str, int]:
         """Type a command, and return what it prints and its exit code."""

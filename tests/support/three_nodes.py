@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from cluster import RunningCluster
 from fire_queues import QUEUES
@@ -15,9 +14,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
 
 #: Queues with a copy on each node; their leaders are spread over the nodes.
-QUORUM: Mapping[str, Mapping[str, Any]] = {
-    queue: {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"} for queue in QUEUES
-}
+QUORUM = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
 _DOWN_S = 5.0
 _LONG_DOWN_S = 90.0  # in which a group must go on without the node
 _CUT_OFF_S = 20.0

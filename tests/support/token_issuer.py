@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import shlex
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bounded import repeated
 from canary import CANARY
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -45,25 +45,14 @@ class Issuer:
     @contextmanager
     def written(self, file: Path) -> Iterator[str]:
         """Keep a new token in a file, for a block, and yield the command that prints it."""
-        is_over = threading.Event()
 
         def write() -> None:
-            while True:
-                file.with_suffix(".new").write_text(self.token()[0])
-                file.with_suffix(".new").replace(file)
-                is_written.set()
-                if is_over.wait(0.5):
-                    return
+            file.with_suffix(".new").write_text(self.token()[0])
+            file.with_suffix(".new").replace(file)
 
-        is_written = threading.Event()
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            assert is_written.wait(10)
+        write()
+        with repeated(write, 0.5):
             yield shlex.join(["cat", str(file)])
-        finally:
-            is_over.set()
-            writer.join()
 
 
 def _coded(value: object) -> str:

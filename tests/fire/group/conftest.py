@@ -14,13 +14,17 @@ from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture
-def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
-    """Exchange, queues and user; at the end no member is left."""
-    with group_fire(vhost, tmp_path) as stage_:
-        yield stage_
+def group(vhost: RunningBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GroupFire]:
+    """Exchange, queues and user, with the options `GROUP` of the module; at the end no member is left."""
+    with group_fire(vhost, tmp_path, **getattr(request.module, "GROUP", {})) as made:
+        yield made
 
 
 @pytest.fixture
-def kept(group: GroupFire, record: Callable[..., Verdict]) -> Callable[..., None]:
+def kept(
+    group: GroupFire, record: Callable[..., Verdict], request: pytest.FixtureRequest
+) -> Callable[..., None]:
     """Checks what a group promises, and records it: ``kept(figures, fault=..., promise=...)``."""
-    return partial(keep, group, record=record, path="ConsumerGroup")
+    kind = "StreamGroup" if group.streams else "ConsumerGroup"
+    nodes = ", three nodes" if "chx_cluster" in request.fixturenames else ""
+    return partial(keep, group, record=record, path=kind + nodes)

@@ -25,18 +25,11 @@ GOES_ON = (
 ALARM_S = 45.0
 CUTS = 4
 BETWEEN_CUTS_S = 6.0
-CLOSINGS = 10
-BETWEEN_CLOSINGS_S = 3.0
 
 
 @pytest.mark.representative
 def test_a_killed_broker_loses_and_reorders_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
-    def kill() -> None:
-        group.site.broker.kill()
-        time.sleep(1)
-        group.site.broker.start()
-
-    figures = group.run(kill, burst=2_000)
+    figures = group.run(group.kill_broker, burst=2_000)
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
@@ -45,9 +38,7 @@ def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(
 ) -> None:
     def kill_twice() -> None:
         for wait_s in (2, 0):
-            group.site.broker.kill()
-            time.sleep(1)
-            group.site.broker.start()
+            group.kill_broker()
             time.sleep(wait_s)
 
     figures = group.run(kill_twice)
@@ -84,7 +75,7 @@ def test_a_member_that_reconnects_during_a_disk_alarm_goes_on(
                 for _ in range(CUTS):
                     time.sleep(BETWEEN_CUTS_S)
                     line.cut()
-                    broker.run("rabbitmqctl", "close_all_user_connections", group.site.user, "fire")
+                    group.close_connections_once()
                 time.sleep(BETWEEN_CUTS_S)
 
         figures = group.run(cut_during_an_alarm, burst=6_000)
@@ -97,13 +88,7 @@ def test_a_member_that_reconnects_during_a_disk_alarm_goes_on(
 
 
 def test_ten_closed_connections_lose_and_reorder_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
-    def close_again_and_again() -> None:
-        began = time.monotonic()
-        for number in range(CLOSINGS):
-            time.sleep(max(0.0, began + number * BETWEEN_CLOSINGS_S - time.monotonic()))
-            group.site.broker.run("rabbitmqctl", "close_all_user_connections", group.site.user, "fire")
-
-    figures = group.run(close_again_and_again, burst=6_000)
+    figures = group.run(group.close_connections, burst=6_000)
     kept(
         figures,
         fault="all connections of the members closed by rabbitmqctl, ten times within 30 s",

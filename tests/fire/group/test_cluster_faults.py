@@ -6,43 +6,28 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pika
 import pytest
+from bounded import until
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
-from delivery_checker import Verdict
-from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
+from fire_group import GROUP_QUEUES, GroupFire, group_fire
 from three_nodes import LEADER_KILLED, ThreeNodes
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
 
-PATH = "ConsumerGroup, three nodes"
 DOWN_S = 40.0
-TOLD_S = 30.0
 
 
 @pytest.fixture
-def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
+def group(cluster_vhost: RunningBroker, chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
     """Exchange, quorum queues and user; the publisher has the URLs of all nodes."""
-    chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as home:
-        vhost = home.url.rpartition("/")[2]
-        urls = [in_vhost(node, vhost).url for node in chx_cluster.nodes]
-        with group_fire(home, tmp_path, urls=urls) as stage_:
-            yield stage_
-
-
-@pytest.fixture
-def record(
-    record_on: Callable[[str], Callable[..., Verdict]], chx_cluster: RunningCluster
-) -> Callable[..., Verdict]:
-    """Checks the run and records it."""
-    return record_on(chx_cluster.version)
+    with group_fire(cluster_vhost, tmp_path) as made:
+        made.urls = [node.url for node in chx_cluster.in_vhost(made.site.vhost)]
+        yield made
 
 
 def at_nodes(group: GroupFire, *numbers: int) -> list[str]:
@@ -52,26 +37,22 @@ def at_nodes(group: GroupFire, *numbers: int) -> list[str]:
 
 def replica_elsewhere(group: GroupFire, home: str) -> str:
     """Return the other node with a replica of the journal. The management API of 3.10 tells it some seconds later."""
-    deadline = time.monotonic() + TOLD_S
-    while True:
+
+    def others() -> set[str]:
         told = group.site.management.request("GET", "queues", group.site.vhost, JOURNAL)
-        if others := set(told.get("members", ())) - {home}:
-            (other,) = others
-            return str(other)
-        assert time.monotonic() < deadline, told
-        time.sleep(0.2)
+        return set(told.get("members", ())) - {home}
+
+    (other,) = until(others, "the management API tells the replicas of the journal", every_s=0.2)
+    return other
 
 
 def test_a_lost_node_loses_and_reorders_nothing(
-    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
 ) -> None:
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
     figures = group.run(nodes.lose_leader, at_nodes(group, 0, 1, 2))
-    keep(
-        group,
+    kept(
         figures,
-        record,
-        path=PATH,
         fault=f"{LEADER_KILLED.words}; a member at each node",
         promise="The other members take the queues of the member at that node. It does not end, and takes its share again. Every message "
         "is handled, each queue in order; what members held may be handled again.",
@@ -79,16 +60,12 @@ def test_a_lost_node_loses_and_reorders_nothing(
 
 
 def test_members_keep_their_queues_without_a_majority_of_the_journal(
-    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
 ) -> None:
     """The journal has two replicas: one at the node of the members, which reads it, and one at the node that is lost."""
-    with pika.BlockingConnection(pika_parameters(group.urls[0])) as connection:
-        two = {
-            "x-queue-type": "stream",
-            "x-initial-cluster-size": 2,
-            "x-queue-leader-locator": "client-local",
-        }
-        connection.channel().queue_declare(JOURNAL, durable=True, arguments=two)
+    two = {"x-queue-type": "stream", "x-initial-cluster-size": 2, "x-queue-leader-locator": "client-local"}
+    with group.site.channel() as channel:
+        channel.queue_declare(JOURNAL, durable=True, arguments=two)
     lost = chx_cluster.names.index(replica_elsewhere(group, chx_cluster.names[0]))
     group.urls = [group.urls[0]]
 
@@ -99,11 +76,8 @@ def test_members_keep_their_queues_without_a_majority_of_the_journal(
         chx_cluster.wait_until_together()
 
     figures = group.run(lose_journal, at_nodes(group, 0, 0, 0), burst=9_000, per_s=50, pause_s=0.03)
-    keep(
-        group,
+    kept(
         figures,
-        record,
-        path=PATH,
         fault="the journal without a majority for 40 s, while the queues have one; no member at the node that is lost",
         promise="The members go on with the queues that they have. No member ends. Every message is handled, each queue in order; what "
         "members held may be handled again.",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pika
-import poisoned_member
 import pytest
 from delivery_checker import Attempt, History, Verdict
+from poisoned_member import run_member
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker
@@ -33,18 +30,9 @@ def test_a_poison_message_is_dropped_after_its_returns(
         for number in range(MESSAGES):
             channel.basic_publish("", "q", str(number).encode())
     path = tmp_path / "handled"
-    task = json.dumps([vhost.url, "q", POISON, ending, MESSAGES - 1, str(path)]) + "\n"
-    codes: list[int] = []
+    codes: list[int | None] = []
     while not codes or (codes[-1] and len(codes) <= LIMIT + 1):
-        member = subprocess.run(
-            [sys.executable, poisoned_member.__file__],
-            input=task,
-            text=True,
-            capture_output=True,
-            check=False,
-            timeout=100,
-        )
-        codes.append(member.returncode)
+        codes.append(run_member(vhost.url, POISON, MESSAGES - 1, path, dies=ending == "dies"))
     lines = path.read_text(encoding="utf-8").split()
     assert lines.count("poison") == LIMIT + 1
     assert codes == [-9 if ending == "dies" else 1] * (LIMIT + 1) + [0], "the last member goes on to the end"

@@ -9,12 +9,12 @@ import pytest
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
-from delivery_checker import Verdict
-from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
+from fire_group import GROUP_QUEUES, GroupFire, group_fire
 from fire_streams import addresses_of
 from three_nodes import LEADER_KILLED, LEADER_STAYS_DOWN, NodeFault, ThreeNodes
 
-from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.running_broker import in_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
 
@@ -25,34 +25,21 @@ DISCONNECTED_S = 60.0
 
 
 @pytest.fixture
-def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
+def group(cluster_vhost: RunningBroker, chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
     """Exchange, streams and user; the publisher has the URLs of all nodes."""
     if not chx_cluster.version.startswith("4."):
         pytest.skip("streams have a single active consumer from 3.11 on")
-    chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as home:
-        vhost = home.url.rpartition("/")[2]
-        urls = [in_vhost(node, vhost).url for node in chx_cluster.nodes]
-        addresses = addresses_of(chx_cluster)
-        with group_fire(home, tmp_path, urls=urls, streams=True, addresses=addresses) as stage_:
-            yield stage_
+    with group_fire(cluster_vhost, tmp_path, streams=True) as made:
+        made.urls = [node.url for node in chx_cluster.in_vhost(made.site.vhost)]
+        made.addresses = addresses_of(chx_cluster)
+        yield made
 
 
 @pytest.fixture
-def record(
-    record_on: Callable[[str], Callable[..., Verdict]], chx_cluster: RunningCluster
-) -> Callable[..., Verdict]:
-    """Checks the run and records it."""
-    return record_on(chx_cluster.version)
-
-
 def lose(
-    group: GroupFire,
-    chx_cluster: RunningCluster,
-    record: Callable[..., Verdict],
-    fault: NodeFault,
-    queue_pause_s: float | None,
-) -> None:
+    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
+) -> Callable[[NodeFault, float | None], None]:
+    """Lets a fault happen to the nodes, each of which has a member; checks the run with this bound of the pauses, and records it."""
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
     members = [
         [
@@ -61,26 +48,22 @@ def lose(
         ]
         for first in range(3)
     ]
-    figures = group.run(lambda: fault.happen(nodes), [",".join(urls) for urls in members])
-    keep(
-        group,
-        figures,
-        record,
-        path="StreamGroup, three nodes",
-        fault=f"{fault.words}; a member at each node",
-        promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
-        queue_pause_s=queue_pause_s,
-        unheard_s=LEADERLESS_S,
-    )
+
+    def happen(fault: NodeFault, queue_pause_s: float | None) -> None:
+        kept(
+            group.run(lambda: fault.happen(nodes), [",".join(urls) for urls in members]),
+            fault=f"{fault.words}; a member at each node",
+            promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
+            queue_pause_s=queue_pause_s,
+            unheard_s=LEADERLESS_S,
+        )
+
+    return happen
 
 
-def test_a_lost_node_stops_no_member(
-    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
-) -> None:
-    lose(group, chx_cluster, record, LEADER_KILLED, None)
+def test_a_lost_node_stops_no_member(lose: Callable[[NodeFault, float | None], None]) -> None:
+    lose(LEADER_KILLED, None)
 
 
-def test_members_go_on_while_a_node_stays_down(
-    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
-) -> None:
-    lose(group, chx_cluster, record, LEADER_STAYS_DOWN, DISCONNECTED_S)
+def test_members_go_on_while_a_node_stays_down(lose: Callable[[NodeFault, float | None], None]) -> None:
+    lose(LEADER_STAYS_DOWN, DISCONNECTED_S)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
-from delivery_checker import Verdict
-from fire_group import HANG_S, GroupFire, group_fire, keep
-from publishing_support import through
-from tcp_proxy import Proxy
+from fire_group import GroupFire
 
 from rabbit_chx.consuming import GroupTiming
-from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.broker,
@@ -29,35 +21,14 @@ pytestmark = [
 
 GOES_ON = "No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again."
 ALARM_S = 45.0
-FROZEN_S = 35.0
-HOLE_S = 60.0
 #: A member ends its connections when it has missed two heartbeats of 10 s; it looks each quarter of a heartbeat.
 NOTICE_S = 22.5
-CLOSINGS = 10
-BETWEEN_CLOSINGS_S = 3.0
-
-
-@pytest.fixture
-def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
-    """Exchange, streams and user; at the end no member is left."""
-    with group_fire(vhost, tmp_path, streams=True) as stage_:
-        yield stage_
-
-
-@pytest.fixture
-def kept(group: GroupFire, record: Callable[..., Verdict]) -> Callable[..., None]:
-    """Checks what a group promises, and records it."""
-    return partial(keep, group, record=record, path="StreamGroup")
+GROUP = {"streams": True}
 
 
 @pytest.mark.representative
 def test_a_killed_broker_loses_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
-    def kill() -> None:
-        group.site.broker.kill()
-        time.sleep(1)
-        group.site.broker.start()
-
-    figures = group.run(kill, burst=2_000)
+    figures = group.run(group.kill_broker, burst=2_000)
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
@@ -74,13 +45,7 @@ def test_an_alarm_stops_no_member(
 
 
 def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
-    def close_again_and_again() -> None:
-        began = time.monotonic()
-        for number in range(CLOSINGS):
-            time.sleep(max(0.0, began + number * BETWEEN_CLOSINGS_S - time.monotonic()))
-            group.site.broker.run("rabbitmqctl", "close_all_user_connections", group.site.user, "fire")
-
-    figures = group.run(close_again_and_again, burst=6_000)
+    figures = group.run(group.close_connections, burst=6_000)
     kept(
         figures,
         fault="all connections of the members closed by rabbitmqctl, ten times within 30 s",
@@ -93,19 +58,11 @@ def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Callable[..
 def test_others_take_over_from_a_frozen_or_killed_member(
     group: GroupFire, kept: Callable[..., None], *, is_killed: bool
 ) -> None:
-    def freeze() -> None:
-        member = group.processes["b"]
-        member.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(FROZEN_S)
-        finally:
-            member.send_signal(signal.SIGCONT)
-
     def kill() -> None:
         group.restart("b")
         time.sleep(5)
 
-    figures = group.run(kill if is_killed else freeze)
+    figures = group.run(kill if is_killed else group.freeze_member)
     kept(
         figures,
         fault="a member killed (SIGKILL) and started again"
@@ -121,20 +78,8 @@ def test_others_take_over_from_a_member_that_is_cut_off(
     group: GroupFire, kept: Callable[..., None], lines: int
 ) -> None:
     """The advertised address is reached through the same line."""
-    with ExitStack() as stack:
-        ways = [stack.enter_context(closing(Proxy(group.member_url))) for _ in range(lines)]
-
-        def swallow() -> None:
-            for way in ways:
-                way.freeze()
-            time.sleep(HOLE_S)
-            for way in ways:
-                way.leave_frozen()
-
-        urls = [through(group.member_url, way.port) for way in ways]
-        figures = group.run(swallow, urls + [group.member_url] * (3 - lines))
     kept(
-        figures,
+        group.run_cut_off(lines),
         fault=f"nothing comes through between {'all members' if lines == 3 else 'a member'} and the broker for 60 s; then new connections "
         "do, and old ones never",
         promise=GOES_ON,
@@ -145,12 +90,8 @@ def test_others_take_over_from_a_member_that_is_cut_off(
 def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(
     group: GroupFire, kept: Callable[..., None]
 ) -> None:
-    def hang() -> None:
-        group.processes["b"].send_signal(signal.SIGUSR1)
-        time.sleep(HANG_S)
-
     kept(
-        group.run(hang),
+        group.run(group.block_event_loop),
         fault="the event loop of a member blocked for 90 s",
         promise="The member gives up its streams after 60 s (loop_timeout_s), and others take them. It does not end, and takes its "
         "share again. Every row is handled, each stream in order.",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from delivery_checker import Verdict
 from fire_load import Run
+from fire_queues import moved
 from fire_stage import Stage, fire_stage
-from tcp_proxy import Proxy
 
 from rabbit_chx.testing import RunningBroker
 
@@ -23,36 +23,30 @@ def stage(vhost: RunningBroker, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def way(vhost: RunningBroker) -> Iterator[Callable[..., Proxy]]:
-    """Makes ways to the broker that can be disturbed: ``way()``, or ``way(tls=context)`` for one that speaks TLS."""
-    made: list[Proxy] = []
-
-    def make(**arguments: Any) -> Proxy:
-        made.append(Proxy(arguments.pop("url", vhost.url), **arguments))
-        return made[-1]
-
-    yield make
-    for publisher in made:
-        publisher.close()
-
-
-@pytest.fixture
 def kept(stage: Stage, record: Callable[..., Verdict]) -> Callable[..., Verdict]:
     """Checks what a run promised, and records it: ``kept(run, fault=..., promise=...)``."""
 
-    def check(run: Run, *, fault: str, promise: str, outcome: str = "complete", **history: Any) -> Verdict:
+    def check(
+        run: Run,
+        *,
+        fault: str,
+        promise: str,
+        outcome: str = "complete",
+        path: str = "Publisher",
+        **history: Any,
+    ) -> Verdict:
         report = run.report
         assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows
         assert (run.error is None and report.complete) == (outcome == "complete"), report
         found = stage.history(run, **history)
         return record(
             found,
-            path="Publisher",
+            path=path,
             fault=fault,
             promise=promise,
             recover_s=run.recover_s if run.error is None else None,
             outcome=outcome,
-            moved=stage.moved(found),
+            moved=moved(found, stage.rings[0]),
         )
 
     return check

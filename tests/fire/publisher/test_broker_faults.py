@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bounded import until
 from broker_alarms import disk_alarm, memory_alarm
-from canary import CANARY
+from canary import make_canary_user
 from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_stage import Stage
 from forced_close import force_close
-from tcp_proxy import Proxy
 
 from rabbit_chx.errors import BrokerTimeoutError, PublishError
 from rabbit_chx.publishing import Limits
@@ -27,13 +27,8 @@ WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
 
 @pytest.mark.representative
 def test_a_killed_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def kill(_: Run) -> None:
-        stage.broker.kill()
-        time.sleep(1)
-        stage.broker.start()
-        stage.read_ring()  # where the store is Mnesia, its order may be another one
-
-    run = stage.publish(kill, load=Load(rows=15_000, fault_at=3_000))
+    run = stage.publish(stage.kill_broker, load=Load(rows=15_000, fault_at=3_000))
+    stage.read_ring()  # where the store is Mnesia, its order may be another one
     kept(run, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
     assert run.report.reconnects >= 1
 
@@ -47,20 +42,14 @@ def test_only_the_row_that_closes_its_channel_fails(
     load = Load(rows=15_000, fault_at=3_000)
     poison = {2_900, 3_100, 9_000}
 
-    def kill(_: Run) -> None:
-        if killed:
-            stage.broker.kill()
-            time.sleep(1)
-            stage.broker.start()
-            stage.read_ring()
-
     def only_in_them(value: str) -> list[str | None]:
         return [value if row in poison else None for row in range(load.rows)]
 
     columns: dict[str, Any] = {"exchanges": only_in_them("gone")}
     if fault == "user id of another":
         columns = {"properties": {"user_id": only_in_them("nobody")}}
-    run = stage.publish(kill, load=load, columns=columns)
+    run = stage.publish(stage.kill_broker if killed else lambda _: None, load=load, columns=columns)
+    stage.read_ring()
     verdict = kept(
         run,
         fault=f"rows that close their channel ({fault}){', and broker killed' if killed else ''}",
@@ -95,23 +84,20 @@ def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]
 
 @pytest.mark.representative
 def test_a_memory_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def raise_alarm(_: Run) -> None:
-        with memory_alarm(stage.broker):
-            time.sleep(3)
-
-    run = stage.publish(raise_alarm, load=Load(rows=12_000, fault_at=3_000))
-    kept(run, fault="memory alarm for 3 s", promise=WAITS)
-    assert run.report.blocked_seconds > 1
-    assert run.report.reconnects == 0
+    delay(stage, kept, memory_alarm, "memory")
 
 
 def test_a_disk_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    delay(stage, kept, disk_alarm, "disk")
+
+
+def delay(stage: Stage, kept: Callable[..., Verdict], alarm: Any, resource: str) -> None:
     def raise_alarm(_: Run) -> None:
-        with disk_alarm(stage.broker):
+        with alarm(stage.broker):
             time.sleep(3)
 
     run = stage.publish(raise_alarm, load=Load(rows=12_000, fault_at=3_000))
-    kept(run, fault="disk alarm for 3 s", promise=WAITS)
+    kept(run, fault=f"{resource} alarm for 3 s", promise=WAITS)
     assert run.report.blocked_seconds > 1
     assert run.report.reconnects == 0
 
@@ -121,9 +107,7 @@ def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(
 ) -> None:
     def raise_alarm(run: Run) -> None:
         with memory_alarm(stage.broker):
-            deadline = time.monotonic() + 30
-            while not run.over and time.monotonic() < deadline:
-                time.sleep(0.1)
+            until(lambda: run.over, "the publisher gives up")
 
     run = stage.publish(raise_alarm, limits=Limits(blocked_timeout_s=2.0))
     assert re.search(r"blocked publishers \(.*memory.*\) for 2 s", str(run.error))
@@ -152,11 +136,8 @@ def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Cal
 
 
 def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def delete(_: Run) -> None:
-        stage.site.management.request("DELETE", "users", stage.site.user)
-
-    run = stage.publish(delete)
-    stage.site.management.request("PUT", "users", stage.site.user, body={"password": CANARY, "tags": ""})
+    run = stage.publish(lambda _: stage.site.delete_user())
+    make_canary_user(stage.site.management, stage.site.vhost, stage.site.user)
     assert "403 ACCESS_REFUSED" in str(run.error)
     kept(
         run,
@@ -167,16 +148,13 @@ def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Ve
 
 
 def test_a_user_at_the_limit_of_connections_publishes_each_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
     """The broker counts the lost connection as open until its heartbeats are missed."""
-    way_in = way()
+    line = stage.site.proxy
     stage.broker.run("rabbitmqctl", "set_user_limits", stage.site.user, '{"max-connections": 1}')
 
-    def lose(_: Run) -> None:
-        way_in.abandon()
-
-    run = stage.publish(lose, stage.target(way_in.port, heartbeat_s=3))
+    run = stage.publish(lambda _: line.abandon(), stage.target(line.port, heartbeat_s=3))
     kept(
         run,
         fault="line lost and not noticed by the broker, whose user may have one connection only",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -27,12 +26,7 @@ def publish_by_client(stage: Stage) -> Callable[..., Run]:
 def test_a_killed_broker_loses_no_row(
     stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
 ) -> None:
-    def kill(_: Run) -> None:
-        stage.broker.kill()
-        time.sleep(1)
-        stage.broker.start()
-
-    run = publish(kill)
+    run = publish(stage.kill_broker)
     same = stage.ring_now() == stage.rings[0]  # where the store is Mnesia, its order may be another one
     assert run.report.complete
     kept(
@@ -65,18 +59,12 @@ def test_a_removed_binding_is_reported(
 def test_the_rows_of_a_deleted_queue_are_counted(
     stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
 ) -> None:
-    handed: list[int] = []
-
-    def delete(run: Run) -> None:
-        stage.site.delete_queue(GONE)
-        handed.append(run.handed)
-
-    run = publish(delete)
+    run = publish(lambda _: stage.site.delete_queue(GONE))
     assert run.report.returned > 0
     kept(
         run,
         fault=LANE + "one queue deleted, with what is in it",
         promise="The rows of that queue are gone or come back, which PublishError counts. Every other confirmed row is there.",
         outcome="PublishError: rows came back, and the ring has changed",
-        elsewhere=stage.rows_for(GONE, stage.rings[0], handed[0]),
+        elsewhere=stage.rows_for(GONE, run),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trustme
@@ -14,7 +16,7 @@ from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_stage import Stage
 from publishing_support import through
-from tcp_proxy import Proxy, black_hole
+from tcp_proxy import Proxy, Way, black_hole
 
 from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.publishing import Limits, Retries
@@ -27,15 +29,15 @@ HOLE_S = 6.0
 
 
 HOLES = {
-    "to-broker": "to the broker",
-    "to-client": "from the broker",
-    "both-ways": "in both directions",
+    "to-broker": ("to the broker", ["to_broker"]),
+    "to-client": ("from the broker", ["to_client"]),
+    "both-ways": ("in both directions", ["to_broker", "to_client"]),
 }
 
 
 @pytest.mark.representative
-def test_resets_lose_no_row(stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]) -> None:
-    line = way()
+def test_resets_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
     load = Load(rows=15_000, fault_at=3_000)
     run = stage.publish(
         four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
@@ -44,13 +46,23 @@ def test_resets_lose_no_row(stage: Stage, way: Callable[[], Proxy], kept: Callab
     assert run.report.reconnects >= 3
 
 
-def test_closed_connections_lose_no_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_closed_connections_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
     run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
+
+
+def for_a_while(seconds: float, *ways: Way, **disturbance: Any) -> Callable[[Run], None]:
+    """Return a fault: the ways have these attributes for some seconds, and then the former ones."""
+
+    def disturb(_: Run) -> None:
+        with ExitStack() as stack:
+            for way in ways:
+                stack.enter_context(patch.multiple(way, **disturbance))
+            time.sleep(seconds)
+
+    return disturb
 
 
 def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
@@ -64,21 +76,14 @@ def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
 
 
 @pytest.mark.parametrize("hole", HOLES)
-def test_a_line_without_answers_loses_no_row(
-    hole: str, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
-
-    def swallow(_: Run) -> None:
-        line.to_broker.held, line.to_client.held = hole != "to-client", hole != "to-broker"
-        time.sleep(HOLE_S)
-        line.to_broker.held = line.to_client.held = False
-
+def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line, (direction, ways) = stage.site.proxy, HOLES[hole]
     target = stage.target(line.port, connection_timeout_s=2)
+    swallow = for_a_while(HOLE_S, *(getattr(line, way) for way in ways), held=True)
     run = stage.publish(swallow, target, limits=Limits(confirm_timeout_s=2.0), retries=Retries(backoff_s=0.5))
     kept(
         run,
-        fault=f"nothing comes through {HOLES[hole]} for {HOLE_S:.0f} s, confirm_timeout_s=2",
+        fault=f"nothing comes through {direction} for {HOLE_S:.0f} s, confirm_timeout_s=2",
         promise=GOES_ON,
     )
     assert run.report.reconnects >= 1
@@ -86,9 +91,9 @@ def test_a_line_without_answers_loses_no_row(
 
 @pytest.mark.representative
 def test_a_line_that_stays_without_answers_is_an_error_in_time(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+    stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
-    line = way()
+    line = stage.site.proxy
     bounds: dict[str, Any] = {
         "limits": Limits(confirm_timeout_s=2.0),
         "retries": Retries(reconnect_timeout_s=3.0, backoff_s=0.5),
@@ -112,10 +117,8 @@ def test_a_line_that_stays_without_answers_is_an_error_in_time(
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-def test_refused_connections_are_tried_again(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_refused_connections_are_tried_again(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
 
     def refuse(_: Run) -> None:
         line.refuse()
@@ -128,55 +131,35 @@ def test_refused_connections_are_tried_again(
     assert run.report.reconnects == 1
 
 
-def test_a_slow_line_gets_each_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_a_slow_line_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
 
-    def slow(_: Run) -> None:
-        line.to_broker.bytes_per_s = 60_000
-        time.sleep(8)
-        line.to_broker.bytes_per_s = 0
-
+    slow = for_a_while(8, line.to_broker, bytes_per_s=60_000)
     run = stage.publish(slow, stage.target(line.port))
     kept(run, fault="60 kB/s to the broker for 8 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_trickles_gets_each_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
 
-    def trickle(_: Run) -> None:
-        line.to_client.bytes_per_s = 100
-        time.sleep(8)
-        line.to_client.bytes_per_s = 0
-
+    trickle = for_a_while(8, line.to_client, bytes_per_s=100)
     run = stage.publish(trickle, stage.target(line.port))
     kept(run, fault="100 B/s from the broker for 8 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_is_late_gets_each_row(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
 
-    def delay(_: Run) -> None:
-        line.to_broker.delay_s = line.to_client.delay_s = 0.15
-        time.sleep(5)
-        line.to_broker.delay_s = line.to_client.delay_s = 0.0
-
+    delay = for_a_while(5, line.to_broker, line.to_client, delay_s=0.15)
     run = stage.publish(delay, stage.target(line.port))
     kept(run, fault="150 ms more in each direction for 5 s", promise=WAITS)
     assert run.report.reconnects == 0
 
 
-def test_a_host_without_answers_is_left_for_the_other(
-    stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
-) -> None:
-    line = way()
+def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Callable[..., Verdict]) -> None:
+    line = stage.site.proxy
     with black_hole() as nowhere:
         targets = [stage.target(port, connection_timeout_s=2) for port in (nowhere, line.port)]
         run = stage.publish(lambda _: line.cut(), *targets)
@@ -189,21 +172,18 @@ def test_a_host_without_answers_is_left_for_the_other(
 
 
 def test_tls_in_packets_of_one_byte_gets_each_row(
-    stage: Stage, way: Callable[..., Proxy], kept: Callable[..., Verdict], tmp_path: Path
+    stage: Stage, kept: Callable[..., Verdict], tmp_path: Path
 ) -> None:
     context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    secure = way(tls=context)
-    sliced = way(url=through(stage.broker.url, secure.port))
-    sliced.to_client.bytes_at_once = 1
-
-    def slice_both(_: Run) -> None:
-        sliced.to_broker.bytes_at_once = 1
-        time.sleep(2)
-        sliced.to_broker.bytes_at_once = 0
-
-    target = stage.target(sliced.port, tls=TlsSettings(ca_file=str(tmp_path / "ca.pem")))
-    run = stage.publish(slice_both, target, load=Load(rows=6_000, fault_at=1_200))
+    with (
+        closing(Proxy(stage.broker.url, context)) as secure,
+        closing(Proxy(through(stage.broker.url, secure.port))) as sliced,
+    ):
+        sliced.to_client.bytes_at_once = 1
+        target = stage.target(sliced.port, tls=TlsSettings(ca_file=str(tmp_path / "ca.pem")))
+        fault = for_a_while(2, sliced.to_broker, bytes_at_once=1)
+        run = stage.publish(fault, target, load=Load(rows=6_000, fault_at=1_200))
     kept(run, fault="TLS in packets of one byte", promise=WAITS)
     assert run.report.reconnects == 0

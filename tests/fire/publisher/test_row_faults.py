@@ -6,14 +6,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pika
 import pytest
 from delivery_checker import Verdict
+from exchange_types import FANOUT
 from fire_load import Load
 from fire_stage import Stage
-from pika.exchange_type import ExchangeType
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing import Retries
 
 pytestmark = pytest.mark.broker
@@ -35,9 +33,8 @@ def test_only_the_row_that_closes_the_connection_fails(
     what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
     if code == 541:
-        with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
-            channel = connection.channel()
-            channel.exchange_declare("poison", ExchangeType("fanout"), durable=True)
+        with stage.site.channel() as channel:
+            channel.exchange_declare("poison", FANOUT, durable=True)
             channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
             channel.queue_bind("s", "poison")
     rows = range(LOAD.rows)

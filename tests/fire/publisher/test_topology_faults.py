@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-import pika
 import pytest
 from delivery_checker import Verdict
 from fire_load import Load, Run
 from fire_queues import EXCHANGE, QUEUES
 from fire_stage import Stage
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing import Retries
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
@@ -22,30 +19,21 @@ KEPT_BACK = "The other rows are sent, then PublishError counts those that no que
 
 
 def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    handed: list[int] = []
-
-    def delete(run: Run) -> None:
-        stage.site.management.request("DELETE", "queues", stage.site.vhost, GONE)
-        handed.append(run.handed)
-        stage.read_ring()
-
-    run = stage.publish(delete, on_unroutable="report")
+    run = stage.publish(lambda _: stage.site.delete_queue(GONE), on_unroutable="report")
+    stage.read_ring()
     outcome = "complete" if run.report.complete else "rows came back and are counted"
     kept(
         run,
         fault="one queue deleted, with what is in it",
         promise="The rows of that queue are gone, also confirmed ones. Every other confirmed row is there.",
         outcome=outcome,
-        elsewhere=stage.rows_for(GONE, stage.rings[0], handed[0]),
+        elsewhere=stage.rows_for(GONE, run),
     )
     assert run.error is None
 
 
 def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def delete(_: Run) -> None:
-        stage.site.management.request("DELETE", "exchanges", stage.site.vhost, EXCHANGE)
-
-    run = stage.publish(delete)
+    run = stage.publish(lambda _: stage.site.delete_exchange())
     assert f"404 NOT_FOUND - no exchange '{EXCHANGE}'" in str(run.error)
     kept(
         run,
@@ -91,11 +79,8 @@ def remove_all(stage: Stage) -> Callable[[Run], None]:
 
 
 def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    def remove(_: Run) -> None:
-        stage.unbind(GONE)
-        stage.read_ring()
-
-    run = stage.publish(remove)
+    run = stage.publish(lambda _: stage.unbind(GONE))
+    stage.read_ring()
     kept(
         run,
         fault="one binding removed",
@@ -140,10 +125,8 @@ def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Callable
 
     def consume(run: Run) -> None:
         limit(stage, 1_000)(run)
-        with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
-            channel = connection.channel()
-            deadline = time.monotonic() + 100
-            while not run.over and time.monotonic() < deadline:
+        with stage.site.channel() as channel:
+            while not run.over:
                 for queue in QUEUES:
                     _, _, body = channel.basic_get(queue, auto_ack=True)
                     if body:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fire_site import Site, site_on
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
+from standalone_spark import standalone_spark
 from stream_files import StreamFiles
 
 from rabbit_chx.testing import RunningBroker
@@ -16,11 +18,29 @@ from rabbit_chx.testing import RunningBroker
 
 @pytest.fixture(scope="module")
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
-    """A Spark for the tests of a module: with the `MASTER` and the `CONF` of the module."""
-    conf: dict[str, str] = getattr(request.module, "CONF", {})
-    driver = SparkDriver(tmp_path_factory.mktemp("spark"), request.module.MASTER, conf)
-    yield driver
-    driver.stop()
+    """A Spark for the tests of a module: with its `MASTER`, or on a standalone cluster with its options `CLUSTER`, and with its `CONF`."""
+    folder, module = tmp_path_factory.mktemp("spark"), request.module
+    with ExitStack() as stack:
+        if hasattr(module, "CLUSTER"):
+            master = stack.enter_context(standalone_spark(folder / "cluster", **module.CLUSTER)).master
+        else:
+            master = module.MASTER
+        driver = SparkDriver(folder, master, getattr(module, "CONF", {}))
+        stack.callback(driver.stop)
+        yield driver
+
+
+@pytest.fixture
+def start_driver(tmp_path: Path) -> Iterator[Callable[[], SparkDriver]]:
+    """Starts drivers, one after another in the same folder."""
+    with ExitStack() as stack:
+
+        def start() -> SparkDriver:
+            driver = SparkDriver(tmp_path / "spark", "local[2,4]")
+            stack.callback(driver.stop)
+            return driver
+
+        yield start
 
 
 @pytest.fixture

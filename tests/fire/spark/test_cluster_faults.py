@@ -17,8 +17,7 @@ from declared import with_login
 from delivery_checker import Verdict
 from fire_site import Site, site_on
 from spark_driver import SparkDriver
-from spark_runs import Ended, SparkRun, history_of, reports_in
-from standalone_spark import standalone_spark
+from spark_runs import Ended, SparkRun, reports_in
 from stream_files import StreamFiles
 from three_nodes import (
     LEADER_CUT_OFF,
@@ -30,7 +29,7 @@ from three_nodes import (
     ThreeNodes,
 )
 
-from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.spark,
@@ -39,6 +38,8 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
+CLUSTER: dict[str, Any] = {}
+CONF = {"spark.executorEnv.PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(spark_jobs.__file__).parent)])}
 ROWS = 120_000
 PARTITIONS = 4
 FAULT_AT = 5_000
@@ -57,24 +58,10 @@ WITH_REFUSALS = (
 )
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
-    """A driver on a cluster of a master and two workers, whose logs are in the driver's folder."""
-    folder = tmp_path_factory.mktemp("spark")
-    paths = os.pathsep.join([str(ROOT), str(Path(spark_jobs.__file__).parent)])
-    with standalone_spark(folder / "cluster") as cluster:
-        driver = SparkDriver(folder, cluster.master, {"spark.executorEnv.PYTHONPATH": paths})
-        try:
-            yield driver
-        finally:
-            driver.stop()
-
-
 @pytest.fixture
-def site(chx_cluster: RunningCluster) -> Iterator[Site]:
+def site(cluster_vhost: RunningBroker) -> Iterator[Site]:
     """The exchange and its quorum queues, on the nodes."""
-    chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as home, site_on(home) as site:
+    with site_on(cluster_vhost) as site:
         site.declare(QUORUM)
         yield site
 
@@ -82,16 +69,9 @@ def site(chx_cluster: RunningCluster) -> Iterator[Site]:
 @pytest.fixture
 def run(driver: SparkDriver, site: Site, chx_cluster: RunningCluster, tmp_path: Path) -> SparkRun:
     """A run that has the URLs of all nodes."""
-    nodes = [in_vhost(node, site.vhost) for node in chx_cluster.nodes]
+    nodes = chx_cluster.in_vhost(site.vhost)
     urls = ",".join(with_login(node.url, site.user, CANARY) for node in nodes)
     return SparkRun(driver, site, tmp_path, {"url": urls})
-
-
-@pytest.fixture
-def record(record_on: Callable[[str], Any], chx_cluster: RunningCluster) -> Callable[..., Verdict]:
-    """Checks the run and records it."""
-    record: Callable[..., Verdict] = record_on(chx_cluster.version)
-    return record
 
 
 @pytest.fixture
@@ -111,7 +91,6 @@ def ended(run: SparkRun, site: Site, chx_cluster: RunningCluster) -> Callable[[N
             "the rows ended before the fault, so this shows nothing of the time after it"
         )
         site.wait_for_no_connection(60)
-        run.search_for_the_password()
         return ended
 
     return end
@@ -139,9 +118,7 @@ def test_nodes_that_go_and_come_lose_no_row_of_a_write(
     assert [task["attempt"] for task in report["tasks"]] == [0] * PARTITIONS
     assert report["reconnects"] >= 1, "four tasks are spread over three nodes"
     record(
-        history_of(
-            run.site, ROWS, range(ROWS), ordered=not report["retried"], republished=report["republished"]
-        ),
+        run.history(ROWS, range(ROWS), ordered=not report["retried"], republished=report["republished"]),
         path="Spark batch, standalone cluster, three nodes",
         fault=fault.words,
         promise=WITH_REFUSALS if fault.refuses else IN_ORDER,
@@ -167,7 +144,7 @@ def test_a_rolling_restart_loses_no_row_of_a_stream(
     assert sum(batch["reconnects"] for batch in batches) >= 1
     republished = sum(batch["republished"] for batch in batches)
     record(
-        history_of(run.site, ROWS, range(ROWS), ordered=False, republished=republished),
+        run.history(ROWS, range(ROWS), ordered=False, republished=republished),
         path="Spark stream, standalone cluster, three nodes",
         fault=ROLLING_RESTART.words,
         promise=IN_ANY_ORDER,

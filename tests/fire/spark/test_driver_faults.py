@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import spark_jobs
 from delivery_checker import History, Verdict
 from fire_site import Site
 from spark_driver import SparkDriver
-from spark_runs import STREAM_PATHS, SparkRun, history_of, reports_in
+from spark_runs import STREAM_PATHS, SparkRun, reports_in
 from stream_files import StreamFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
@@ -20,26 +20,16 @@ NO_BATCH = "The successor goes on with the next batch. No row is lost or repeate
 
 
 @pytest.fixture
-def started(site: Site, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
+def started(site: Site, tmp_path: Path, start_driver: Callable[[], SparkDriver]) -> Callable[[], SparkRun]:
     """Starts a driver, and prepares its run."""
-    drivers: list[SparkDriver] = []
-
-    def start() -> SparkRun:
-        drivers.append(SparkDriver(tmp_path / "spark", "local[2,4]"))
-        return SparkRun(drivers[-1], site, tmp_path / "run", {"messageId": "auto"})
-
-    yield start
-    for driver in drivers:
-        driver.stop()
+    return lambda: SparkRun(start_driver(), site, tmp_path / "run", {"messageId": "auto"})
 
 
 def history_of_stream(run: SparkRun, files: StreamFiles, repeated: int) -> History:
     """All batches have reports."""
     reports = reports_in(run.report_path)
     assert [report["confirmed"] for report in reports] == [files.rows_each] * files.count
-    history = history_of(run.site, files.rows, range(files.rows), ordered=False, republished=repeated)
-    run.search_for_the_password()
-    return history
+    return run.history(files.rows, range(files.rows), ordered=False, republished=repeated)
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "foreachBatch"])

@@ -14,6 +14,7 @@ import pytest
 import spark_jobs
 from broker_alarms import disk_alarm
 from delivery_checker import Verdict
+from site_faults import killed
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
 from stream_site import StreamSite, stream_site_on
@@ -67,14 +68,6 @@ def workers_killed(run: SparkRun) -> Iterator[None]:
 
 
 @contextmanager
-def broker_killed(run: SparkRun) -> Iterator[None]:
-    """Kill the broker, and start it again."""
-    run.site.broker.kill()
-    yield
-    run.site.broker.start()
-
-
-@contextmanager
 def disk_alarmed(run: SparkRun, site: StreamSite, stored: list[int]) -> Iterator[None]:
     """Have a disk alarm, in which all connections are closed: the broker refuses new publishers then. Count the rows at both its ends."""
     with disk_alarm(run.site.broker):
@@ -106,7 +99,6 @@ def expect_each_once(
     """Every row is where it belongs, and there once; the report says the same."""
     report = run.report
     assert report["confirmed"] == report["rows"] == ROWS
-    run.search_for_the_password()
     record(site.history(ROWS, range(ROWS)), path=PATH, fault=fault, promise=promise)
 
 
@@ -128,7 +120,7 @@ def test_a_killed_broker_stores_each_row_once(
     run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
 ) -> None:
     begin(run, site)
-    run.meet(broker_killed(run), FAULT_AT)
+    run.meet(killed(site), FAULT_AT)
     assert run.end_unharmed().error is None
     assert not any(task["attempt"] for task in run.report["tasks"])
     words = "broker killed (SIGKILL) and started again"

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 import spark_jobs
 from delivery_checker import Verdict
-from spark_runs import BATCH_PATHS, STREAM_PATHS, SparkRun, history_of, reports_in
+from spark_runs import BATCH_PATHS, STREAM_PATHS, SparkRun, reports_in
 from stream_files import StreamFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
@@ -61,8 +61,7 @@ def test_a_batch_write_loses_no_row_with_its_executors(
     report = run.report
     assert report["confirmed"] == report["rows"] == ROWS
     assert any("may be in the queues twice" in note for note in report["notes"])
-    history = history_of(run.site, ROWS, range(ROWS), ordered=False)
-    run.search_for_the_password()
+    history = run.history(ROWS, range(ROWS), ordered=False)
     record(history, path=BATCH_PATHS[way], fault=words, promise=REPEATS)
 
 
@@ -76,6 +75,5 @@ def test_a_stream_loses_no_row_with_its_executors(
     reports = reports_in(run.report_path)
     assert [report["confirmed"] for report in reports] == [files.rows_each] * files.count
     assert any("may be in the queues twice" in note for report in reports for note in report["notes"])
-    history = history_of(run.site, files.rows, range(files.rows), ordered=False)
-    run.search_for_the_password()
+    history = run.history(files.rows, range(files.rows), ordered=False)
     record(history, path=STREAM_PATHS[way], fault="an executor killed (SIGKILL)", promise=REPEATS)

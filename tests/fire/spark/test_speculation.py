@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import spark_jobs
 from delivery_checker import Verdict
-from spark_driver import SparkDriver
-from spark_runs import BATCH_PATHS, SparkRun, history_of
-from standalone_spark import standalone_spark
+from spark_runs import BATCH_PATHS, SparkRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 
-HOSTS = ("127.0.0.1", "127.0.0.2")  # a copy of a task runs on another machine, or not at all
+#: Workers of one core. A copy of a task runs on another machine, or not at all.
+CLUSTER = {"cores": 1, "hosts": ("127.0.0.1", "127.0.0.2")}
 CONF = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -23,16 +22,6 @@ CONF = {
 ROWS = 60_000
 PARTITIONS = 4
 PAUSE_S = 0.5
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
-    """A Spark with two workers of one core."""
-    folder = tmp_path_factory.mktemp("spark")
-    with standalone_spark(folder / "cluster", cores=1, hosts=HOSTS) as cluster:
-        driver = SparkDriver(folder, cluster.master, CONF)
-        yield driver
-        driver.stop()
 
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
@@ -47,8 +36,7 @@ def test_a_slow_task_and_its_copy_lose_no_row(
     assert any("spark.speculation is on" in note for note in report["notes"])
     slow = next(task for task in report["tasks"] if task["partition"] == 0)
     assert slow["attempt"] == 1, "the copy has not won"
-    history = history_of(run.site, ROWS, range(ROWS), ordered=False, republished=slow["rows"])
-    run.search_for_the_password()
+    history = run.history(ROWS, range(ROWS), ordered=False, republished=slow["rows"])
     verdict = record(
         history,
         path=BATCH_PATHS[way],

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import spark_jobs
 from delivery_checker import Verdict
-from spark_runs import BATCH_PATHS, SparkRun, history_of
+from spark_runs import BATCH_PATHS, SparkRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 
@@ -51,8 +51,7 @@ def expect_repeats(run: SparkRun, record: Callable[..., Verdict], way: str, faul
     assert [task["attempt"] for task in repeated] == [1] * tasks
     assert any(f"Spark ran {tasks} of {PARTITIONS} tasks more than once" in note for note in report["notes"])
     most = report["republished"] + sum(task["rows"] for task in repeated)
-    history = history_of(run.site, ROWS, range(ROWS), ordered=True, republished=most)
-    run.search_for_the_password()
+    history = run.history(ROWS, range(ROWS), ordered=True, republished=most)
     verdict = record(history, path=BATCH_PATHS[way], fault=fault, promise=REPEATS)
     assert verdict.duplicated, "the task had published nothing before it failed"
 
@@ -90,6 +89,5 @@ def test_a_cancelled_job_leaves_no_connection(
     assert ended.error is not None
     assert "cancel" in ended.error.lower()
     assert run.report["failed"]
-    history = history_of(run.site, ROWS, run.report["confirmed"], ordered=True)
-    run.search_for_the_password()
+    history = run.history(ROWS, run.report["confirmed"], ordered=True)
     record(history, path=BATCH_PATHS[way], fault="the job cancelled", promise=ENDS, outcome=ended.outcome)

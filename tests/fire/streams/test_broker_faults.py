@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
 from delivery_checker import Verdict
-from fire_streams import StreamRun, delete_stream, kill_again_and_again, make_stream
+from fire_streams import StreamRun, delete_stream, kill_again_and_again, make_stream, published
 from publishing_support import through
 from tcp_proxy import Proxy
 
@@ -43,8 +43,7 @@ def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Cal
             line.to_client.held = False
             time.sleep(1)
 
-    run = StreamRun()
-    run.publish(through(home.stream_url, line.port), swallow)
+    run = published(through(home.stream_url, line.port), swallow)
     kept(
         run,
         fault="confirms do not come for 0.5 s, then the connection is reset (RST), four times",
@@ -57,8 +56,7 @@ def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Cal
 def test_a_broker_that_is_killed_again_loses_no_row(
     home: RunningBroker, kept: Callable[..., Verdict]
 ) -> None:
-    run = StreamRun()
-    run.publish(home.stream_url, kill_again_and_again(home, KILLS))
+    run = published(home.stream_url, kill_again_and_again(home, KILLS))
     kept(run, fault=f"broker killed (SIGKILL) and started again, {KILLS} times", promise=ONCE)
     assert run.reconnects == KILLS
 
@@ -67,9 +65,8 @@ def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(
     vhost: RunningBroker, kept: Callable[..., Verdict]
 ) -> None:
     make_stream(vhost, stream_max_segment_size_bytes="600")
-    run = StreamRun()
     # In a large window more rows are in the batch that the broker loses.
-    run.publish(vhost.stream_url, kill_again_and_again(vhost, ROLL_OVER_KILLS), window=20_000)
+    run = published(vhost.stream_url, kill_again_and_again(vhost, ROLL_OVER_KILLS), window=20_000)
     kept(
         run,
         fault=f"broker killed (SIGKILL) and started again, {ROLL_OVER_KILLS} times; each chunk begins a new segment",
@@ -83,8 +80,7 @@ def test_a_restart_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict
         time.sleep(1)
         home.restart()
 
-    run = StreamRun()
-    run.publish(home.stream_url, restart)
+    run = published(home.stream_url, restart)
     kept(run, fault="broker restarted in good order", promise=ONCE)
     assert run.reconnects >= 1
 
@@ -109,8 +105,7 @@ def test_an_alarm_delays_rows_and_loses_none(
             time.sleep(5)
             lasted.append((began, time.monotonic()))
 
-    run = StreamRun()
-    run.publish(home.stream_url, raise_alarm)
+    run = published(home.stream_url, raise_alarm)
     kept(run, fault=f"{alarm.__name__.replace('_', ' ')} for 5 s", promise=promise)
     assert run.reconnects == 0
     if alarm is disk_alarm:
@@ -133,8 +128,7 @@ def test_a_reconnect_during_a_disk_alarm_loses_no_row(
                 line.cut()
             time.sleep(3)
 
-    run = StreamRun()
-    run.publish(through(home.stream_url, line.port), cut_during_an_alarm)
+    run = published(through(home.stream_url, line.port), cut_during_an_alarm)
     kept(
         run,
         fault=f"disk alarm for 12 s, during which the connections are reset (RST) {CUTS} times",
@@ -150,8 +144,7 @@ def test_a_stream_that_is_made_again_is_an_error(home: RunningBroker, kept: Call
         delete_stream(home)
         make_stream(home)
 
-    run = StreamRun()
-    run.publish(home.stream_url, make_again, follow=False)
+    run = published(home.stream_url, make_again, follow=False)
     assert run.error is not None
     kept(
         run,

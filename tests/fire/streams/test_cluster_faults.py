@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,12 @@ from fire_streams import (
     keep,
     leader_of,
     make_stream,
+    published,
     stored,
     until_confirmed,
 )
 
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(400)]
 
@@ -34,19 +34,9 @@ KILLED = "the node that leads the stream killed (SIGKILL) and started again, twi
 
 
 @pytest.fixture
-def home(chx_cluster: RunningCluster) -> Iterator[RunningBroker]:
-    """A vhost on all nodes, which are together."""
-    chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as made:
-        yield made
-
-
-@pytest.fixture
-def record(
-    record_on: Callable[[str], Callable[..., Verdict]], chx_cluster: RunningCluster
-) -> Callable[..., Verdict]:
-    """Checks the run and records it."""
-    return record_on(chx_cluster.version)
+def urls(cluster_vhost: RunningBroker, chx_cluster: RunningCluster) -> list[str]:
+    """The stream URLs of all nodes."""
+    return [node.stream_url for node in chx_cluster.in_vhost(cluster_vhost.url.rpartition("/")[2])]
 
 
 def leaders_killed(cluster: RunningCluster, urls: list[str]) -> Callable[[StreamRun], None]:
@@ -67,14 +57,15 @@ def leaders_killed(cluster: RunningCluster, urls: list[str]) -> Callable[[Stream
 
 @pytest.mark.parametrize("segment", ["500000000", "3000"], ids=["usual_segments", "tiny_segments"])
 def test_killed_leaders_lose_no_row(
-    segment: str, home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+    segment: str,
+    cluster_vhost: RunningBroker,
+    chx_cluster: RunningCluster,
+    urls: list[str],
+    record: Callable[..., Verdict],
 ) -> None:
-    vhost = home.url.rpartition("/")[2]
-    urls = [in_vhost(node, vhost).stream_url for node in chx_cluster.nodes]
     addresses = addresses_of(chx_cluster)
-    make_stream(home, stream_max_segment_size_bytes=segment, initial_cluster_size="3")
-    run = StreamRun()
-    run.publish(urls, leaders_killed(chx_cluster, urls), addresses=addresses, window=1_000)
+    make_stream(cluster_vhost, stream_max_segment_size_bytes=segment, initial_cluster_size="3")
+    run = published(urls, leaders_killed(chx_cluster, urls), addresses=addresses)
     keep(
         run,
         stored(urls, addresses=addresses),
@@ -87,11 +78,13 @@ def test_killed_leaders_lose_no_row(
 
 
 def test_a_reader_follows_over_killed_leaders(
-    home: RunningBroker, chx_cluster: RunningCluster, record: Callable[..., Verdict], tmp_path: Path
+    cluster_vhost: RunningBroker,
+    chx_cluster: RunningCluster,
+    urls: list[str],
+    record: Callable[..., Verdict],
+    tmp_path: Path,
 ) -> None:
-    vhost = home.url.rpartition("/")[2]
-    urls = [in_vhost(node, vhost).stream_url for node in chx_cluster.nodes]
-    make_stream(home, initial_cluster_size="3")
+    make_stream(cluster_vhost, initial_cluster_size="3")
     follower = Follower(urls, tmp_path, addresses_of(chx_cluster))
     follow(
         follower,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pika
 import pytest
 from bounded import until
 from delivery_checker import Verdict
+from exchange_types import FANOUT
 from fire_streams import StreamRun, bodies_of, make_stream
 from publishing_support import through
 from tcp_proxy import Proxy
@@ -40,7 +40,6 @@ PROMISE = (
 )
 ROWS = 5_000
 NAMES = 260
-_FANOUT: Any = "fanout"  # pika's stubs want an enumeration
 
 
 def names_write(vhost: RunningBroker) -> None:
@@ -59,7 +58,7 @@ def channels_write(vhost: RunningBroker) -> None:
     """Write a row over each of many channels, as the tasks of a Spark write do."""
     with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
         channel = amqp.channel()
-        channel.exchange_declare("rows", _FANOUT, durable=True)
+        channel.exchange_declare("rows", FANOUT, durable=True)
         channel.queue_bind("s", "rows")
     for _ in range(NAMES):
         with Publisher(vhost.url, "rows") as publisher:

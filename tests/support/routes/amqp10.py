@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:  # which imports this
 #: With so few routing keys each has a link of its own, with the key in its target; else the key is in `to`.
 MAX_LINKS = 60
 ARRIVAL_TIMEOUT_S = 30
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def on_the_wire(message: Message) -> dict[str, Any]:
@@ -42,22 +39,18 @@ def on_the_wire(message: Message) -> dict[str, Any]:
     return {"headers": named_values(message.headers or {}), "properties": properties}
 
 
-def _collecting(call: Callable[P, R]) -> Callable[P, R]:
-    """Collects the garbage afterwards: the client leaves it some sockets, of which pytest would complain later."""
-
-    @wraps(call)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return call(*args, **kwargs)
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                gc.collect()
-
-    return called
+@contextmanager
+def _collecting() -> Iterator[None]:
+    """Collect the garbage afterwards: the client leaves it some sockets, of which pytest would complain later."""
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
-@_collecting
+@_collecting()
 def publish(url: str, exchange: str, messages: Iterable[tuple[int, Message]]) -> int:
     """Publish them, each with its number as its body, and return how many came back as unroutable."""
     client, proton = _client(), _client(".qpid.proton.utils")
@@ -86,7 +79,7 @@ def publish(url: str, exchange: str, messages: Iterable[tuple[int, Message]]) ->
     return returned
 
 
-@_collecting
+@_collecting()
 def consume(url: str, counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Take so many messages out of each queue: the queue and the number of each message."""
     connection = _client(".qpid.proton.utils").BlockingConnection(url, timeout=ARRIVAL_TIMEOUT_S)

@@ -6,22 +6,20 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import aio_pika
 import pika
+from bounded import until
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import SavedRing, aio_pika_arguments, pika_parameters
-from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import eval_expression, ring_by
-from rabbit_chx.errors import NotFoundError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.testing import RunningBroker, temporary_vhost
@@ -48,7 +46,6 @@ class Stage:
     """
 
     def __init__(self, broker: RunningBroker, scenario: Scenario, queue_type: str = "classic") -> None:
-        self._vhost = temporary_vhost(broker)
         self._broker = broker
         self.scenario = scenario
         self._durable = {"x-queue-type": queue_type}
@@ -58,8 +55,9 @@ class Stage:
         self.gone: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._inside = self._vhost.__enter__()
-        try:
+        with ExitStack() as stack:
+            self._inside = stack.enter_context(temporary_vhost(self._broker))
+            stack.callback(self.disconnect)
             self._channel = self._connected("main").channel()
             kind: Any = self.scenario.type
             self._channel.exchange_declare(
@@ -69,19 +67,11 @@ class Stage:
                 self._declare(destination)
             for step in self.scenario.steps:
                 self._do(step)
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
-            raise
+            self._end = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.disconnect()
-        self._vhost.__exit__(exc_type, exc, traceback)
+    def __exit__(self, *_: object) -> None:
+        self._end.close()
 
     @property
     def vhost(self) -> str:
@@ -109,11 +99,10 @@ class Stage:
 
     def _exists(self, queue: str) -> bool:
         try:
-            self._connected("main").channel().queue_declare(queue, passive=True)
+            with self._connected("main").channel() as channel:
+                channel.queue_declare(queue, passive=True)
         except ChannelClosedByBroker as refusal:
-            if refusal.reply_code != NOT_FOUND:
-                raise
-            return False
+            return refusal.reply_code != NOT_FOUND  # an exclusive queue of another connection is locked
         return True
 
     def exorcise(self, queue: str) -> None:
@@ -149,9 +138,8 @@ class Stage:
 
     def _owner(self, queue: str) -> BlockingChannel:
         """A channel that may do with the queue what it likes."""
-        if queue not in self.scenario.temporary:
-            return self._channel
-        return self._connected(self.scenario.temporary[queue].connection).channel()
+        temporary = self.scenario.temporary.get(queue)
+        return self._channel if temporary is None else self._connected(temporary.connection).channel()
 
     def _declare(self, destination: Destination) -> None:
         if isinstance(destination, ExchangeRef):
@@ -184,20 +172,9 @@ class Stage:
     def _leave(self, name: str) -> None:
         """Close a connection, and wait until the broker has removed what went with it."""
         self._connections.pop(name).close()
-        for queue, how in self.scenario.temporary.items():
-            if how.connection == name:
-                self._await_gone(queue)
+        gone = [queue for queue, how in self.scenario.temporary.items() if how.connection == name]
+        until(lambda: not any(map(self._exists, gone)), f"queues are gone: {gone}", GONE_TIMEOUT_S)
         time.sleep(SETTLING_S)  # since 3.12 the ring is changed after the queue has gone
-
-    def _await_gone(self, queue: str) -> None:
-        assert self._broker.management_url is not None
-        management = Management(self._broker.management_url)
-        deadline = time.monotonic() + GONE_TIMEOUT_S
-        with suppress(NotFoundError):
-            while time.monotonic() < deadline:
-                management.request("GET", "queues", self.vhost, queue)
-                time.sleep(PUMP_S)
-            raise AssertionError(f"queue {queue} is still there after {GONE_TIMEOUT_S:g} s")
 
     # -- messages
 
