@@ -107,13 +107,6 @@ def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
     assert result == said
 
 
-def test_a_stored_offset_is_read_back(connection: StreamConnection, node: ListeningNode) -> None:
-    assert connection.query_offset("ref", "s") is None
-    connection.store_offset("ref", "s", 258)
-    assert connection.query_offset("ref", "s") == 258
-    assert node.offsets == {("ref", "s"): 258}
-
-
 def test_partitions_and_the_route_of_an_unbound_key(
     node: ListeningNode, connection: StreamConnection
 ) -> None:
