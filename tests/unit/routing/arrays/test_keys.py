@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from key_arrays import KEY_ARRAYS, NULL_ARRAYS
 from naming import name_of
-from null_arrays import NULL_ARRAYS
 
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.errors import InputError, RowError
@@ -40,35 +40,13 @@ def by_array(ring: HashRing, keys: Any) -> list[Any]:
     return [names[index] for index in indices]
 
 
-KINDS: dict[str, Any] = {
-    "list": list,
-    "tuple": tuple,
-    "bytes": lambda keys: [key.encode() for key in keys],
-    "mixed": lambda keys: [key if n % 2 else key.encode() for n, key in enumerate(keys)],
-    "object": lambda keys: np.array(keys, object),
-    "string": lambda keys: pa.array(keys, pa.string()),
-    "large_string": lambda keys: pa.array(keys, pa.large_string()),
-    "binary": lambda keys: pa.array([key.encode() for key in keys], pa.binary()),
-    "large_binary": lambda keys: pa.array([key.encode() for key in keys], pa.large_binary()),
-    "string_view": lambda keys: pa.array(keys, pa.string_view()),
-    "binary_view": lambda keys: pa.array([key.encode() for key in keys], pa.binary_view()),
-    "dictionary": lambda keys: pa.array(keys).dictionary_encode(),
-    "chunked": lambda keys: pa.chunked_array(
-        [pa.array(keys[:7], pa.string()), pa.array([], pa.string()), pa.array(keys[7:], pa.string())]
-    ),
-    "chunked dictionary": lambda keys: pa.chunked_array(
-        [pa.array(keys[:7]).dictionary_encode(), pa.array(keys[7:]).dictionary_encode()]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_array_and_each_slice_agrees_with_single_keys(kind: str) -> None:
-    keys = KINDS[kind](MANY)
+@pytest.mark.parametrize("make", KEY_ARRAYS.values(), ids=KEY_ARRAYS)
+def test_every_kind_of_array_and_each_slice_agrees_with_single_keys(make: Any) -> None:
+    keys = make(MANY)
     assert by_array(RING, keys) == one_by_one(RING, HOSTILE) * 64
     for start, stop in ((1, 40), (5, 5), (3, len(MANY)), (len(MANY) - 1, len(MANY))):
         assert by_array(RING, keys[start:stop]) == one_by_one(RING, MANY[start:stop])
-    assert by_array(RING, KINDS[kind]([])) == []
+    assert by_array(RING, make([])) == []
 
 
 def test_fixed_width_numpy_arrays_lose_trailing_nuls_as_numpy_does() -> None:
