@@ -24,8 +24,8 @@ FRAME_MAX = 4096
 FULL = Rows([b"k0", b"k1", b"k2"], [b"b0", b"b1", b"b2"], [b"p0", b"p1", b"p2"], [b"x0", b"x1", b"x2"])
 
 
-def encoder(exchange: str = "orders", *, mandatory: bool = True) -> Encoder:
-    return Encoder(exchange.encode(), PROPERTIES.marshal(), mandatory=mandatory, frame_max=FRAME_MAX)
+def encoder(*, mandatory: bool = True) -> Encoder:
+    return Encoder(b"orders", PROPERTIES.marshal(), mandatory=mandatory, frame_max=FRAME_MAX)
 
 
 def rows_of(keys: Sequence[Any], bodies: Sequence[Any]) -> Rows:

@@ -30,9 +30,9 @@ def log() -> Iterator[ListeningNode]:
         yield made
 
 
-def opened(*logs: ListeningNode, **arguments: Any) -> StreamReader:
+def opened(log: ListeningNode, **arguments: Any) -> StreamReader:
     kind: Any = RangeReader if "landmarks" in arguments else StreamReader
-    reading: StreamReader = kind([log.settings for log in logs], "s", **{"timeout_s": 20.0, **arguments})
+    reading: StreamReader = kind(log.settings, "s", **{"timeout_s": 20.0, **arguments})
     return reading
 
 

@@ -513,10 +513,8 @@ def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer
     publisher.close()
 
 
-def new_message(expires_at: Any = 0.0) -> OpenMessage:
-    message = OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
-    message.expires_at = expires_at
-    return message
+def new_message() -> OpenMessage:
+    return OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
 
 
 def test_a_finalizer_may_submit_while_messages_expire() -> None:
