@@ -81,7 +81,7 @@ def test_bytes_are_binary_in_pika_unless_they_are_marked_as_text(container: Any,
     x, values = by_header(release), container(TEXTS)
     assert names(x, x.indices(values)) == one_by_one(x, [text.encode() for text in TEXTS])
     for client in ("pika", "aio-pika"):
-        found = x.indices(values, field_type="longstr", client=client)  # type: ignore[arg-type]
+        found = x.indices(values, field_type="longstr", client=client)
         assert names(x, found) == one_by_one(x, TEXTS)
     with pytest.raises(InputError, match="cannot send b''"):
         x.indices(values, client="aio-pika")
