@@ -23,6 +23,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import check
 from rabbit_chx.topology.live.live_broker import QueueCounts
 from rabbit_chx.topology.live.reading import (
+    OVERVIEW,
     LiveExchange,
     read_bindings,
     read_consumer_tags,
@@ -71,8 +72,6 @@ class OneBroker:
         self.api, self.amqp = api, self
 
     def overview(self) -> Any:
-        from rabbit_chx.topology.live.reading import OVERVIEW
-
         return self.api.get("overview", fields=OVERVIEW)
 
     def count(self, _: str) -> QueueCounts:

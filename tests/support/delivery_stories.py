@@ -48,6 +48,7 @@ TEXTS = {
     "403": "ACCESS_REFUSED - access to topic 'k' in exchange 'xc' in vhost '/' refused for user 'u'",
     "404": "NOT_FOUND - no exchange 'xc' in vhost '/'",
     "406": "PRECONDITION_FAILED - message size 1 is larger than configured max size 0",
+    "406-of-no-row": "PRECONDITION_FAILED - message size 9 is larger than configured max size 8",
     "501": "FRAME_ERROR",
     "504": "CHANNEL_ERROR",
     "505": "UNEXPECTED_FRAME",
@@ -155,7 +156,7 @@ class DeliveryStory:
 
 def close(code: str, exchange: str = "x") -> errors.RabbitChxError:
     """Return the error of a close."""
-    number = int(code) if code.isdigit() else 403
+    number = int(code[:3]) if code[0].isdigit() else 403
     return error_for(number, TEXTS[code].replace("'xc'", f"'{exchange}'"), where="amqp://broker")
 
 

@@ -97,12 +97,11 @@ def test_a_ring_by_which_nothing_can_be_routed_is_refused_as_an_empty_one_is(rin
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"routing": "queue"}, "routing is 'queue': pass 'exchange' or 'client'"),
         ({"ring": RING}, "a ring is given, and routing is 'exchange'"),
         ({"routing": "client"}, "needs ring=.*None is none"),
         ({"routing": "client", "ring": RING, "properties": {"headers": {"CC": ["a"]}}}, "the header 'CC' names further routing keys"),
     ],
-    ids=["unknown", "ring alone", "no ring", "copies"],
+    ids=["ring alone", "no ring", "copies"],
 )  # fmt: skip
 def test_arguments_that_contradict_each_other_are_refused(
     opened: Any, options: dict[str, Any], says: str

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp_broker import nack
 from frame_secrets import locals_with
 from scripted_peer import Peer
 from stories import each_story, played, refusals, write_stories
 
-from rabbit_chx.errors import InputError, NackedError
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher, SharedPublisher
 from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries
 from rabbit_chx.publishing.publisher_base import PublisherBase
@@ -29,16 +28,11 @@ SECRET = "canary-4711"  # noqa: S105
 
 
 def test_an_option_of_limits_or_retries_is_given_by_its_name(peer: Peer) -> None:
+    """It changes the value that is given, too."""
     single: dict[str, Any] = {"max_in_flight": 2, "nack_retries": 7}
-    with Publisher(peer.settings, "orders", **single) as publisher:
-        assert publisher._delivery._limits == Limits(max_in_flight=2)
-        assert publisher._delivery._retries == Retries(nack_retries=7)
-
-
-def test_a_single_option_changes_the_value_that_is_given_too(peer: Peer) -> None:
-    single: dict[str, Any] = {"confirm_timeout_s": 3}
-    with Publisher(peer.settings, "orders", limits=Limits(max_in_flight=2), **single) as publisher:
+    with Publisher(peer.settings, "orders", limits=Limits(confirm_timeout_s=3), **single) as publisher:
         assert publisher._delivery._limits == Limits(max_in_flight=2, confirm_timeout_s=3)
+        assert publisher._delivery._retries == Retries(nack_retries=7)
 
 
 @pytest.mark.parametrize("publisher", [Publisher, SharedPublisher])
@@ -74,14 +68,6 @@ def test_a_message_that_closes_the_connection_costs_a_shared_publisher_one_in_an
     retries = shared_publisher._adapt_retries(given)
     assert retries.reconnects
     assert retries.reconnect_timeout_s < 0.001
-
-
-def test_other_retries_leave_a_refused_message_to_the_caller(peer: Peer) -> None:
-    peer.answer = nack
-    with SharedPublisher(peer.settings, "orders", retries=Retries(backoff_s=0)) as publisher:
-        outcome = publisher.submit("k", "b").exception(10)
-    assert isinstance(outcome, NackedError)
-    assert len(peer.messages) == 1
 
 
 # -- values

@@ -102,13 +102,9 @@ def test_a_finalizer_in_the_thread_of_the_connection_closes_it() -> None:
 
 def test_a_connection_that_nobody_closes_is_collected() -> None:
     with Peer(nothing, heartbeat_s=60) as peer:
-        _check_collected(peer)
-
-
-def _check_collected(peer: Peer) -> None:
-    connection = Connection(peer.settings)
-    reference, transport = weakref.ref(connection), connection._transport
-    del connection
-    gc.collect()
-    assert reference() is None
-    transport.close()
+        connection = Connection(peer.settings)
+        reference, transport = weakref.ref(connection), connection._transport
+        del connection
+        gc.collect()
+        assert reference() is None
+        transport.close()

@@ -184,12 +184,6 @@ def test_no_descriptor_left_is_an_outage(peer: Peer, opened: Any) -> None:
 # -- leaving the block
 
 
-def test_leaving_the_block_waits_for_what_was_sent(opened: Any) -> None:
-    with opened() as publisher:
-        publisher.send(["k"], ["b"])
-    assert publisher.report.rows == 0, "what was sent is flushed"
-
-
 @pytest.mark.parametrize("answer", [unroutable, nack], ids=["unroutable", "nack"])
 def test_leaving_the_block_reports_rows_that_are_not_confirmed(
     peer: Peer, opened: Any, answer: Answer

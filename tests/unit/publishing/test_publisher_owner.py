@@ -5,24 +5,18 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from scripted_peer import Peer
-from stream_publishers import Broker, running_broker
 from stream_publishers import publisher as stream_publisher
+from stream_publishers import running_broker
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.streams.publisher import StreamPublisher
-
-
-@pytest.fixture
-def streams() -> Iterator[Broker]:
-    with running_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(params=["Publisher", "StreamPublisher"])
@@ -33,25 +27,14 @@ def blocking(request: pytest.FixtureRequest) -> Iterator[Publisher | StreamPubli
         with Publisher(peer.settings, "orders") as publisher:
             yield publisher
     else:
-        request.getfixturevalue("streams")
-        with stream_publisher() as publisher:
+        with running_broker(), stream_publisher() as publisher:
             yield publisher
 
 
-def in_thread(call: Callable[[], object]) -> object:
-    """Return what a call raises in another thread, or what it returns."""
-    outcomes: list[object] = []
-
-    def run() -> None:
-        try:
-            outcomes.append(call())
-        except Exception as error:  # noqa: BLE001
-            outcomes.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(10)
-    return outcomes[0]
+def in_thread(call: Callable[[], Any]) -> Future[Any]:
+    """Call a function in another thread, to its end."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +48,7 @@ def test_a_second_thread_is_refused_while_a_call_runs(
 
     def bodies() -> Iterator[str]:
         yield "first"
-        refusals.append(in_thread(lambda: second_call(blocking)))
+        refusals.append(in_thread(lambda: second_call(blocking)).exception())
         yield "last"
 
     report = blocking.publish_many(["k", "k"], bodies())
@@ -78,8 +61,7 @@ def test_a_second_thread_is_refused_while_a_call_runs(
 
 def test_threads_may_use_it_one_after_the_other(blocking: Any) -> None:
     assert blocking.publish_many(["k"], ["b"]).confirmed == 1
-    report: Any = in_thread(lambda: blocking.publish_many(["k"], ["b"]))
-    assert report.confirmed == 1
+    assert in_thread(lambda: blocking.publish_many(["k"], ["b"])).result().confirmed == 1
     assert blocking.publish_many(["k"], ["b"]).confirmed == 1
 
 

@@ -88,7 +88,7 @@ def test_buckets_of_one_destination_are_filled_in() -> None:
     pairs = [pair for pair in pairs_of(ring) if pair[1] != "q2"]
     assert HashRing.from_observations(FOUR, pairs) == ring
     assert HashRing.from_observations([("only", 7)], []).buckets == ("only",) * 7
-    with pytest.raises(InputError, match="a ring of 10000001 buckets is too large"):
+    with pytest.raises(InputError, match="a ring of 10000001 buckets is too large: pass smaller weights"):
         HashRing.from_observations([("a", 10_000_000), ("b", 1)], [], Release("3.13.7"))
     without_two = [pair for pair in pairs if pair[1] != "q1"]
     with pytest.raises(InputError, match=r"21 of 30 buckets were not seen .*, and are of q1, q2:"):
@@ -117,11 +117,6 @@ def test_contradictions_name_the_pairs_the_bucket_and_the_times() -> None:
         f"bucket 7 of 30 is contradicted: the key {keys[7]!r} reached q2, and the key {keys[7]!r} reached q3 (2026-11-26T03:02:00Z)."
         in str(caught.value)
     )
-
-
-def test_a_ring_that_no_memory_would_bear_is_refused() -> None:
-    with pytest.raises(InputError, match="a ring of 12000000 buckets is too large: pass smaller weights"):
-        HashRing.from_observations([("a", 6_000_000), ("b", 6_000_000)], [], Release("4.0.5"))
 
 
 def test_more_buckets_than_the_weight_are_another_ring() -> None:

@@ -10,33 +10,24 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import NEWEST_COMPARED, NEWEST_PATCHES, Release, Rule
-from rabbit_chx.routing.rules import (
-    DUPLICATES_APPEND,
-    MODULUS_BY_BINDING_KEY,
-    MODULUS_UNORDERED,
-    RESTART_KEEPS,
-    RESTART_SHUFFLES,
-    RULES,
-    UNBIND_SHIFTS_BY_WEIGHT,
-    WEIGHT_IS_REFUSED,
-)
+from rabbit_chx.routing.rules import RULES
 
 
 @pytest.mark.parametrize(
     ("rule", "follow", "do_not"),
     [
         (
-            DUPLICATES_APPEND,
+            rules.DUPLICATES_APPEND,
             ["3.8.0", "3.8.35", "3.9.0", "3.9.20", "3.10.0", "3.10.5"],
             ["3.9.21", "3.9.29", "3.10.6", "3.11.0", "3.13.7", "4.3.6"],
         ),
         (
-            UNBIND_SHIFTS_BY_WEIGHT,
+            rules.UNBIND_SHIFTS_BY_WEIGHT,
             ["3.8.0", "3.8.23", "3.9.0", "3.9.8"],
             ["3.8.24", "3.8.35", "3.9.9", "3.10.0", "4.3.6"],
         ),
         (
-            WEIGHT_IS_REFUSED,
+            rules.WEIGHT_IS_REFUSED,
             ["4.2.6", "4.3.0-rc.1", "4.3.0", "4.3.6"],
             ["3.8.0", "3.13.7", "4.0.5", "4.1.8", "4.2.5"],
         ),
@@ -81,11 +72,11 @@ def test_a_release_has_one_rule_for_each_subject(subject: str) -> None:
 def test_rules_that_take_a_store() -> None:
     for version in ("4.0.5", "4.2.9"):
         khepri, mnesia = Release(version, "khepri"), Release(version, "mnesia")
-        for rule in (RESTART_KEEPS, MODULUS_UNORDERED):
+        for rule in (rules.RESTART_KEEPS, rules.MODULUS_UNORDERED):
             assert (khepri.follows(rule), mnesia.follows(rule)) == (True, False)
-        for rule in (RESTART_SHUFFLES, MODULUS_BY_BINDING_KEY):
+        for rule in (rules.RESTART_SHUFFLES, rules.MODULUS_BY_BINDING_KEY):
             assert (khepri.follows(rule), mnesia.follows(rule)) == (False, True)
-    assert not Release("4.3.0", "khepri").follows(MODULUS_BY_BINDING_KEY)
+    assert not Release("4.3.0", "khepri").follows(rules.MODULUS_BY_BINDING_KEY)
 
 
 def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:

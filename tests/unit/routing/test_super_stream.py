@@ -9,6 +9,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
+from key_arrays import KEY_ARRAYS
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import SuperStream
@@ -84,18 +85,9 @@ def test_arrays_of_keys_go_where_each_key_goes() -> None:
     keys = ["", "é", "日本語", "😀" * 100, *INVOICES, *(f"k{n}" * (n % 50) for n in range(2_000))]
     stream = SuperStream([f"s-{n}" for n in range(7)])
     wanted = [stream.partitions.index(stream.partition_for(key)) for key in keys]
-    texts = pa.array(keys)
-    for column in (
-        keys,
-        [key.encode() for key in keys],
-        np.array(keys, object),
-        texts,
-        texts.cast(pa.large_binary()),
-        texts.dictionary_encode(),
-        pa.chunked_array([texts.slice(0, 5), texts.slice(5)]),
-        pa.concat_arrays([pa.array(["other"]), texts]).slice(1),
-    ):
-        assert stream.indices(column).tolist() == wanted
+    for make in KEY_ARRAYS.values():
+        assert stream.indices(make(keys)).tolist() == wanted
+        assert stream.indices(make(["other", *keys])[1:]).tolist() == wanted
     assert stream.indices([]).tolist() == []
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, notes, sub_entry
 
-from rabbit_chx.errors import DamagedChunkError, InputError
+from rabbit_chx.errors import DamagedChunkError
 from rabbit_chx.streams import chunks
 from rabbit_chx.streams.chunks import ends_of, pieces, read_chunk
 
@@ -131,16 +131,6 @@ def test_framed_snappy_is_bounded_before_each_part_is_unpacked(parts: list[bytes
 def test_a_sub_entry_that_cannot_be_unpacked_is_refused(codec: int) -> None:
     with pytest.raises(DamagedChunkError, match="sub-entry"):
         unpack_one(codec, len(INSIDE), b"\x99not packed")
-
-
-def test_a_sub_entry_beyond_the_limit_is_refused_before_it_is_unpacked() -> None:
-    packed = gzip.compress(bytes(1_001))
-    head = struct.pack(">BHII", 0x90, 3, 1_001, len(packed))
-    chunk = read_chunk(memoryview(chunk_bytes([head + packed], offset=41, records=3)))
-    words = r"offset 41 has 1,001 bytes when unpacked, and max_sub_entry_bytes is 1,000: raise it, .* at offset 44"
-    with pytest.raises(InputError, match=words):
-        pieces(chunk, max_sub_entry_bytes=1_000)
-    assert pieces(chunk, max_sub_entry_bytes=1_001)[0].size == 1_001
 
 
 def test_a_sub_entry_that_announces_too_little_is_not_unpacked_whole() -> None:

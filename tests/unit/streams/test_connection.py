@@ -27,19 +27,6 @@ from rabbit_chx.streams.frames import Key, Node, StreamMetadata, frame
 from rabbit_chx.streams.nodes import stream_settings
 
 
-@pytest.fixture
-def scripted() -> Iterator[ListeningNode]:
-    broker = ListeningNode()
-    yield broker
-    broker.close()
-
-
-@pytest.fixture
-def opened(scripted: ListeningNode) -> Iterator[StreamConnection]:
-    with closing(StreamConnection(scripted.settings)) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     ("nonsense", "words"),
     [
@@ -50,23 +37,22 @@ def opened(scripted: ListeningNode) -> Iterator[StreamConnection]:
     ],
 )
 def test_a_damaged_frame_ends_the_connection(
-    scripted: ListeningNode, opened: StreamConnection, nonsense: bytes, words: str
+    node: ListeningNode, opened: StreamConnection, nonsense: bytes, words: str
 ) -> None:
-    scripted.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)
-    opened.commands = {Key.STREAM_STATS: (1, 1)}
+    node.answer = lambda _, correlation_id: nonsense.replace(b"\0\0\0\6" + OK, correlation_id + OK)
     for _ in range(2):  # it is said again, as often as it is asked for
         with pytest.raises(errors.ConnectionLostError, match=f"cannot be understood: .*{words}"):
             opened.stats("s")
 
 
-def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConnection) -> None:
+def test_a_reply_that_does_not_come(node: ListeningNode, opened: StreamConnection) -> None:
     late: list[bytes] = []
 
     def delayed(key: int, correlation_id: bytes) -> bytes:
         late.append(reply(key, correlation_id, b"\0\2"))
         return b"" if len(late) == 1 else b"".join(late[:2])
 
-    scripted.answer = delayed
+    node.answer = delayed
     opened.request_timeout_s = 0.2
     with pytest.raises(errors.BrokerTimeoutError, match=r"no answer to delete within 0.2\d* s"):
         opened.delete_stream("s")
@@ -76,14 +62,13 @@ def test_a_reply_that_does_not_come(scripted: ListeningNode, opened: StreamConne
 
 
 def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(
-    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
+    node: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reconnect logs in with the next token. With the permission itself missing, that is refused again."""
     lifetime_s = 60.0
     token = TokenSecret(lambda: ("token", time.time() + lifetime_s))
-    with closing(StreamConnection(replace(scripted.settings, password=token))) as opened:
-        scripted.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
-        opened.commands = {Key.STREAM_STATS: (1, 1)}
+    with closing(StreamConnection(replace(node.settings, password=token))) as opened:
+        node.answer = lambda key, correlation_id: reply(key, correlation_id, b"\0\x10")
         with pytest.raises(errors.AccessRefusedError, match="grant the user the permission"):
             opened.stats("s")
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + lifetime_s)
@@ -96,10 +81,10 @@ def test_a_refusal_after_the_token_has_expired_is_a_lost_connection(
 class Renewals:
     """Tokens that are due at each call, and those that the node was given."""
 
-    def __init__(self, scripted: ListeningNode, version: str = "4.3.6", *, are_fresh: bool = True) -> None:
-        scripted.version, self._node, self.lifetime_s = version, scripted, 0.1
+    def __init__(self, node: ListeningNode, version: str = "4.3.6", *, are_fresh: bool = True) -> None:
+        node.version, self._node, self.lifetime_s = version, node, 0.1
         self._numbers: Iterator[int] = count(1) if are_fresh else repeat(1)
-        self.settings = replace(scripted.settings, password=TokenSecret(self._token))
+        self.settings = replace(node.settings, password=TokenSecret(self._token))
 
     def _token(self) -> tuple[str, float]:
         return f"token-{next(self._numbers)}", time.time() + self.lifetime_s
@@ -116,10 +101,10 @@ class Renewals:
     [("3.12.14", True, False), ("3.13.0", True, True), ("4.3.6", True, True), ("4.3.6", False, False)],
 )
 def test_an_open_connection_gets_new_tokens_from_3_13_on(
-    scripted: ListeningNode, version: str, *, are_fresh: bool, gets_tokens: bool
+    node: ListeningNode, version: str, *, are_fresh: bool, gets_tokens: bool
 ) -> None:
     """A token that the broker has is not sent again."""
-    renewals = Renewals(scripted, version, are_fresh=are_fresh)
+    renewals = Renewals(node, version, are_fresh=are_fresh)
     with closing(StreamConnection(renewals.settings)) as opened:
         end = time.monotonic() + (20 if gets_tokens else 0.5)
         while len(renewals.given) < 3 and time.monotonic() < end:
@@ -129,9 +114,9 @@ def test_an_open_connection_gets_new_tokens_from_3_13_on(
 
 
 def test_a_refusal_by_the_token_before_the_one_that_was_just_sent_is_a_lost_connection(
-    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
+    node: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renewals, login = Renewals(scripted), scripted.handle
+    renewals, login = Renewals(node), node.handle
     with closing(StreamConnection(renewals.settings)) as opened:
         refused: list[bytes] = []
 
@@ -143,34 +128,34 @@ def test_a_refusal_by_the_token_before_the_one_that_was_just_sent_is_a_lost_conn
             answer = login(session, request)
             return refused.pop() + answer if refused and key == Key.SASL_AUTHENTICATE else answer
 
-        monkeypatch.setattr(scripted, "handle", expire)
+        monkeypatch.setattr(node, "handle", expire)
         renewals.lifetime_s = 60
         with pytest.raises(errors.ConnectionLostError, match="the token has expired"):
             opened.queues_of("x")
 
 
 def test_a_new_token_that_the_broker_refuses_is_a_lost_connection(
-    scripted: ListeningNode, monkeypatch: pytest.MonkeyPatch
+    node: ListeningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next login asks for another one."""
-    renewals, said = Renewals(scripted), list[bytes]()
+    renewals, said = Renewals(node), list[bytes]()
     with closing(StreamConnection(renewals.settings)) as opened:
 
         def refuse(_: Session, request: bytes) -> bytes:
             said.append(request[:2])
             return reply(Key.SASL_AUTHENTICATE, request[4:8], b"\0\x08")
 
-        monkeypatch.setattr(scripted, "handle", refuse)
+        monkeypatch.setattr(node, "handle", refuse)
         with pytest.raises(errors.ConnectionLostError, match=r"refuses the new token .*: connect again"):
             opened.events(20)
     assert said.count(Key.SASL_AUTHENTICATE.to_bytes(2)) == 1
 
 
 def test_the_goodbye_of_the_broker_is_answered_and_earlier_events_are_returned(
-    scripted: ListeningNode, opened: StreamConnection
+    node: ListeningNode, opened: StreamConnection
 ) -> None:
     confirm = frame(Key.PUBLISH_CONFIRM, b"\0" + (1).to_bytes(4) + (5).to_bytes(8))
-    scripted.answer = lambda *_: confirm + frame(Key.CLOSE, b"\0\0\0\1\0\x63\0\5sorry")
+    node.answer = lambda *_: confirm + frame(Key.CLOSE, b"\0\0\0\1\0\x63\0\5sorry")
     words = r"the broker closes the connection \(code 99\): sorry"
     events: list[object] = []
     with pytest.raises(errors.ConnectionLostError, match=words):
@@ -179,11 +164,11 @@ def test_the_goodbye_of_the_broker_is_answered_and_earlier_events_are_returned(
         while True:
             events += opened.events(5)
     assert [type(event).__name__ for event in events] == ["Confirms"]
-    until(lambda: scripted.seen[-1] == 0x8000 | Key.CLOSE, "the goodbye is answered")
+    until(lambda: node.seen[-1] == 0x8000 | Key.CLOSE, "the goodbye is answered")
 
 
 def test_a_heartbeat_is_sent_after_half_of_its_interval(
-    scripted: ListeningNode, opened: StreamConnection, monkeypatch: pytest.MonkeyPatch
+    node: ListeningNode, opened: StreamConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened.heartbeat_s = 60
     for late_s, sent in ((29, 0), (31, 1)):
@@ -192,7 +177,7 @@ def test_a_heartbeat_is_sent_after_half_of_its_interval(
             patched.setattr(connection, "time", later)
             opened.events(0)
         opened.metadata([])  # what was sent before is received
-        assert scripted.seen.count(Key.HEARTBEAT) == sent
+        assert node.seen.count(Key.HEARTBEAT) == sent
 
 
 def test_the_thread_of_heartbeats_ends_when_nobody_has_the_connection_any_more() -> None:

@@ -204,9 +204,9 @@ def broker(broker: Broker) -> Broker:
     return broker
 
 
-def stored(broker: Broker, stream: str = "s") -> list[tuple[str, str | None]]:
+def stored(broker: Broker) -> list[tuple[str, str | None]]:
     """Return the key and the filter value of each row."""
-    rows: Any = broker.rows[stream].batch(0, 1_000)
+    rows: Any = broker.rows["s"].batch(0, 1_000)
     keys, filter_values = (rows[name].cast(pa.string()).to_pylist() for name in ("key", "filter_value"))
     return list(zip(keys, filter_values, strict=True))
 

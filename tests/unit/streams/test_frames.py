@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -39,32 +38,15 @@ def texts(*values: str) -> str:
     return " ".join(hexed(len(value).to_bytes(2) + value.encode()) for value in values)
 
 
-@pytest.fixture
-def node() -> Iterator[ListeningNode]:
-    with ListeningNode() as node:
-        node.version, node.commands, node.opening = "4.3.6", list(Key), {}
-        yield node
-
-
-@pytest.fixture
-def connection(node: ListeningNode) -> Iterator[StreamConnection]:
-    with closing(StreamConnection(node.settings)) as opened:
-        node.seen.clear()
-        node.requests.clear()
-        yield opened
-
-
-def test_a_login_sends_the_requests_of_the_protocol(
-    node: ListeningNode, connection: StreamConnection
-) -> None:
+def test_a_login_sends_the_requests_of_the_protocol(node: ListeningNode, opened: StreamConnection) -> None:
     """The requests of a login, but for the first one, whose properties are those of this machine."""
     node.opening = {"advertised_host": "a", "advertised_port": "5552"}
-    with closing(StreamConnection(node.settings)) as opened:
-        assert opened.node == frames.Node("a", 5552)
-        assert (opened.server_version, opened.frame_max) == ("4.3.6", 1 << 20)
-        assert opened.commands[Key.STREAM_STATS] == (1, 1)
+    with closing(StreamConnection(node.settings)) as another:
+        assert another.node == frames.Node("a", 5552)
+        assert (another.server_version, another.frame_max) == ("4.3.6", 1 << 20)
+        assert another.commands[Key.STREAM_STATS] == (1, 1)
     node.opening = {}
-    assert connection.node is None
+    assert opened.node is None
     assert [(f"{key:04x}", hexed(content)) for key, content in zip(node.seen, node.requests, strict=True)][
         1:
     ] == [
@@ -88,7 +70,7 @@ def test_the_commands_of_the_broker_are_known_from_3_11_on(
 
 @pytest.mark.parametrize(("call", "arguments", "sent", "replied", "said"), REQUESTS)
 def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
-    connection: StreamConnection,
+    opened: StreamConnection,
     node: ListeningNode,
     *,
     call: str,
@@ -99,7 +81,7 @@ def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
 ) -> None:
     node.answer = lambda key, correlation_id: reply(key, correlation_id, OK + bytes.fromhex(replied))
     try:
-        result = repr(getattr(connection, call)(*literal_eval(arguments)))
+        result = repr(getattr(opened, call)(*literal_eval(arguments)))
     except InputError as error:
         result = f"InputError: {error}"
     requests = zip(node.seen, node.requests, strict=True)
@@ -107,21 +89,12 @@ def test_a_request_is_sent_and_its_reply_is_read_as_stored_or_it_is_refused(
     assert result == said
 
 
-def test_a_stored_offset_is_read_back(connection: StreamConnection, node: ListeningNode) -> None:
-    assert connection.query_offset("ref", "s") is None
-    connection.store_offset("ref", "s", 258)
-    assert connection.query_offset("ref", "s") == 258
-    assert node.offsets == {("ref", "s"): 258}
-
-
-def test_partitions_and_the_route_of_an_unbound_key(
-    node: ListeningNode, connection: StreamConnection
-) -> None:
+def test_partitions_and_the_route_of_an_unbound_key(node: ListeningNode, opened: StreamConnection) -> None:
     names: dict[int, str] = {Key.PARTITIONS: f"00 00 00 01 {texts('x-0')}", Key.ROUTE: "00 00 00 00"}
     node.answer = lambda key, correlation_id: reply(
         key, correlation_id, OK + bytes.fromhex(names.get(key, ""))
     )
-    assert connection.partitions("x") == ("x-0",)
+    assert opened.partitions("x") == ("x-0",)
     assert node.seen == [Key.PARTITIONS, Key.ROUTE]
     assert [hexed(request) for request in node.requests] == [
         texts("x"),
@@ -147,9 +120,9 @@ def test_a_time_to_begin_at_is_in_milliseconds(start: datetime, expected: str) -
     assert hexed(frames.offset_spec(start)) == expected
 
 
-def test_an_argument_of_a_stream_that_is_too_long_is_refused(connection: StreamConnection) -> None:
+def test_an_argument_of_a_stream_that_is_too_long_is_refused(opened: StreamConnection) -> None:
     with pytest.raises(InputError, match="the argument 'a' has 32768 bytes: the stream protocol"):
-        connection.create_stream("s", {"a": "v" * 32_768})
+        opened.create_stream("s", {"a": "v" * 32_768})
 
 
 def test_metadata_has_a_code_for_each_stream() -> None:

@@ -10,22 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import stream_publishers as scripted
 from stream_node import Session
-from stream_publishers import (
-    NOTHING,
-    PARTITIONS,
-    RING,
-    ROWS,
-    Broker,
-    change,
-    flaw,
-    lose,
-    once,
-    publish,
-    publish_rows,
-    publisher,
-    refuse,
-)
+from stream_publishers import ROWS, Broker, once, publish, publish_rows, publisher
 
 from rabbit_chx import errors
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
@@ -49,7 +36,7 @@ def test_rows_are_stored_with_key_body_exchange_and_id(broker: Broker) -> None:
     assert "200 known from an earlier run" in str(publish_rows())
 
 
-@pytest.mark.parametrize("fault", [refuse, change, lose])
+@pytest.mark.parametrize("fault", [scripted.refuse, scripted.change, scripted.lose])
 def test_after_a_fault_all_is_sent_again_from_the_lowest_unconfirmed_row(
     broker: Broker, fault: Callable[[Session], object]
 ) -> None:
@@ -80,7 +67,7 @@ def test_confirms_before_the_loss_count(broker: Broker, monkeypatch: pytest.Monk
 
         if len(connection.sent) == 56:
             takes = [0, 0, 10]
-            connection.tell(NOTHING)
+            connection.tell(scripted.NOTHING)
             monkeypatch.setattr(connection, "receive", receive)
             broker.fault = lambda _: None
 
@@ -96,7 +83,7 @@ def test_confirms_before_the_loss_count(broker: Broker, monkeypatch: pytest.Monk
 def test_rows_that_the_broker_claims_and_does_not_have_are_stored_by_another_reference(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.fault = once(flaw, 60)
+    broker.fault = once(scripted.flaw, 60)
     report = publish_rows()
     lost = [row_id for _, row_id, _ in broker.writers[0].unconfirmed]
     log = broker.rows["s"].log
@@ -112,7 +99,7 @@ def test_a_loss_in_mid_call_whose_proof_retention_has_removed(broker: Broker, kn
     """What the broker had before is believed, and what it claims to have got since then is not."""
 
     def flaw_and_retention(connection: Session) -> None:
-        flaw(connection)
+        scripted.flaw(connection)
         connection.stream.remove_all()
 
     publish_rows(rows=known)
@@ -182,12 +169,20 @@ def test_a_claim_without_any_row_in_a_log_from_its_begin_on_is_false(
     assert broker.rows["s"].ids[50:] == list(range(1, 61))
 
 
-@pytest.mark.parametrize(("key", "body", "what"), [("k", "b", "key"), ("k30", "b", "body")])
-def test_other_rows_under_used_ids_are_an_error(broker: Broker, key: str, body: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "body", "rows", "words"),
+    [
+        ("k", "b", 60, "with the key"),
+        ("k30", "b", 60, "with the body"),
+        ("k1", "another", 1, "id 1 of 'load' with the body"),
+    ],
+)
+def test_other_rows_under_used_ids_are_an_error(
+    broker: Broker, key: str, body: str, rows: int, words: str
+) -> None:
     publish_rows(rows=30)
-    words = f"with the {what}"
     with publisher(name="load") as made, pytest.raises(errors.PublishError, match=words) as raised:
-        made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
+        made.publish_many([key] * rows, [body] * rows, ids=range(1, rows + 1))
     assert isinstance(raised.value.__cause__, errors.MismatchError)
     assert len(broker.rows["s"].log) == 30
 
@@ -226,16 +221,6 @@ def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) ->
     with publisher(name="load") as made, pytest.raises(errors.PublishError, match=words):
         made.publish_many(["k"] * 39, ["b"] * 39, ids=range(1, 78, 2))
     assert len(broker.rows["s"].log) == 50
-
-
-@pytest.mark.usefixtures("broker")
-def test_another_row_with_the_first_id_is_an_error_also_if_higher_ids_are_stored() -> None:
-    publish_rows(rows=2)
-    with (
-        publisher(name="load") as made,
-        pytest.raises(errors.PublishError, match="id 1 of 'load' with the body"),
-    ):
-        made.publish_many(["k1"], ["another"], ids=[1])
 
 
 @pytest.mark.usefixtures("broker")
@@ -321,13 +306,13 @@ SLOTS = SlotTable(
 @pytest.mark.parametrize(
     ("how", "stream_of"),
     [
-        ({"ring": RING, "exchange": "x"}, RING.destination_for),
+        ({"ring": scripted.RING, "exchange": "x"}, scripted.RING.destination_for),
         ({"ring": SLOTS, "exchange": "x"}, SLOTS.destination_for),
-        ({"super_stream": "x"}, PARTITIONS.partition_for),
+        ({"super_stream": "x"}, scripted.PARTITIONS.partition_for),
     ],
 )
 @pytest.mark.parametrize("make", [list, pa.array, np.array])
-@pytest.mark.parametrize("fault", [lambda _: None, flaw])
+@pytest.mark.parametrize("fault", [lambda _: None, scripted.flaw])
 def test_rows_go_where_their_keys_belong_also_if_a_stream_has_a_fault(
     broker: Broker, *, how: dict[str, Any], stream_of: Any, make: Any, fault: Any
 ) -> None:
@@ -344,7 +329,7 @@ def test_rows_go_where_their_keys_belong_also_if_a_stream_has_a_fault(
         rows = broker.rows[name].batch(0, 500)
         assert rows["filter_value"] == rows["key"]
         assert set(rows["exchange"].to_pylist()) == {"x"}
-    assert (report.confirmed, report.reconnects) == (500, fault is flaw)
+    assert (report.confirmed, report.reconnects) == (500, fault is scripted.flaw)
 
 
 def test_the_window_bounds_what_is_unconfirmed() -> None:

@@ -221,13 +221,6 @@ def test_frames_are_full_and_not_fuller() -> None:
         encode_rows(None, [b"", bytes(400)]).frames(3, ids, 0, 2, 400)
 
 
-def test_without_rows_there_are_no_frames() -> None:
-    for keys in (None, list[str](), pa.array([], pa.string())):
-        encoded = encode_rows(keys, [])
-        assert len(encoded.rows) == 0
-        assert encoded.frames(0, np.empty(0, np.uint64), 0, 0, 100) == []
-
-
 @pytest.mark.parametrize("client", json.loads(CORPUS.read_text())["clients"])
 def test_rows_of_other_clients_are_read_as_they_were_sent(client: str) -> None:
     """As they were recorded from real brokers."""

@@ -94,14 +94,8 @@ def test_a_copy_of_an_earlier_row_does_not_hide_what_is_before_it(stream: RowLog
 
 
 def test_a_copy_that_differs_is_doubled_and_not_changed(stream: RowLog) -> None:
-    store(KEYS, changed(BODIES, 0))
-    other = stream.log[0]
-    stream.log.clear()
-    stream.claims.clear()
-    stream.committed = 0
     store()
-    stream.log.append(other)
-    stream.committed += 1
+    stream.copy([FIRST], key=KEYS[0], body="another")
     found = read_back()
     assert (found.once, found.doubled, found.changed) == (ROWS - 1, 1, 0)
 

@@ -9,21 +9,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import stream_publishers as scripted
 from stream_node import Session
-from stream_publishers import (
-    FRAME_MAX,
-    NOTHING,
-    READER,
-    RING,
-    ROWS,
-    Broker,
-    confirm_and_change,
-    lose,
-    once,
-    publish,
-    publish_rows,
-    publisher,
-)
+from stream_publishers import ROWS, Broker, once, publish, publish_rows, publisher
 
 from rabbit_chx import errors
 from rabbit_chx.streams import nodes, stored_ids, writer
@@ -44,7 +32,7 @@ def test_ids_rise_from_call_to_call(broker: Broker) -> None:
 
 
 def test_after_a_failed_call_its_rows_come_first(broker: Broker) -> None:
-    broker.fault = once(lose, 60)
+    broker.fault = once(scripted.lose, 60)
     with publisher(name="load", reconnect_timeout_s=0) as made:
         publish(made, rows=10)
         with pytest.raises(errors.PublishError, match="publish again from id 11 on") as raised:
@@ -80,7 +68,7 @@ def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(bro
         """Each connection confirms its first rows, and then the leader changes."""
         if session.sent:
             broker.clock.now += 50
-            confirm_and_change(session)
+            scripted.confirm_and_change(session)
 
     broker.fault = confirm_slowly_and_change
     report = publish_rows(rows=40, reconnect_timeout_s=60)
@@ -95,12 +83,12 @@ def test_reading_back_does_not_count_as_waiting_for_a_confirm(
 
     def read_slowly(**how: Any) -> Any:
         broker.clock.now += 600
-        return READER(**how)
+        return scripted.READER(**how)
 
     def confirm_later(connection: Session) -> None:
         if len(connection.sent) != seen[0]:
             seen[0] = len(connection.sent)
-            connection.tell(NOTHING)
+            connection.tell(scripted.NOTHING)
 
     monkeypatch.setattr(stored_ids, "StreamReader", read_slowly)
     broker.fault = confirm_later
@@ -114,7 +102,7 @@ DOWN = errors.UnreachableError("nobody answers")
 def test_each_call_has_the_full_time_to_reconnect(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one that gave up, and after one whose last confirms came with a change of the leader."""
     with publisher(name="load", reconnect_timeout_s=60) as made:
-        broker.fault = once(confirm_and_change, 20)
+        broker.fault = once(scripted.confirm_and_change, 20)
         assert publish(made, rows=20).complete
         broker.clock.now += 3_600
         attempts = failing(monkeypatch, DOWN, 3)
@@ -162,7 +150,7 @@ def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
     recorded("publisher_sequence", 0)
     recorded("metadata")
     monkeypatch.setattr(writer, "open_at", open_at)
-    broker.fault = once(lose, 60)
+    broker.fault = once(scripted.lose, 60)
     with pytest.raises(errors.PublishError, match="has confirmed id"):  # it claims nothing any more
         publish_rows(confirm_timeout_s=20, reconnect_timeout_s=8)
     assert times["metadata"][0] == times["publisher_sequence"][0] == 20
@@ -170,7 +158,7 @@ def test_requests_are_bounded_by_the_timeouts_of_the_publisher(
     assert 0 < times["publisher_sequence"][1] <= 8
 
 
-@pytest.mark.parametrize("how", [{"super_stream": "x"}, {"ring": RING, "exchange": "x"}])
+@pytest.mark.parametrize("how", [{"super_stream": "x"}, {"ring": scripted.RING, "exchange": "x"}])
 def test_names_are_counted_in_each_stream(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
 ) -> None:
@@ -217,7 +205,7 @@ def test_a_row_that_no_frame_can_carry_is_refused_before_any_is_sent(
 ) -> None:
     monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 10)
     columns = {"keys": ["k"] * ROWS, "bodies": ["b"] * ROWS}
-    columns[place][150] = "x" * FRAME_MAX
+    columns[place][150] = "x" * scripted.FRAME_MAX
     with (
         publisher(name=name) as made,
         pytest.raises(errors.RowError, match=r"^row 150 .* frame of this broker, which has 4096"),
@@ -243,7 +231,7 @@ def test_the_largest_rows_that_are_taken_can_be_sent(
     broker.commands = (*broker.commands, Key.PUBLISH)
     values = [b"v" * size or None for size in filter_sizes]
     for value in values:
-        largest = FRAME_MAX - 2 * len(value or b"")
+        largest = scripted.FRAME_MAX - 2 * len(value or b"")
         with publisher(**how) as made:
             for size in range(largest, 0, -1):
                 more: dict[str, Any] = {"ids": [2**63 - 1 - size]} if "name" in how else {}

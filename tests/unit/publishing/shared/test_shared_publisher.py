@@ -401,31 +401,6 @@ def test_a_callback_may_submit_another_message_and_cannot_wait_for_it(peer: Peer
     assert peer.bodies == ["0", "other", "later"]
 
 
-@pytest.mark.timeout(100)
-def test_close_gives_up_after_its_time_and_its_callbacks_cannot_wait_for_another_message(
-    peer: Peer, shared: Any
-) -> None:
-    peer.answer = nothing
-    waits: list[BaseException | None] = []
-    publisher = shared()
-    first, other = publisher.submit("k", "0"), publisher.submit("k", "1")
-
-    def wait(_: Future[None]) -> None:
-        try:
-            other.result(_SOON_S)
-        except Exception as error:  # noqa: BLE001
-            waits.append(error)
-
-    first.add_done_callback(wait)
-    peer.until(lambda: len(peer.messages) == 2)
-    publisher.close(timeout_s=0.0)
-    assert isinstance(waits[0], errors.InputError)
-    assert isinstance(other.exception(), errors.UnknownOutcomeError)
-    with pytest.raises(errors.InputError, match="is closed: open another one"):
-        publisher.submit("k", "2")
-    publisher.close()
-
-
 def test_what_waits_behind_a_withdrawn_message_is_sent_at_once(
     peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,26 +485,36 @@ def test_any_number_of_seconds_is_a_limit(shared: Any) -> None:
     assert [error_of(future) for future in futures] == [None] * 3
 
 
+@pytest.mark.timeout(100)
 def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer: Peer, shared: Any) -> None:
-    def interrupt(_: Future[None]) -> None:
-        raise KeyboardInterrupt
-
+    """Close gives up after its time. A callback cannot wait for another message, since close waits for the callback."""
     peer.answer = nothing
+    waits: list[BaseException | None] = []
     publisher = shared()
     futures = [publisher.submit("k", str(i)) for i in range(3)]
-    futures[0].add_done_callback(interrupt)
+
+    def wait_and_interrupt(_: Future[None]) -> None:
+        try:
+            futures[1].result(_SOON_S)
+        except Exception as error:  # noqa: BLE001
+            waits.append(error)
+        raise KeyboardInterrupt
+
+    futures[0].add_done_callback(wait_and_interrupt)
     peer.until(lambda: len(peer.messages) == 3)
     with pytest.raises(KeyboardInterrupt):
         publisher.close(timeout_s=0.0)
+    assert [type(error) for error in waits] == [errors.InputError]
     assert [type(error_of(future)) for future in futures] == [errors.UnknownOutcomeError] * 3
     publisher._worker.thread.join(_SOON_S)
     assert not publisher._worker.thread.is_alive()
+    with pytest.raises(errors.InputError, match="is closed: open another one"):
+        publisher.submit("k", "3")
+    publisher.close()
 
 
-def new_message(expires_at: Any = 0.0) -> OpenMessage:
-    message = OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
-    message.expires_at = expires_at
-    return message
+def new_message() -> OpenMessage:
+    return OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
 
 
 def test_a_finalizer_may_submit_while_messages_expire() -> None:

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from key_arrays import KEY_ARRAYS, NULL_ARRAYS
 from naming import name_of
-from null_arrays import NULL_ARRAYS
 
-from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.hashing import hash_binary
-from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import ExchangeRef, HashRing, arrays
 
 RING = HashRing.from_buckets(["q1", "q2", "q2", None, ExchangeRef("x"), "q1", "q3"])
@@ -41,35 +40,13 @@ def by_array(ring: HashRing, keys: Any) -> list[Any]:
     return [names[index] for index in indices]
 
 
-KINDS: dict[str, Any] = {
-    "list": list,
-    "tuple": tuple,
-    "bytes": lambda keys: [key.encode() for key in keys],
-    "mixed": lambda keys: [key if n % 2 else key.encode() for n, key in enumerate(keys)],
-    "object": lambda keys: np.array(keys, object),
-    "string": lambda keys: pa.array(keys, pa.string()),
-    "large_string": lambda keys: pa.array(keys, pa.large_string()),
-    "binary": lambda keys: pa.array([key.encode() for key in keys], pa.binary()),
-    "large_binary": lambda keys: pa.array([key.encode() for key in keys], pa.large_binary()),
-    "string_view": lambda keys: pa.array(keys, pa.string_view()),
-    "binary_view": lambda keys: pa.array([key.encode() for key in keys], pa.binary_view()),
-    "dictionary": lambda keys: pa.array(keys).dictionary_encode(),
-    "chunked": lambda keys: pa.chunked_array(
-        [pa.array(keys[:7], pa.string()), pa.array([], pa.string()), pa.array(keys[7:], pa.string())]
-    ),
-    "chunked dictionary": lambda keys: pa.chunked_array(
-        [pa.array(keys[:7]).dictionary_encode(), pa.array(keys[7:]).dictionary_encode()]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_array_and_each_slice_agrees_with_single_keys(kind: str) -> None:
-    keys = KINDS[kind](MANY)
+@pytest.mark.parametrize("make", KEY_ARRAYS.values(), ids=KEY_ARRAYS)
+def test_every_kind_of_array_and_each_slice_agrees_with_single_keys(make: Any) -> None:
+    keys = make(MANY)
     assert by_array(RING, keys) == one_by_one(RING, HOSTILE) * 64
     for start, stop in ((1, 40), (5, 5), (3, len(MANY)), (len(MANY) - 1, len(MANY))):
         assert by_array(RING, keys[start:stop]) == one_by_one(RING, MANY[start:stop])
-    assert by_array(RING, KINDS[kind]([])) == []
+    assert by_array(RING, make([])) == []
 
 
 def test_fixed_width_numpy_arrays_lose_trailing_nuls_as_numpy_does() -> None:
@@ -84,15 +61,6 @@ def test_fixed_width_numpy_arrays_lose_trailing_nuls_as_numpy_does() -> None:
 def test_fixed_size_binaries_agree_with_single_keys() -> None:
     keys = [bytes([n % 251] * 16) for n in range(1_000)]
     assert by_array(RING, pa.array(keys, pa.binary(16))[3:]) == one_by_one(RING, keys[3:])
-
-
-def test_more_keys_than_a_chunk_are_hashed_whatever_their_lengths() -> None:
-    for keys in (
-        [f"{n:036d}" for n in range(70_000)],
-        [f"key-{n}" * (n % 9) for n in range(70_000)],
-    ):
-        sample = slice(None, None, 501)
-        assert arrays.hashes(pa.array(keys))[sample].tolist() == [phash2(key, 2**32) for key in keys[sample]]
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 32_767, 32_768, 32_769])
@@ -145,14 +113,14 @@ def test_nulls_count_as_keys(fill: Any) -> None:
         RING.indices(pa.array(["a"]), fill_null=fill)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda keys: np.array(keys, object), iter])
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pa.array, lambda keys: np.array(keys, object), iter])
 def test_positions_go_on_from_chunk_to_chunk(kind: Any) -> None:
-    assert by_array(RING, kind([f"é{n}" for n in range(70_000)]))[::999] == one_by_one(
-        RING, [f"é{n}" for n in range(0, 70_000, 999)]
-    )
+    for text in ("é{}", "{:036}"):
+        texts = [text.format(n) for n in range(70_000)]
+        assert by_array(RING, kind(texts))[::999] == one_by_one(RING, texts[::999])
     keys = ["a"] * 70_000
     keys[65_540] = "\ud800"
-    if kind is not np.array:
+    if kind not in (np.array, pa.array):
         with pytest.raises(RowError, match=r"position 65540 .*half of a surrogate pair"):
             RING.indices(kind(keys))
 
@@ -195,10 +163,5 @@ NO_KEYS: list[Any] = [
 
 @pytest.mark.parametrize("keys", NO_KEYS, ids=name_of)
 def test_a_value_without_keys_is_refused(keys: Any) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"not an array of keys: pass a list|holds no keys"):
         RING.indices(keys)
-
-
-def test_an_empty_ring_has_no_answer() -> None:
-    with pytest.raises(EmptyRingError):
-        HashRing.from_buckets([None]).indices(["a"])

@@ -21,22 +21,16 @@ RING = HashRing.from_buckets(["q1", None, ExchangeRef("q1"), "q1", "q2"])
 HOLES = HashRing.from_buckets([None, None, None, "q3"], Release("3.8.9"))
 
 
-def test_names_are_those_of_single_keys() -> None:
-    names = RING.destinations_for(KEYS)
-
+@pytest.mark.parametrize("ring", [RING, HOLES])
+def test_names_and_counts_are_those_of_single_keys(ring: HashRing) -> None:
+    single = [ring.destination_for(key) for key in KEYS]
+    assert None in single
+    names = ring.destinations_for(KEYS)
     assert names.dtype == np.object_
-    assert names.tolist() == [RING.destination_for(key) for key in KEYS]
-    assert None in names.tolist()
-
-
-def test_counts_are_those_of_single_keys() -> None:
-    assert Counter(RING.counts(KEYS)) == Counter(RING.destination_for(key) for key in KEYS)
-    assert list(RING.counts(pa.array(KEYS))) == ["q1", ExchangeRef("q1"), "q2", None]
-
-
-def test_a_hole_is_not_a_queue() -> None:
-    assert HOLES.destinations_for(KEYS).tolist() == [None] * len(KEYS)
-    assert HOLES.counts(KEYS) == {"q3": 0, None: len(KEYS)}
+    assert names.tolist() == single
+    counts = ring.counts(pa.array(KEYS))
+    assert list(counts) == [*ring.destinations, None]
+    assert counts == dict.fromkeys(ring.destinations, 0) | Counter(single)
 
 
 def test_destinations_without_keys_count_and_holes_without_keys_do_not() -> None:
