@@ -334,8 +334,9 @@ def integers_of(
             values = values.fill_null(0)
         values = values.to_numpy()
     if isinstance(values, np.ma.MaskedArray):
-        null = np.ma.getmaskarray(values)
-        if seed_of_null is None and null.any():
+        mask = np.ma.getmaskarray(values)
+        null = mask if mask.any() else None
+        if seed_of_null is None and null is not None:
             raise null_error(int(null.argmax()))
         values = values.filled(0)
     if isinstance(values, list) or values.dtype.kind == "O":

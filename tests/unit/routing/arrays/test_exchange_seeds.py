@@ -394,3 +394,9 @@ def test_a_masked_integer_is_a_null(release: Release, dtype: Any) -> None:
     ]  # fmt: skip
     for mask in (False, [False, False, False]):
         assert names(x, x.indices(np.ma.array([5, 6, 7], mask=mask))) == one_by_one(x, [5, 6, 7])
+
+
+def test_a_masked_array_without_a_masked_value_has_no_nulls() -> None:
+    """A release that crashes on a message without the header gets none."""
+    x = by_header(Release("3.13.6"))
+    assert names(x, x.indices(np.ma.array([5, 6]), missing_nulls=True)) == one_by_one(x, [5, 6])
