@@ -6,7 +6,6 @@ import gc
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -149,17 +148,3 @@ def test_readers_that_nobody_has_any_more_leave_no_thread(stream: Streamed) -> N
             assert time.monotonic() < deadline, "threads are left"
             time.sleep(0.1)
             gc.collect()
-
-
-def test_a_line_that_is_cut_loses_and_repeats_nothing(stream: Streamed, line: Proxy) -> None:
-    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
-    stream.publish(bodies)
-    breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
-    found = []
-    with reader(stream, line, batch_rows=500) as reading:
-        for batch in reading:
-            found += values([batch])
-            if breaks and len(found) > (5 - len(breaks)) * MANY // 6:
-                breaks.pop()()
-    assert breaks == []
-    assert found == bodies
