@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from bounded import until
 from publishing_support import through
 from streamed import Streamed
 from tcp_proxy import Proxy
@@ -142,9 +143,4 @@ def test_readers_that_nobody_has_any_more_leave_no_thread(stream: Streamed) -> N
         warnings.simplefilter("ignore", ResourceWarning)  # of the socket: nobody has closed it
         for _ in range(3):
             next(reader(stream, batch_rows=10))
-        gc.collect()
-        deadline = time.monotonic() + 60
-        while threading.active_count() > before:
-            assert time.monotonic() < deadline, "threads are left"
-            time.sleep(0.1)
-            gc.collect()
+        until(lambda: gc.collect() >= 0 and threading.active_count() <= before, "no thread is left")
