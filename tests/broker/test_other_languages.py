@@ -78,7 +78,7 @@ def go(folder: Path) -> list[str]:
     return [str(folder / "orders")]
 
 
-def run(*command: str, **settings: str) -> str:
+def run(*command: str, **settings: Any) -> str:
     """Run a command, and return its output."""
     done = ended(*command, timeout_s=120, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
