@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 
@@ -47,6 +50,14 @@ def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
 def stream(vhost: RunningBroker) -> Streamed:
     """An empty stream."""
     return Streamed(vhost, "s", {})
+
+
+@pytest.fixture
+def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
+    """A connection to the stream port, and an empty stream `s` without an exchange."""
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as opened:
+        opened.create_stream("s")
+        yield opened
 
 
 @pytest.fixture
@@ -83,6 +94,20 @@ def live(vhost: RunningBroker) -> Iterator[Broker]:
     """A `Broker` on the test's vhost, which reads the true rings."""
     with Broker(vhost.url, ring_source=quick_prefix(vhost)) as live:
         yield live
+
+
+@pytest.fixture
+def managed(vhost: RunningBroker) -> Iterator[Broker]:
+    """A `Broker` on the test's vhost, as somebody without rabbitmqctl knows it."""
+    with Broker(vhost.url, vhost.management_url) as managed:
+        yield managed
+
+
+@pytest.fixture
+def quick_plans() -> Iterator[None]:
+    """Plans count few seeds, in a test that looks at no figure of them."""
+    with few_seeds():
+        yield
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 from quick_rings import quick_prefix
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, PublishError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, PublishReport
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -46,16 +47,16 @@ def test_each_row_is_where_the_exchange_would_have_put_it(
 
 def test_the_user_needs_write_on_the_default_exchange(vhost: RunningBroker, reader: Broker) -> None:
     management, ring = Management(str(vhost.management_url)), reader.ring("x")
-    name = vhost.url.rpartition("/")[2]
-    with canary_user(management, name) as user:
-        for write, allowed in ((r"^amq\.default$", True), ("^x$", False)):
-            rights = {"configure": "^$", "write": write, "read": "^$"}
-            management.request("PUT", "permissions", name, user, body=rights)
-            url = with_login(vhost.url, user, CANARY)
-            with Publisher(url, "x", routing="client", ring=ring) as publisher:
-                if allowed:
-                    assert publisher.publish_many(KEYS, KEYS).complete
-                else:
-                    with pytest.raises(PublishError, match=r"amq\.default") as caught:
-                        publisher.publish_many(KEYS, KEYS)
-                    assert isinstance(caught.value.__cause__, AccessRefusedError)
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+
+    def publish(write: str) -> PublishReport:
+        with (
+            canary_user(management, name, write=write) as user,
+            Publisher(with_login(vhost.url, user, CANARY), "x", routing="client", ring=ring) as publisher,
+        ):
+            return publisher.publish_many(KEYS, KEYS)
+
+    assert publish(r"^amq\.default$").complete
+    with pytest.raises(PublishError, match=r"amq\.default") as caught:
+        publish("^x$")
+    assert isinstance(caught.value.__cause__, AccessRefusedError)

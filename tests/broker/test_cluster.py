@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from cluster import RunningCluster, docker_cluster
@@ -12,7 +13,6 @@ from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published,
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.consuming import ShardConsumer
-from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.plugin_objects import ShardName
 from rabbit_chx.topology.shards import shard_names
 
@@ -35,9 +35,10 @@ def cluster() -> Iterator[RunningCluster]:
 @in_a_loop
 async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: RunningCluster) -> None:
     home, joining, node = cluster.nodes[0], cluster.nodes[2], cluster.names[2]
+    control = partial(joining.run, "rabbitmqctl")
     handled = Handled()
-    control(joining, "stop_app")
-    control(joining, "reset")
+    control("stop_app")
+    control("reset")
     with Broker(home.url, home.management_url) as broker:
         assert len(await sharded(home, 2)) == 4
         consumer = ShardConsumer(home.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
@@ -45,8 +46,8 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await published(cluster.urls[1], 0, 300)
             await until(lambda: handled.count == 300)
 
-            await asyncio.to_thread(control, joining, "join_cluster", cluster.names[0])
-            await asyncio.to_thread(control, joining, "start_app")
+            await asyncio.to_thread(control, "join_cluster", cluster.names[0])
+            await asyncio.to_thread(control, "start_app")
             await asyncio.to_thread(cluster.wait_until_together)
             # 3.10.8 makes the shards of the new node by itself. 4.0.5 and 4.3.6 do not.
             images = await found(home)
@@ -58,13 +59,13 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await until(lambda: handled.count == 600)
             assert {ShardName.parse(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
 
-            await asyncio.to_thread(control, joining, "stop_app")
+            await asyncio.to_thread(control, "stop_app")
             await until(lambda: len(consumer.queues) == 6)
             images = await found(home)
             assert {finding.kind: finding.names for finding in images.findings} == {
                 "node-away": shard_names("images", [node], 3)
             }
-            await asyncio.to_thread(control, joining, "start_app")
+            await asyncio.to_thread(control, "start_app")
             await asyncio.to_thread(cluster.wait_until_together)
             await until(lambda: len(consumer.queues) == 9)
             await published(home.url, 600, 300)
@@ -73,7 +74,3 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
         gone = Topology(owns=("images", "shards", "sharding: *"))
         await applied(home, gone, allow_delete=True, allow_loss=True)
     assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(900))
-
-
-def control(node: RunningBroker, *command: str) -> None:
-    node.run("rabbitmqctl", *command)

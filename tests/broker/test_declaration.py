@@ -37,13 +37,6 @@ def channel(vhost_url: str) -> Iterator[BlockingChannel]:
         yield connection.channel()
 
 
-@pytest.fixture
-def managed(vhost: RunningBroker) -> Iterator[Broker]:
-    """The broker as somebody without rabbitmqctl knows it."""
-    with Broker(vhost.url, vhost.management_url) as broker:
-        yield broker
-
-
 def test_a_broker_is_opened_and_closed_again_and_again(vhost_url: str) -> None:
     broker = Broker(vhost_url).open()
     assert broker.open() is broker
@@ -224,9 +217,8 @@ def test_what_another_program_declares_just_before_is_not_reported_as_done(
 
 def test_a_user_without_the_permission_declares_and_is_told(vhost: RunningBroker, managed: Broker) -> None:
     management, name = Management(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url).vhost
-    with canary_user(management, name, "management") as user:
-        body = dict.fromkeys(("configure", "write", "read"), "^(q.*|x|y)$")
-        management.request("PUT", "permissions", name, user, body=body)
+    permissions = dict.fromkeys(("configure", "write", "read"), "^(q.*|x|y)$")
+    with canary_user(management, name, "management", **permissions) as user:
         urls = (with_login(url, user, CANARY) for url in (vhost.url, str(vhost.management_url)))
         with Broker(*urls) as broker:
             done = broker.declare("x", BINDINGS)

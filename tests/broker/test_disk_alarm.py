@@ -22,9 +22,7 @@ NAMED = "a full disk can cause this: node rabbit"
 @pytest.fixture
 def reader(shop: Shop) -> Iterator[tuple[str, ...]]:
     """The options of a user who sees everything and may change nothing."""
-    with canary_user(shop.management, shop.settings.vhost, "monitoring") as user:
-        rights = {"configure": "^$", "write": "^$", "read": ".*"}
-        shop.management.put("permissions", shop.settings.vhost, user, body=rights)
+    with canary_user(shop.management, shop.settings.vhost, "monitoring", read=".*") as user:
         yield tuple(with_login(each, user, CANARY) if "//" in each else each for each in shop.live)
 
 

@@ -8,7 +8,6 @@ from pika.exchange_type import ExchangeType
 from topology_commands import Topologies
 
 from rabbit_chx import Topology
-from rabbit_chx.cli import main
 from rabbit_chx.routing import ExchangeRef
 
 pytestmark = pytest.mark.broker
@@ -35,11 +34,9 @@ def test_the_export_of_names_that_are_hard_to_write_has_an_empty_plan(topologies
 
 
 def test_an_exchange_of_the_broker_is_exported_once_it_has_bindings(
-    topologies: Topologies, capsys: pytest.CaptureFixture[str]
+    topologies: Topologies,
 ) -> None:
-    command = ["topology", "export", "--exchange", "amq.direct", *topologies.options]
-    assert main(command) == 2
-    assert "is a direct exchange that each broker has" in capsys.readouterr().err
+    command = ("export", "--exchange", "amq.direct")
+    assert "is a direct exchange that each broker has" in topologies.run(*command, code=2)[1]
     topologies.shop.channel.queue_bind("q1", "amq.direct", "first")
-    assert main(command) == 0
-    assert 'source = "amq.direct"' in capsys.readouterr().out
+    assert 'source = "amq.direct"' in topologies.run(*command)[0]

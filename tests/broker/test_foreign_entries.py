@@ -54,7 +54,17 @@ def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
                 assert a.reconnects == b.reconnects == 0
                 if kind == "streams":
                     show = ("group", "show", *stage.queues, "--stream-group", "billing", "--url", stage.url)
-                    assert (await asyncio.to_thread(answer, *show))["ignored_entries"] == 4
+                    shown = await asyncio.to_thread(answer, *show)
+                    owners = {queue: group.member for group in (a, b) for queue in group.held}
+                    streams = [
+                        (each["stream"], each["assigned"], each["active"]) for each in shown["streams"]
+                    ]
+                    assert streams == [(queue, owners[queue], owners[queue]) for queue in stage.queues]
+                    assert [(each["name"], each["assigned"]) for each in shown["members"]] == [
+                        ("a", 1),
+                        ("b", 1),
+                    ]
+                    assert shown["ignored_entries"] == 4
 
     asyncio.run(story())
     assert nothing_was_skipped(stage)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from blocks import ROOT, console_examples, page
+from command_line import ended
 from found_broker import need
 from shop import Shop
 from topology_commands import SHOP
@@ -39,9 +40,7 @@ def base_image() -> str:
         script = ROOT / "tests" / "support" / "python_base_image.sh"
         subprocess.run([script, OUR_BASE], check=True, timeout=400)
         return OUR_BASE
-    done = subprocess.run(
-        ["docker", "pull", "--quiet", PUBLIC_BASE], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ended("docker", "pull", "--quiet", PUBLIC_BASE, timeout_s=120)
     if done.returncode:
         skip_unless_ci(
             f"NOT TRIED: the image {PUBLIC_BASE} cannot be pulled, and there is no mmdebstrap: {done.stderr}"
@@ -58,13 +57,11 @@ def image() -> Iterator[str]:
     words = BUILD.replace("--tag rabbit-chx ", f"--build-arg BASE={base} --tag {tag} ")
     try:
         for command in (words.replace(f"--tag {tag}", f"--target build --tag {stage}"), words):
-            done = subprocess.run(
-                ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
-            )
+            done = ended("bash", "-c", command, cwd=ROOT, timeout_s=400)
             assert done.returncode == 0, done.stdout + done.stderr
         yield tag
     finally:
-        subprocess.run(["docker", "rmi", tag, stage], capture_output=True, timeout=60, check=False)
+        ended("docker", "rmi", tag, stage)
 
 
 @pytest.fixture
@@ -78,15 +75,7 @@ def run(image: str, tmp_path: Path) -> Run:
     def run(broker: RunningBroker, *arguments: str, options: str = "") -> subprocess.CompletedProcess[str]:
         urls = {"AMQP_URL": broker.url, "RABBIT_CHX_MANAGEMENT_URL": str(broker.management_url)}
         words = f"{command} --network host {options} {image} topology"
-        return subprocess.run(
-            ["bash", "-c", f'{words} "$@"', "bash", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **urls},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return ended("bash", "-c", f'{words} "$@"', "bash", *arguments, cwd=tmp_path, timeout_s=120, **urls)
 
     return run
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from subprocess import PIPE, Popen, check_output
 from typing import Any
 
 import pika
 import pytest
-from canary import CANARY, canary_user
-from command_line import PROGRAM
-from declared import with_login
 from exchange_types import CHX
 from publishing_support import through
 from shop import Shop, declare
+from taken import taken
 from tcp_proxy import Proxy
 
 from rabbit_chx.cli import main
@@ -37,13 +31,7 @@ def publish(shop: Shop, exchange: str, values: Iterable[str]) -> dict[str, Any]:
     for value in values:
         properties = pika.BasicProperties(headers={"tenant": value})
         shop.channel.basic_publish(exchange, "the same for all", value.encode(), properties, mandatory=True)
-    found: dict[str, Any] = {}
-    for queue in QUEUES:
-        got: Any = shop.channel.basic_get(queue, auto_ack=True)
-        while got[0] is not None:
-            found[got[2].decode()] = queue
-            got = shop.channel.basic_get(queue, auto_ack=True)
-    return found
+    return {body.decode(): queue for queue in QUEUES for _, _, body in taken(shop.channel, queue)}
 
 
 def test_each_command_agrees_with_where_the_broker_puts_messages(
@@ -99,28 +87,6 @@ def test_an_answer_by_the_binding_list_or_by_amqp_alone_is_not_determined(
     assert main(["simulate", *of[:4], *shop.via]) == 0  # the shares of a ring depend on no key
     assert main([*route, "--hash-header", "tenant"]) == 0
     assert "AMQP alone does not show the queues of the exchanges in the ring" in capsys.readouterr().err
-
-
-def test_a_password_of_the_environment_shows_nowhere(shop: Shop) -> None:
-    arguments = [PROGRAM, "route", "--exchange", "orders", "--no-record", "-"]
-    with canary_user(shop.management, shop.settings.vhost) as user:
-        environment = {
-            **os.environ,
-            "AMQP_URL": with_login(shop.broker.url, user, CANARY),
-            "RABBIT_CHX_MANAGEMENT_URL": re.sub("//.*@", "//", str(shop.broker.management_url)),
-            "RABBIT_CHX_RING_VIA": shop.via[1],
-        }
-        with Popen(arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, text=True) as process:
-            seen = ""
-            deadline = time.monotonic() + 5
-            while "rabbitmqctl" not in seen and time.monotonic() < deadline:
-                seen += check_output(["ps", "-eww", "-o", "args"], text=True, timeout=30)
-            out, errors = process.communicate("k\n", timeout=60)
-    assert "route --exchange orders" in seen
-    said = [line for line in errors.splitlines() if "at work for" not in line]  # on a slow machine
-    assert (process.returncode, said) == (0, [])
-    assert out.startswith("k\t")
-    assert CANARY not in seen + out
 
 
 def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

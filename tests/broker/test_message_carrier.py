@@ -56,11 +56,8 @@ def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: PikaCar
     reader.finish()
 
 
-def test_what_nobody_reads_is_not_awaited(carrier: PikaCarrier) -> None:
+def test_a_marker_that_nobody_reads_or_no_queue_takes(carrier: PikaCarrier) -> None:
     assert not carrier.wait_for_reply(_MARKER, "flushed", timeout_s=1.0, longest_s=600.0, queues=("old",))
-
-
-def test_a_marker_that_no_queue_takes(carrier: PikaCarrier) -> None:
     with pytest.raises(
         BrokerRefusedError, match="queue gone does not take the marker of a hand-over"
     ) as caught:

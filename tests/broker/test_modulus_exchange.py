@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,6 @@ def bills(count: int) -> Topology:
     return Topology.from_toml(exchange + queues)
 
 
-@pytest.fixture
-def broker(vhost: RunningBroker) -> Iterator[Broker]:
-    """A broker without a ring source, on which the order is that of names."""
-    with Broker(vhost.url, vhost.management_url) as opened:
-        yield opened
-
-
 def counted(channel: BlockingChannel, queues: Iterable[object]) -> Counter[str]:
     """Count and remove the messages of queues."""
     counts: Counter[str] = Counter()
@@ -51,10 +44,10 @@ def counted(channel: BlockingChannel, queues: Iterable[object]) -> Counter[str]:
 
 
 def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
-    broker: Broker, vhost: RunningBroker, channel: BlockingChannel
+    managed: Broker, vhost: RunningBroker, channel: BlockingChannel
 ) -> None:
-    broker.apply(plan(bills(10), broker.topology()))
-    mirror = broker.exchange("bills")
+    managed.apply(plan(bills(10), managed.topology()))
+    mirror = managed.exchange("bills")
     assert isinstance(mirror, ModulusHashExchange)
     assert mirror.provenance == "read"
     assert mirror.destinations[:3] == ("bills.1", "bills.10", "bills.2")
@@ -63,32 +56,32 @@ def test_a_plan_is_applied_and_messages_are_where_the_bindings_say(
     with Publisher(vhost.url, "bills") as publisher:
         assert publisher.publish_many(KEYS, KEYS).complete
     assert counted(channel, mirror.destinations) == predicted
-    with Publisher(vhost.url, "bills", routing="client", ring=lambda: broker.exchange("bills")) as publisher:
+    with Publisher(vhost.url, "bills", routing="client", ring=lambda: managed.exchange("bills")) as publisher:
         assert publisher.publish_many(KEYS, KEYS).complete
     assert counted(channel, mirror.destinations) == predicted
     assert inspect_exchange(ConnectionSettings.from_uri(vhost.url), "bills").is_hashing
-    assert check(broker.topology(), bills(10)).sound
-    assert broker.topology().modulus("bills") == mirror
+    assert check(managed.topology(), bills(10)).sound
+    assert managed.topology().modulus("bills") == mirror
 
 
 def test_a_check_finds_waiting_messages_of_several_priorities(
-    broker: Broker, channel: BlockingChannel
+    managed: Broker, channel: BlockingChannel
 ) -> None:
-    broker.apply(plan(bills(3), broker.topology()))
+    managed.apply(plan(bills(3), managed.topology()))
     for priority in (0, None, 9):
         channel.basic_publish("", "bills.3", b"", BasicProperties(priority=priority))
     until(
-        lambda: broker.topology().facts.priorities == {"bills.3": (0, 4, 9)}, "they are counted", every_s=0.5
+        lambda: managed.topology().facts.priorities == {"bills.3": (0, 4, 9)}, "they are counted", every_s=0.5
     )
-    (found,) = check(broker.topology(), bills(3)).findings
+    (found,) = check(managed.topology(), bills(3)).findings
     assert (found.kind, found.destination) == ("order-breaking", "bills.3")
     assert "of the priorities 0, 4, 9" in found.message
 
 
 def test_commands_need_no_ring_source(
-    broker: Broker, vhost: RunningBroker, answer: Callable[..., Any], tmp_path: Path
+    managed: Broker, vhost: RunningBroker, answer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    broker.apply(plan(bills(4), broker.topology()))
+    managed.apply(plan(bills(4), managed.topology()))
     file = tmp_path / "bills.toml"
     file.write_text(bills(4).to_toml())
     at = ("--url", vhost.url, "--management-url", str(vhost.management_url))

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from blocks import page
 from bounded import until
-from command_line import PROGRAM
+from command_line import PROGRAM, ended
 from exposition import parsed_exposition
 from programs import program
 from shop import Shop
@@ -36,16 +36,8 @@ DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
 
-def promtool(*arguments: str, text: str | None = None) -> None:
-    done = subprocess.run(
-        [program("promtool"), *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=MONITORING,
-    )
+def promtool(*arguments: str) -> None:
+    done = ended(program("promtool"), *arguments, cwd=MONITORING)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 
@@ -98,8 +90,7 @@ def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> in
         "/var/lib/node_exporter", str(folder)
     )
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path}
-    return subprocess.run(["sh", "-c", script], check=False, timeout=60, env=environment).returncode
+    return ended("sh", "-c", script, PATH=path).returncode
 
 
 def test_the_script_of_the_page_fails_visibly_while_the_broker_is_down(tmp_path: Path) -> None:
@@ -126,7 +117,8 @@ def test_prometheus_has_the_alert_of_a_real_ring(shop: Shop, tmp_path: Path) -> 
     assert {file.name for file in folder.iterdir()} == {"rabbit_chx.prom"}
     metrics = (folder / "rabbit_chx.prom").read_text()
     assert parsed_exposition(metrics)["rabbit_chx_unroutable_share_ratio"].value(exchange="orders") > 0
-    promtool("check", "metrics", text=metrics)
+    checked = ended("sh", "-c", f"{program('promtool')} check metrics <{folder / 'rabbit_chx.prom'}")
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
 
     of_exporter, of_prometheus = (f"127.0.0.1:{port}" for port in free_ports(2))
     config = tmp_path / "prometheus.yml"

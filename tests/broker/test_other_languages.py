@@ -17,6 +17,7 @@ import pika
 import pytest
 from blocks import page
 from bounded import until
+from command_line import ended
 from programs import PROGRAMS, program
 
 from rabbit_chx.broker import pika_parameters
@@ -77,11 +78,9 @@ def go(folder: Path) -> list[str]:
     return [str(folder / "orders")]
 
 
-def run(*command: str, **settings: str) -> str:
+def run(*command: str, **settings: Any) -> str:
     """Run a command, and return its output."""
-    done = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ended(*command, timeout_s=120, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

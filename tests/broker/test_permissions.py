@@ -318,6 +318,7 @@ _SINCE = {
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("quick_plans")
 @pytest.mark.parametrize(
     "row",
     [

@@ -1,42 +1,19 @@
-"""Connections of the publisher that cannot be opened: another address is tried, or the error names the cause."""
+"""An address of the publisher that does not answer: another one is tried. test_pika_connection.py has the errors."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from publishing_support import Consumed, through
 
-from rabbit_chx.errors import AccessRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.publishing import Publisher
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "message"),
-    [
-        (("guest:guest@", "guest:wrong-secret@"), AccessRefusedError, "403 ACCESS_REFUSED.*check user name"),
-        ((r"/rabbit_chx-\w+", "/nowhere"), NotFoundError, "vhost nowhere not found: check the vhost"),
-        ((r":\d+/", ":1/"), UnreachableError, "no server answers there.*check host and port"),
-        ((r"@[^:]+:", "@no-such-host.invalid:"), UnreachableError, "host name cannot be resolved"),
-    ],
-)
-def test_a_broker_that_cannot_be_reached_is_an_error_without_the_password(
-    vhost_url: str, change: tuple[str, str], kind: type[Exception], message: str
-) -> None:
-    started = time.monotonic()
-    with pytest.raises(kind, match=message) as caught:
-        Publisher(re.sub(*change, vhost_url), "x")
-    assert time.monotonic() - started < 10
-    assert "secret" not in str(caught.value)
-    assert "guest@" not in str(caught.value)
 
 
 def test_the_first_url_is_dead(consumed: Consumed, vhost_url: str) -> None:

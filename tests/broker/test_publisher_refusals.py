@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
+from taken import taken
 
 from rabbit_chx.errors import AccessRefusedError, ChannelClosedError, NotFoundError, PublishError
 from rabbit_chx.publishing import Limits, Publisher, Retries, SharedPublisher
@@ -53,9 +54,7 @@ def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(
         special["headers"] = {"x": Decimal("1.25")}
 
     def copies() -> Counter[int]:
-        count = channel.queue_declare("rows", passive=True).method.message_count or 0
-        got = [channel.basic_get("rows", auto_ack=True)[2] for _ in range(count)]
-        return Counter(int(body) for body in got if body is not None)
+        return Counter(int(body) for _, _, body in taken(channel, "rows"))
 
     columns = {
         name: [value if row in poison else None for row in range(rows)] for name, value in special.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ from found_broker import need
 from rabbit_chx import Topology
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, docker_broker, in_ci, parity
-from rabbit_chx.testing.containers import require_docker
+from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, docker_broker, parity
 
 if TYPE_CHECKING:
     RunPytest = Callable[..., str]
@@ -214,12 +212,3 @@ def test_an_image_that_is_not_to_be_had_is_named() -> None:
         docker_broker(image=nowhere),
     ):
         pass
-
-
-def test_ci_runs_against_a_container(broker: RunningBroker) -> None:
-    """Where Docker was set up for it, a quiet fall-back to something else would prove less than it seems."""
-    assert broker.version
-    if in_ci():
-        with suppress(NoBrokerError):
-            require_docker()
-            assert broker.origin.startswith("container "), broker.origin

@@ -202,9 +202,7 @@ def test_the_right_to_read_is_enough(
         expected["stream"] = 0
     fill(settings, "quorum", 7)
     management = Management(str(vhost.management_url))
-    with canary_user(management, settings.vhost) as user:
-        rights = {"configure": "^$", "write": "^$", "read": ".*"}
-        management.request("PUT", "permissions", settings.vhost, user, body=rights)
+    with canary_user(management, settings.vhost, read=".*") as user:
         reader = ConnectionSettings.from_uri(with_login(vhost.url, user, CANARY))
         with closing(QueueConsumer(reader)) as consumer:
             assert {kind: consumer.ready(kind) for kind in expected} == expected

@@ -22,6 +22,7 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("quick_plans")
 @pytest.mark.parametrize(
     "command",
     [
@@ -96,9 +97,7 @@ def test_a_plan_of_an_assumed_ring_claims_no_match(
 def test_an_answer_does_not_depend_on_the_permission_to_store(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with canary_user(shop.management, shop.settings.vhost) as user:
-        nothing = {"configure": "^$", "write": "^$", "read": "^$"}
-        shop.management.request("PUT", "permissions", shop.settings.vhost, user, body=nothing)
+    with canary_user(shop.management, shop.settings.vhost, read="^$") as user:
         live = [with_login(text, user, CANARY) if "//" in text else text for text in shop.live]
         assert main(["route", "k", "--exchange", "orders", *live, *shop.via]) == 0
     says = "is not stored on the broker (--no-record accepts that): the user needs configure on rabbit-chx.*"

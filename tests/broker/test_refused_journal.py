@@ -31,17 +31,16 @@ WITHOUT_STREAMS = {
 REMEDY = r"The group's journal is the stream 'rabbit-chx\.groups'.* pass journal=None: messages then have no generation"
 
 
+def request(vhost: RunningBroker, method: str, kind: str, *names: str, **body: object) -> Any:
+    """Ask the management API for something of a vhost."""
+    of_vhost = ConnectionSettings.from_uri(vhost.url).vhost
+    return Management(str(vhost.management_url)).request(method, kind, of_vhost, *names, body=body or None)
+
+
 def queues_of(vhost: RunningBroker) -> dict[str, str]:
     """The type of each queue of a vhost, by name."""
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    found: list[dict[str, Any]] = Management(str(vhost.management_url)).request("GET", "queues", name)
+    found: list[dict[str, Any]] = request(vhost, "GET", "queues")
     return {queue["name"]: queue["arguments"].get("x-queue-type", "classic") for queue in found}
-
-
-def limit_queues(vhost: RunningBroker, most: int) -> None:
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    management = Management(str(vhost.management_url))
-    management.request("PUT", "vhost-limits", name, "max-queues", body={"value": most})
 
 
 @pytest.fixture
@@ -93,10 +92,10 @@ def test_a_broker_that_refuses_streams(without_streams: RunningBroker) -> None:
 
 def test_a_group_that_cannot_run_declares_no_journal(stage: GroupStage, vhost: RunningBroker) -> None:
     """The vhost has as many queues as it may, and then one that is not fit."""
-    limit_queues(vhost, 2)
+    request(vhost, "PUT", "vhost-limits", "max-queues", value=2)
     with pytest.raises(BrokerRefusedError, match=rf"406 .*queue limit.*raise the limit.*{REMEDY}"):
         enter(stage)
-    limit_queues(vhost, 9)
+    request(vhost, "PUT", "vhost-limits", "max-queues", value=9)
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         connection.channel().queue_declare("classic", durable=True)
     stage.queues.append("classic")
@@ -125,8 +124,6 @@ def test_a_journal_that_is_not_a_stream(stage: GroupStage, vhost: RunningBroker,
 @pytest.mark.chx_broker(">=4")
 def test_the_journal_is_a_stream_where_quorum_is_the_default(stage: GroupStage, vhost: RunningBroker) -> None:
     """As on Amazon MQ from 4.2 on, which has no streams: here the type that is named in the declaration counts."""
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    management = Management(str(vhost.management_url))
-    management.request("PUT", "vhosts", name, body={"default_queue_type": "quorum"})
+    request(vhost, "PUT", "vhosts", default_queue_type="quorum")
     enter(stage)
     assert queues_of(vhost)[JOURNAL] == "stream"

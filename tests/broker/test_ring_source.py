@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pika
 import pytest
+from command_line import ended
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -66,7 +65,7 @@ def test_a_topology_has_the_default_consumer_timeout_of_the_broker(
         live.declare("x", [("q", 1)])
         timeout_ms = live.topology().facts.consumer_timeout_ms
     command = [*via, "rabbitmqctl", "-q", "eval", "application:get_env(rabbit, consumer_timeout)."]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = ended(*command).stdout
     # 3.8 has no timeout by default.
     assert printed.strip() == ("undefined" if timeout_ms is None else f"{{ok,{timeout_ms}}}")
 
@@ -116,8 +115,7 @@ def test_saved_output_is_the_ring_of_its_exchange_alone(
         [*diagnostics, "-q", "--formatter", "json"],
         ["rabbitmqctl", "-q", "eval", eval_expression(vhost_name, "x")],
     ):
-        done = subprocess.run([*via, *command], capture_output=True, text=True, timeout=60, check=True)
-        saved = SavedRing(done.stdout)
+        saved = SavedRing(ended(*via, *command).stdout)
         with Broker(vhost.url, ring_source=saved) as live:
             assert live.ring("x").buckets == ("b", "b", "a")
         with pytest.raises(RingSourceError, match="this is the ring of"):

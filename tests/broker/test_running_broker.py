@@ -23,7 +23,6 @@ from local_server import local_broker
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
-from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.testing.containers import docker
 from rabbit_chx.testing.running_broker import amqp_version, check_management, free_ports
 
@@ -92,19 +91,6 @@ def processes_of(folder: Path) -> Iterator[str]:
         with suppress(OSError):
             if os.fsencode(folder) in (process / "environ").read_bytes():
                 yield (process / "cmdline").read_text().replace("\0", " ")
-
-
-@pytest.mark.slow
-def test_it_serves_what_the_project_needs(broker: RunningBroker) -> None:
-    assert broker.owned
-    assert broker.url.startswith("amqp://guest:guest@127.0.0.1:")
-    assert amqp_version(broker.url) == broker.version
-    assert broker.run("rabbitmqctl", "version").strip() == broker.version
-    check_management(str(broker.management_url))
-    assert broker.version in broker.origin
-    plugins = broker.run("rabbitmq-plugins", "list", "-e", "-m", "-q").split()
-    assert {"rabbitmq_consistent_hash_exchange", "rabbitmq_management", "rabbitmq_sharding"} <= set(plugins)
-    assert ("rabbitmq_stream" in plugins) == release_is_in(broker.version, ">=3.9")
 
 
 def test_its_tools_run_through_the_prefix_and_fail_without_secrets(broker: RunningBroker) -> None:

@@ -51,12 +51,6 @@ definition = { shards-per-node = 3, routing-key = "7" }
 
 
 @pytest.fixture
-def live(vhost: RunningBroker) -> Iterator[Broker]:
-    with Broker(vhost.url, vhost.management_url) as live:
-        yield live
-
-
-@pytest.fixture
 def channel(vhost: RunningBroker) -> Iterator[BlockingChannel]:
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         yield connection.channel()
@@ -67,8 +61,10 @@ def declared(live: Broker, text: str) -> ShardedExchange:
     return live.sharding("images")
 
 
-def test_a_file_declares_it_and_the_plugin_makes_the_shards(live: Broker, channel: BlockingChannel) -> None:
-    found = declared(live, FILE)
+def test_a_file_declares_it_and_the_plugin_makes_the_shards(
+    managed: Broker, channel: BlockingChannel
+) -> None:
+    found = declared(managed, FILE)
     assert (found.type, found.policy) == ("x-modulus-hash", "shards")
     assert (found.shards_per_node, found.routing_key) == (3, "7")
     assert found.nodes is not None
@@ -76,29 +72,29 @@ def test_a_file_declares_it_and_the_plugin_makes_the_shards(live: Broker, channe
     assert [(shard.keys, shard.messages, shard.consumers) for shard in found.shards] == [(("7",), 0, 0)] * 3
     assert found.missing == ()
     assert [finding.kind for finding in found.findings] == ["unconsumed"]
-    now = live.topology()
+    now = managed.topology()
     assert plan(Topology.from_toml(FILE), now).changes == ()
     assert check(now, Topology.from_toml(FILE)).sound
-    assert live.exchange("images").route("k1") in {shard.name for shard in found.shards}
+    assert managed.exchange("images").route("k1") in {shard.name for shard in found.shards}
 
     channel.basic_consume(found.shards[1].name, lambda *_: None)
     channel.confirm_delivery()
     channel.basic_publish("", found.shards[2].name, b"m")
-    counted = [(shard.messages, shard.consumers) for shard in live.sharding("images").shards]
+    counted = [(shard.messages, shard.consumers) for shard in managed.sharding("images").shards]
     assert counted == [(0, 0), (0, 1), (1, 0)]
-    assert {shard.messages for shard in live.sharding("images", counts=False).shards} == {None}
+    assert {shard.messages for shard in managed.sharding("images", counts=False).shards} == {None}
 
 
 HASHED = FILE.replace("x-modulus-hash", "x-consistent-hash")
 
 
 def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
-    live: Broker, vhost: RunningBroker, channel: BlockingChannel
+    managed: Broker, vhost: RunningBroker, channel: BlockingChannel
 ) -> None:
     """With Khepri the broker closes the connection with 541, which the first lines hold. With Mnesia it accepts the exchange."""
-    declared(live, FILE)
+    declared(managed, FILE)
     channel.exchange_delete("images")
-    is_accepted = live.release.store == "mnesia"
+    is_accepted = managed.release.store == "mnesia"
     refused = pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="541")
     with (
         pika.BlockingConnection(pika_parameters(vhost.url)) as connection,
@@ -106,33 +102,32 @@ def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
     ):
         connection.channel().exchange_declare("images", CHX, durable=True)
     channel.exchange_delete("images")
-    for name in [queue.name for queue in live.topology().queues]:
+    for name in [queue.name for queue in managed.topology().queues]:
         channel.queue_delete(name)
 
-    made = plan(Topology.from_toml(HASHED), live.topology())
+    made = plan(Topology.from_toml(HASHED), managed.topology())
     if is_accepted:
         assert made.refusals == ()
-        assert len(declared(live, HASHED).shards) == 3
+        assert len(declared(managed, HASHED).shards) == 3
         return
     assert ["the policy shards shards it" in refusal.text for refusal in made.refusals] == [True]
     with pytest.raises(PlanRefusedError, match="remove the policy"):
-        live.apply(made)
-    now = live.topology()
+        managed.apply(made)
+    now = managed.topology()
     assert (now.exchanges, now.queues) == ((), ())
     (missing,) = check(now, Topology.from_toml(HASHED)).findings
     assert missing.fix.startswith("remove the policy shards")
 
-    live.apply(plan(Topology.from_toml('owns = ["shards"]'), now), allow_delete=True)
-    found = declared(live, HASHED)
+    managed.apply(plan(Topology.from_toml('owns = ["shards"]'), now), allow_delete=True)
+    found = declared(managed, HASHED)
     assert (found.type, found.missing) == ("x-consistent-hash", ())
     assert [shard.keys for shard in found.shards] == [("7",)] * 3
 
 
 @pytest.fixture
-def consumer_of(vhost: RunningBroker) -> Iterator[Callable[..., ShardConsumer]]:
+def consumer_of(managed: Broker) -> Callable[..., ShardConsumer]:
     """Makes a consumer of the exchange `images`, which is read while the test runs."""
-    with Broker(vhost.url, vhost.management_url) as broker:
-        yield partial(ShardConsumer, exchange="images", sharding=broker.sharding, look_every_s=LOOK_EVERY_S)
+    return partial(ShardConsumer, exchange="images", sharding=managed.sharding, look_every_s=LOOK_EVERY_S)
 
 
 @in_a_loop

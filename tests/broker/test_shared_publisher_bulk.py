@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
+from sharded import in_a_loop
 
 from rabbit_chx import Limits, SharedPublisher, errors
 from rabbit_chx.publishing import PublishReport
@@ -21,17 +21,6 @@ from rabbit_chx.routing import HashRing
 pytestmark = pytest.mark.broker
 
 _SOON_S = 60.0
-_P = ParamSpec("_P")
-
-
-def in_loop(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
-    """Run a test in an event loop of its own."""
-
-    @wraps(test)
-    def run(*given: _P.args, **named: _P.kwargs) -> None:
-        asyncio.run(test(*given, **named))
-
-    return run
 
 
 class Gate:
@@ -75,7 +64,7 @@ def test_calls_of_two_event_loops_have_the_report_of_publisher(
     assert sorted(found) == sorted((key, key, key, "a") for keys in halves for key in keys)
 
 
-@in_loop
+@in_a_loop
 async def test_calls_of_several_tasks_take_turns_on_one_connection_and_not_after_a_fork(
     consumed: Consumed, vhost_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +81,7 @@ async def test_calls_of_several_tasks_take_turns_on_one_connection_and_not_after
     assert len(consumed()) == 16
 
 
-@in_loop
+@in_a_loop
 async def test_each_call_has_the_error_of_its_own_rows_and_the_next_one_works(
     channel: BlockingChannel, consumed: Consumed, vhost_url: str
 ) -> None:
@@ -120,7 +109,7 @@ async def test_each_call_has_the_error_of_its_own_rows_and_the_next_one_works(
     assert len(consumed()) == 40 + bad.report.confirmed
 
 
-@in_loop
+@in_a_loop
 async def test_single_messages_and_the_event_loop_go_on_meanwhile(consumed: Consumed, vhost_url: str) -> None:
     gate = Gate("first", "last")
     async with SharedPublisher(vhost_url, "x") as publisher:
@@ -135,7 +124,7 @@ async def test_single_messages_and_the_event_loop_go_on_meanwhile(consumed: Cons
     assert len(consumed()) == 12
 
 
-@in_loop
+@in_a_loop
 async def test_the_rows_of_a_cancelled_call_are_sent_before_the_close_unless_it_still_waits(
     consumed: Consumed, vhost_url: str
 ) -> None:
@@ -160,7 +149,7 @@ async def test_the_rows_of_a_cancelled_call_are_sent_before_the_close_unless_it_
     assert found == [b"running 1", b"running 2", b"next", b"last 1", b"last 2"]
 
 
-@in_loop
+@in_a_loop
 async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Callable[[], Any]) -> None:
     way = proxy()
     publisher = SharedPublisher(through(vhost_url, way.port), "", limits=Limits(confirm_timeout_s=600))
@@ -184,7 +173,7 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
         await publisher.publish_many(rows, rows)
 
 
-@in_loop
+@in_a_loop
 async def test_a_ring_that_has_changed_is_an_error(
     channel: BlockingChannel, consumed: Consumed, vhost_url: str
 ) -> None:

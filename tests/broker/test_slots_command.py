@@ -12,6 +12,7 @@ from exchange_types import CHX
 from pika.exchange_type import ExchangeType
 from shop import Shop
 from slotted import declare_slots
+from taken import taken
 
 from rabbit_chx import ExchangeRef, SlotTable
 from rabbit_chx.broker import Broker
@@ -126,11 +127,8 @@ def test_the_table_is_read_and_routes_as_the_broker_does(shop: Shop, owners: dic
     keys = set(KEYS)
     for key in keys:
         channel.basic_publish("e", key, b"", mandatory=True)
-    found: dict[str, str] = {}
-    for queue in (*QUEUES, "e.audit"):
-        got: Any = channel.basic_get(queue, auto_ack=True)
-        while got[0] is not None:
-            found[got[0].routing_key] = queue
-            got = channel.basic_get(queue, auto_ack=True)
+    found = {
+        method.routing_key: queue for queue in (*QUEUES, "e.audit") for method, _, _ in taken(channel, queue)
+    }
     places = {key: table.destination_for(key) for key in keys}
     assert found == {key: "e.audit" if place == audit else place for key, place in places.items()}

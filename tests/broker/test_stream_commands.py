@@ -67,10 +67,9 @@ def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str,
 
 
 def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., Any]) -> None:
+    """One behind the time of `--until` is not read."""
     found = answer("verify", "trips", "--stream", "*", *trips.live)
-    counts = [found[name] for name in ("rows", "right", "wrong", "without_key", "other_exchange")]
-    assert counts == [40, 40, 0, 0, 0]
-    assert (found["ring"]["provenance"], found["determined"]) == ("read", True)
+    assert (found["rows"], found["ring"]["provenance"], found["determined"]) == (40, "read", True)
     expected = Counter(RING.destination_for(key) for key in KEYS)
     right = {each["stream"]: each["right"] for each in found["streams"]}
     assert right == {stream: 4 * count for stream, count in expected.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -11,8 +10,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-from bounded import until
-from cluster import RunningCluster
 from exchange_types import CHX, DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -29,7 +26,7 @@ from rabbit_chx.streams.frames import (
     Key,
     frame,
 )
-from rabbit_chx.streams.nodes import open_at, stream_settings
+from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
@@ -239,29 +236,3 @@ def test_heartbeats_go_on_while_the_caller_does_other_work(vhost: RunningBroker)
         time.sleep(4)  # the broker gives up after less
         assert opened._last_received > heard
         assert opened.metadata([]) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.docker
-def test_a_connection_reaches_the_leader_or_a_replica_of_a_cluster(chx_cluster: RunningCluster) -> None:
-    settings = [stream_settings(node.stream_url) for node in chx_cluster.nodes]
-    addresses, at = {}, {}
-    for its in settings:
-        with closing(StreamConnection(its)) as opened:
-            assert opened.node is not None
-            at[opened.node] = its.port
-            addresses[str(opened.node)] = f"127.0.0.1:{its.port}"
-    with closing(StreamConnection(settings[0])) as first:
-        first.create_stream("s", {"initial-cluster-size": "3"})
-        try:
-            until(lambda: len(first.metadata(["s"])["s"].replicas) == 2, "they start behind the leader")
-            places = first.metadata(["s"])["s"]
-            assert places.leader is not None
-            assert {places.leader, *places.replicas} == set(at)
-            for its in settings:
-                for leader, nodes in ((True, [places.leader]), (False, places.replicas)):
-                    given: Any = {"leader": leader, "addresses": addresses, "timeout_s": 60}
-                    with closing(open_at(deque([its]), "s", **given)) as opened:
-                        assert opened.node in nodes
-        finally:
-            first.delete_stream("s")

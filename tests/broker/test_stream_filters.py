@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pika
 import pytest
 import rstream
-from super_streams import create_super_stream
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.cli import main
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -29,13 +22,6 @@ FILTERS = pytest.mark.chx_broker(">=3.13", "stream filters")
 GROUPS, EACH = 40, 2_500
 KEYS = [f"k{n // EACH}" for n in range(GROUPS * EACH)]
 BODIES = [f"body {n}" for n in range(len(KEYS))]
-
-
-@pytest.fixture
-def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as opened:
-        opened.create_stream("s")
-        yield opened
 
 
 def texts(batches: Any) -> list[str]:
@@ -90,28 +76,6 @@ def test_rows_without_a_filter_value_are_read_only_on_demand(filtering: RunningB
     assert values(filtering, filters=["k5"], match_unfiltered=True) == [
         *bodies_of("k5"), *["later"] * 10, "k5 too", "none", "by AMQP k5", "by AMQP None",
     ]  # fmt: skip
-
-
-@FILTERS
-def test_a_replay_with_a_filter_reads_less_than_half(
-    filtering: RunningBroker, connection: StreamConnection, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create_super_stream(connection, "orders", ["orders-0", "orders-1", "orders-2"], ["0", "1", "2"])
-    with StreamPublisher(filtering.stream_url, super_stream="orders", filter_value="key") as publisher:
-        for row in range(
-            0, len(KEYS), EACH
-        ):  # each call is confirmed before the next, so that no chunk has two keys
-            publisher.publish_many(KEYS[row : row + EACH], BODIES[row : row + EACH])
-    read = []
-    for filters in ([], ["--filter", "{key}"]):
-        command = ["replay", "k2", "k33", "--super-stream", "orders", "--url", filtering.stream_url, *filters]
-        assert main([*command, "--output", "json"]) == 0
-        printed = capsys.readouterr()
-        found = [json.loads(row)["value"] for row in printed.out.splitlines()]
-        assert sorted(found) == sorted(bodies_of("k2", "k33"))
-        read += re.findall(r", of ([0-9,]+) rows that were read$", printed.err.strip())
-    every, filtered = (int(count.replace(",", "")) for count in read)
-    assert 2 * EACH <= filtered < every / 2
 
 
 # -- sub-entries

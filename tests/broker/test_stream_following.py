@@ -55,25 +55,6 @@ def test_silence_is_no_error_and_stop_ends_the_loop(stream: Streamed) -> None:
         assert numbers_in(next(reader)) == [2]
 
 
-@pytest.mark.chx_broker(">=3.13", "stream filters")
-def test_a_follower_with_a_filter_reads_its_rows_alone(stream: Streamed) -> None:
-    url = stream.broker.stream_url
-    with (
-        StreamPublisher(url, stream="s", filter_value="key") as publisher,
-        follower(stream, filters=["red"], timeout_s=1.5) as reader,
-    ):
-        found: list[int] = []
-        for number in range(6):
-            publisher.publish_many(["green"] * 50, ["0"] * 50)
-            publisher.publish_many(["red"], [str(number)])
-            found += numbers_in(next(reader))
-            time.sleep(0.5 * number)
-        publisher.publish_many(["green"] * 50, ["0"] * 50)
-        threading.Timer(3, reader.stop).start()
-        assert list(reader) == []
-        assert found == list(range(6))
-
-
 def test_a_loop_of_asyncio_loses_nothing_when_it_is_cancelled(stream: Streamed) -> None:
     async def main() -> list[int]:
         found: list[int] = []

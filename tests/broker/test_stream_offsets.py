@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from bounded import until
 from streamed import Streamed, numbers_in
 
 from rabbit_chx.errors import InputError, MissingRowsError
@@ -28,13 +28,10 @@ def stored(stream: Streamed) -> int | None:
         return connection.query_offset("billing", "s")
 
 
-def stored_in_time(stream: Streamed, least: int = 0) -> int:
+def stored_in_time(stream: Streamed, least: int = 0) -> int | None:
     """What is stored, once it is at least this: the broker does not reply to the command."""
-    until = time.monotonic() + 60
-    while (found := stored(stream)) is None or found < least:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
+    until(lambda: (found := stored(stream)) is not None and found >= least, f"{least} is stored")
+    return stored(stream)
 
 
 def test_the_next_reader_starts_after_the_stored_offset(
@@ -74,10 +71,12 @@ def test_a_position_that_retention_has_removed(vhost: RunningBroker) -> None:
     with named(small) as reader:
         reader.store_offset(next(reader))
     assert stored(small) is not None
-    until = time.monotonic() + 60
-    while stored(small) is not None:
-        assert time.monotonic() < until, "the broker keeps the position"
+
+    def is_gone() -> bool:
         small.publish_singly(["x" * 1_000] * 50)
+        return stored(small) is None
+
+    until(is_gone, "the broker removes the position")
     start: Any
     for start in ("first", "last", "next", began):
         with pytest.raises(MissingRowsError, match=r"no position under the name 'billing'.* the name is new"):

@@ -1,17 +1,13 @@
-"""StreamPublisher on a real broker: what is in the streams afterwards, also where the line is cut meanwhile."""
+"""StreamPublisher on a real broker: what is in the streams afterwards. The line is cut in unit/streams and in fire/streams."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pika
 import pytest
 from exchange_types import CHX
-from publishing_support import through
-from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
@@ -27,13 +23,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 ROWS = 100_000
 IDS = range(1, ROWS + 1)
 KEYS, BODIES = [f"k{n}" for n in IDS], [f"body {n}" for n in IDS]
-
-
-@pytest.fixture
-def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as opened:
-        opened.create_stream("s")
-        yield opened
 
 
 def stored(vhost: RunningBroker, stream: str = "s") -> dict[str, list[Any]]:
@@ -62,35 +51,6 @@ def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
         assert (report.rows, report.confirmed, report.known) == (ROWS, ROWS, known)
         assert (report.resent, report.repaired, report.reconnects) == (0, 0, 0)
     check_once(vhost)
-
-
-@pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("name", ["load", None])
-def test_a_line_that_is_cut(vhost: RunningBroker, line: Proxy, name: str | None) -> None:
-    with StreamPublisher(through(vhost.stream_url, line.port), stream="s", name=name) as publisher:
-        ended = threading.Event()
-
-        def cut() -> None:
-            for part in (1, 2, 3):
-                while publisher._writers[0].counts.confirmed < part * ROWS // 4 and not ended.wait(0.001):
-                    pass
-                line.cut()
-
-        cutter = threading.Thread(target=cut)
-        cutter.start()
-        try:
-            report = publisher.publish_many(KEYS, BODIES, ids=IDS if name else None)
-        finally:
-            ended.set()
-            cutter.join()
-    assert report.confirmed == ROWS
-    assert 1 <= report.reconnects <= 3
-    if name:
-        check_once(vhost)
-    else:
-        found = stored(vhost)["value"]
-        assert set(found) == set(map(str.encode, BODIES))
-        assert 0 <= len(found) - ROWS <= report.resent
 
 
 def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_broker(

@@ -50,15 +50,12 @@ def publish(vhost: RunningBroker, keys: list[str], **options: Any) -> dict[str, 
 
 
 def test_rows_are_published_by_binding_key(vhost: RunningBroker, fruit: dict[str, str]) -> None:
+    """A publisher that hashes warns, unless it is asked to hash."""
     counts = publish(vhost, ["pear", "apple", "pear"], routing="key")
     assert {name: count for name, count in counts.items() if count} == {fruit["pear"]: 2, fruit["apple"]: 1}
     with pytest.raises(InputError, match="row 1: no partition is bound with the key b'banana'"):
         publish(vhost, ["plum", "banana", "pear"], routing="key")
 
-
-def test_a_publisher_that_hashes_warns_unless_it_is_asked_to(
-    vhost: RunningBroker, fruit: dict[str, str]
-) -> None:
     hashed = SuperStream(list(fruit.values()))
     with pytest.warns(UserWarning, match="binding keys of super stream 'fruit' are names"):
         publish(vhost, ["apple"])

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.core
+@pytest.mark.usefixtures("quick_plans")
 def test_arranging_changes_the_ring_in_the_file_alone(topologies: Topologies) -> None:
     text = WITHOUT_Q3.replace("\n", "\r\n") + "# the end"
     path = topologies.file(text)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import Any
-
 import pytest
-from blocks import ROOT, page
+from blocks import ROOT, example, page
 
 from rabbit_chx import ConsistentHashExchange, HashRing
 
 PAGE = page("examples/README.md")
-
-
-def example(name: str) -> Any:
-    if str(ROOT / "examples") not in sys.path:
-        sys.path.insert(0, str(ROOT / "examples"))
-    return import_module(name)
 
 
 def test_the_table_is_that_of_a_hundred_thousand_messages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +19,9 @@ def test_the_table_is_that_of_a_hundred_thousand_messages(capsys: pytest.Capture
     counts = exchange.counts([f"value-{number}" for number in range(100_000)])
     assert readme.compared(exchange.ring, counts, counts)
     assert capsys.readouterr().out in PAGE
+    assert not readme.compared(
+        exchange.ring, counts, dict(zip(counts, [*counts.values()][::-1], strict=True))
+    )
 
 
 def test_every_program_is_on_the_page() -> None:

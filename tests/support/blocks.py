@@ -11,7 +11,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,13 @@ def page(path: str) -> str:
         path: from the root of the repository, such as ``docs/slots.md``.
     """
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+def example(name: str) -> Any:
+    """Import a program of examples/."""
+    if str(ROOT / "examples") not in sys.path:
+        sys.path.insert(0, str(ROOT / "examples"))
+    return import_module(name)
 
 
 def replaced(text: str, words: Mapping[str, str]) -> str:

@@ -34,19 +34,25 @@ _LZ4_LARGEST = 1 << 25
 
 
 @contextmanager
-def canary_user(management: Management, vhost: str, tags: str = "monitoring,policymaker") -> Iterator[str]:
-    """Make a user whose password is the canary, with all permissions on a vhost, for a block.
+def canary_user(
+    management: Management, vhost: str, tags: str = "monitoring,policymaker", **permissions: str
+) -> Iterator[str]:
+    """Make a user whose password is the canary for a block: with all permissions on a vhost, or with these patterns.
 
     Args:
         management: the HTTP API, as a user who may make users.
         vhost: the vhost, not quoted.
         tags: the tags of the user, separated by commas.
+        permissions: the pattern of `configure`, `write` and `read`; those that are not named permit nothing.
 
     Yields:
         The user's name. `declared.with_login(url, name, CANARY)` puts it into a URL.
     """
     name = f"canary-{uuid.uuid4().hex[:12]}"
     make_canary_user(management, vhost, name, tags)
+    if permissions:
+        patterns = {"configure": "^$", "write": "^$", "read": "^$", **permissions}
+        management.request("PUT", "permissions", vhost, name, body=patterns)
     try:
         yield name
     finally:

@@ -24,13 +24,16 @@ CALL = re.compile(
 )
 
 
-def ended(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, within 170 s, whatever it returns."""
+def ended(
+    *command: str, cwd: Path | None = None, timeout_s: float = 170, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, whatever it returns."""
     return subprocess.run(
         command,
+        cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=timeout_s,
         check=False,
     )
