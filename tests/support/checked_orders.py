@@ -15,6 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 
+_KEYS = 2000
 _RING = [("orders.1", "1"), ("orders.2", "2"), ("orders.3", "1")]
 ORDERS_FILE = """
 owns = ["orders.*"]
@@ -41,17 +42,17 @@ def declare_orders(channel: BlockingChannel) -> None:
         channel.queue_bind(queue, "orders", weight)
 
 
-def share_lost(shop: Shop, exchange: str, keys: int = 2000) -> float:
+def share_lost(shop: Shop, exchange: str) -> float:
     """Publish keys, and return the share that the broker returns as unroutable."""
     returned: list[object] = []
     with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
         channel = connection.channel()
         channel.add_on_return_callback(lambda *given: returned.append(given))
-        for n in range(keys):
+        for n in range(_KEYS):
             channel.basic_publish(exchange, f"key-{n}", b"", mandatory=True)
         channel.queue_declare("", exclusive=True)  # the returns come before its answer
         connection.process_data_events(0)
-    return len(returned) / keys
+    return len(returned) / _KEYS
 
 
 def finding_kinds(document: Any) -> list[tuple[str, Any]]:

@@ -57,10 +57,10 @@ def make_stream(broker: RunningBroker, stream: str = "s", **arguments: str) -> N
         connection.create_stream(stream, {name.replace("_", "-"): each for name, each in arguments.items()})
 
 
-def delete_stream(broker: RunningBroker, stream: str = "s") -> None:
-    """Delete a stream."""
+def delete_stream(broker: RunningBroker) -> None:
+    """Delete the stream `s`."""
     with closing(StreamConnection(stream_settings(broker.stream_url))) as connection:
-        connection.delete_stream(stream)
+        connection.delete_stream("s")
 
 
 def addresses_of(cluster: RunningCluster) -> dict[str, str]:

@@ -75,10 +75,10 @@ def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
     return made.publish_many([f"k{n}" for n in ids], [f"body {n}" for n in ids], ids=ids)
 
 
-def publish_rows(first: int = 1, rows: int = ROWS, *, name: str = "load", **how: Any) -> Any:
+def publish_rows(rows: int = ROWS, *, name: str = "load", **how: Any) -> Any:
     """Publish rows by a publisher that is closed then."""
     with publisher(name=name, **how) as made:
-        return publish(made, first, rows)
+        return publish(made, rows=rows)
 
 
 # -- faults
