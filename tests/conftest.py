@@ -59,7 +59,6 @@ SLOW_FILES = (
     "spark/test_queues.py",
     "broker/test_stream_group.py",
     "broker/test_stream_following.py",
-    "broker/test_management_faults.py",
     "spark/test_examples.py",
     "broker/test_running_broker.py",
     "fire/group/test_broker_faults.py",

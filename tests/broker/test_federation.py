@@ -31,7 +31,7 @@ exchange = "h"
 """
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_a_link_takes_its_share_of_the_keys_unless_it_is_behind_an_exchange_of_its_own(
     broker: RunningBroker,
     vhost: RunningBroker,

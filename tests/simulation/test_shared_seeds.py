@@ -95,8 +95,8 @@ def await_each_confirm(_: Any, __: Delivery, connection: Any) -> bool:
         (blame_all, Delivery, "_refuse_closing", "blamed"),
         (resend_newest_first, Delivery, "_take_back", "out of order"),
         (forget_what_was_sent, Outbox, "take", "blamed"),
-        pytest.param(never_expire, Outbox, "expire", "late", marks=pytest.mark.extended),
-        pytest.param(await_each_confirm, Delivery, "_is_next_due", "gave up", marks=pytest.mark.extended),
+        pytest.param(never_expire, Outbox, "expire", "late", marks=pytest.mark.slow),
+        pytest.param(await_each_confirm, Delivery, "_is_next_due", "gave up", marks=pytest.mark.slow),
     ],
 )
 def test_a_deliberate_bug_is_found(

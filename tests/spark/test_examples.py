@@ -47,6 +47,7 @@ def test_the_demo_finds_every_flight_where_it_predicts_it(
     assert said.count("20,000") >= 5  # read, written, and the three totals
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 def test_the_demo_counts_rows_that_are_lost_doubled_or_in_another_queue(
     spark: SparkSession, vhost: RunningBroker, csv: Path

@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.docker,
     pytest.mark.restarts,
+    pytest.mark.slow,
     pytest.mark.chx_broker(">=3.13", "super streams are created by the stream protocol"),
     pytest.mark.timeout(600),
 ]

@@ -127,7 +127,7 @@ def test_without_the_option_or_the_setting_no_filter_is_pushed(spark: SparkSessi
         read(superStream="orders", pushFilters="exact").where("offset < 5").count()
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_pyspark_reads_the_partitions_of_the_last_filters_of_a_load(read: Read) -> None:
     """A defect of PySpark, up to 4.3.0, for which `pushFilters` is off by default (docs/spark-streams.md).
 

@@ -116,10 +116,10 @@ _SETTINGS = settings(
 
 
 class ManyTopologyLives(TopologyLife):
-    """The same machine for `make test-rest`, which runs it more often."""
+    """The same machine for `make long WHAT=slow`, which runs it more often."""
 
 
 TestTopologyLife = TopologyLife.TestCase
 TestTopologyLife.settings = settings(_SETTINGS, max_examples=15)
-TestManyTopologyLives = pytest.mark.extended(ManyTopologyLives.TestCase)
+TestManyTopologyLives = pytest.mark.slow(ManyTopologyLives.TestCase)
 TestManyTopologyLives.settings = settings(_SETTINGS, max_examples=100)

@@ -390,6 +390,7 @@ def is_record(operation: Operation) -> bool:
     return isinstance(operation.subject, ExchangeDefinition) and is_own_exchange(operation.subject.name)
 
 
+@pytest.mark.extended
 def test_the_history_that_was_ambiguous_before() -> None:
     """Two exchanges, one of which is an alternate exchange; the apply ends before its operation 12."""
     f = ExchangeDefinition("f", "fanout")
@@ -410,7 +411,9 @@ def test_the_history_that_was_ambiguous_before() -> None:
         assert site.apply(new, site.client())
 
 
-@pytest.mark.parametrize(("old", "new"), [("abcd", "dcba"), ("abcde", "cdeab")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("abcd", "dcba"), pytest.param("abcde", "cdeab", marks=pytest.mark.extended)]
+)
 def test_an_order_with_the_same_bindings_is_never_mistaken(old: str, new: str) -> None:
     """The apply ends at each operation; then the old file is applied, or the new one again."""
     for before in range(60):
