@@ -24,6 +24,17 @@ def read(spark: SparkSession, vhost: RunningBroker) -> Callable[..., DataFrame]:
 
 
 @pytest.fixture
+def frame(spark: SparkSession) -> Callable[..., DataFrame]:
+    """Makes a frame of numbered rows in partitions."""
+
+    def make(rows: int = 1_000, partitions: int = 2) -> DataFrame:
+        numbers = spark.range(0, rows, 1, partitions)
+        return numbers.selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
+
+    return make
+
+
+@pytest.fixture
 def options(vhost_url: str) -> dict[str, object]:
     """Of a write to the exchange `x` of the test's vhost."""
     return {"url": vhost_url, "exchange": "x"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,22 +24,17 @@ from spark_connector.writing.preflight import plan_write
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+Frame = Callable[..., DataFrame]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 
 
-def frame(spark: SparkSession, rows: int = 1_000, partitions: int = 2) -> DataFrame:
-    return spark.range(0, rows, 1, partitions).selectExpr(
-        "concat('key ', id) AS key", "concat('body ', id) AS value"
-    )
-
-
 def test_the_report_has_every_row(
-    spark: SparkSession, options: dict[str, object], consumed: Consumed
+    spark: SparkSession, frame: Frame, options: dict[str, object], consumed: Consumed
 ) -> None:
     computed = spark.sparkContext.accumulator(0)
     once = F.udf(lambda value: (computed.add(1), value)[1], "string")  # type: ignore[func-returns-value]
     report = publish(
-        frame(spark, 3_000, 3).withColumn("value", once("value")), {**options, "maxInFlight": 200}, RING
+        frame(3_000, 3).withColumn("value", once("value")), {**options, "maxInFlight": 200}, RING
     )
     assert report.batch_id is None  # no stream
     assert report.rows == report.confirmed == computed.value == 3_000
@@ -52,11 +47,11 @@ def test_the_report_has_every_row(
 
 @pytest.mark.usefixtures("channel")
 def test_empty_partitions_and_frames_publish_nothing(
-    spark: SparkSession, options: dict[str, object], consumed: Consumed
+    spark: SparkSession, frame: Frame, options: dict[str, object], consumed: Consumed
 ) -> None:
-    assert publish(frame(spark, 0), options).rows == 0
+    assert publish(frame(0), options).rows == 0
     assert publish(spark.createDataFrame([], "key string, value string"), options).rows == 0
-    report = publish(frame(spark, 1, 4), options)
+    report = publish(frame(1, 4), options)
     assert [task.rows for task in report.tasks] == [0, 0, 0, 1]
     assert len(consumed()) == 1
 
@@ -85,8 +80,10 @@ def _locals_in_tracebacks(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_locals_in_tracebacks", "channel")
-def test_the_error_of_a_task_is_one_line(spark: SparkSession, options: dict[str, object]) -> None:
-    nulls = frame(spark).withColumn("key", F.expr("if(value = 'body 700', null, key)"))
+def test_the_error_of_a_task_is_one_line(
+    spark: SparkSession, frame: Frame, options: dict[str, object]
+) -> None:
+    nulls = frame().withColumn("key", F.expr("if(value = 'body 700', null, key)"))
     with pytest.raises(RowError) as caught:
         publish(nulls, options)
     assert str(caught.value).startswith("partition 1: row 200: column 'key' is null")
@@ -99,13 +96,13 @@ def test_the_error_of_a_task_is_one_line(spark: SparkSession, options: dict[str,
 
 
 def test_a_failure_reports_the_known_facts(
-    spark: SparkSession, options: dict[str, object], channel: BlockingChannel, tmp_path: Path
+    frame: Frame, options: dict[str, object], channel: BlockingChannel, tmp_path: Path
 ) -> None:
     """Two tasks run at a time, so the third, whose only key no queue takes, begins when one of the others is
     done.
     """
     channel.queue_bind("q1", "amq.direct", "bound")
-    rows = frame(spark, 90, 3).withColumn("key", F.expr("if(value = 'body 89', 'nowhere', 'bound')"))
+    rows = frame(90, 3).withColumn("key", F.expr("if(value = 'body 89', 'nowhere', 'bound')"))
     rows = rows.where("int(substr(value, 6)) < 60 OR key = 'nowhere'")
     path = tmp_path / "report.json"
     options = {**options, "exchange": "amq.direct", "preflight": False, "reportPath": str(path)}
@@ -124,9 +121,9 @@ def test_a_failure_reports_the_known_facts(
 
 
 def test_a_dry_run_predicts_and_sends_nothing(
-    spark: SparkSession, options: dict[str, object], consumed: Consumed
+    spark: SparkSession, frame: Frame, options: dict[str, object], consumed: Consumed
 ) -> None:
-    hot = frame(spark).withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
+    hot = frame().withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
     bad = spark.sql("SELECT string(null) AS key, 'v' AS value UNION ALL SELECT repeat('k', 256), 'v'")
     long = spark.sql("SELECT repeat('k', 255) AS key, 'v' AS value")
     hot = hot.union(bad).union(long).coalesce(2)
@@ -155,10 +152,8 @@ def test_a_dry_run_predicts_and_sends_nothing(
 
 
 @pytest.mark.usefixtures("channel")
-def test_a_dry_run_names_what_is_wrong_with_the_broker(
-    spark: SparkSession, options: dict[str, object]
-) -> None:
-    values = frame(spark, 10).select("value")
+def test_a_dry_run_names_what_is_wrong_with_the_broker(frame: Frame, options: dict[str, object]) -> None:
+    values = frame(10).select("value")
     run = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
     (problem,) = run.problems
     assert "'amq.topic' is of type topic, and option 'ring' needs x-consistent-hash" in problem
@@ -169,7 +164,7 @@ def test_a_dry_run_names_what_is_wrong_with_the_broker(
 
 
 def test_rows_of_streams_are_refused_where_others_are_meant(
-    spark: SparkSession, options: dict[str, object]
+    spark: SparkSession, frame: Frame, options: dict[str, object]
 ) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("'k' AS key", "'v' AS value")
     with pytest.raises(InputError, match=r"publish takes a batch: for a stream, use writeStream"):
@@ -177,4 +172,4 @@ def test_rows_of_streams_are_refused_where_others_are_meant(
     with pytest.raises(InputError, match="dry_run takes a batch"):
         dry_run(stream, options)
     with pytest.raises(InputError, match="dry_run counts what an exchange would route"):
-        dry_run(frame(spark), {"url": options["url"], "superStream": "orders"})
+        dry_run(frame(), {"url": options["url"], "superStream": "orders"})
