@@ -11,7 +11,7 @@ import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order
 
-from rabbit_chx import ConsumerGroup
+from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import NotFoundError
@@ -22,16 +22,34 @@ pytestmark = pytest.mark.broker
 PATIENT = replace(QUICK, gone_s=30.0, watch_s=10.0, stop_s=60.0)
 
 
-def test_all_queues_are_deleted(vhost_url: str) -> None:
-    """fire/publisher/test_queue_removal.py deletes one of several, and declares it again."""
-    stage = GroupStage(vhost_url, ["q.0", "q.1"])
-    stage.declare()
+@pytest.fixture
+def stage(vhost_url: str) -> GroupStage:
+    made = GroupStage(vhost_url, ["q.0", "q.1"])
+    made.declare()
+    return made
 
-    def delete_queues() -> None:
-        with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-            for queue in stage.queues:
-                connection.channel().queue_delete(queue)
 
+def test_a_queue_is_deleted_and_declared_again(stage: GroupStage) -> None:
+    """The member handles the others meanwhile, and that queue as soon as it exists. fire/ removes queues of a group with a journal."""
+    stage.journal = None
+
+    async def story() -> None:
+        stage.publish(20)
+        async with stage.member("a") as group:
+            await eventually(stage.all_handled, "all is handled")
+            await asyncio.to_thread(delete_queue, stage.url, "q.0")
+            await eventually(lambda: group.reconnects > 1, "it connects again, without the queue")
+            with Publisher(stage.url, "numbers") as publisher:
+                publisher.publish_many(["q.1"] * 10, ["0"] * 10)
+            await eventually(lambda: len(stage.by_queue()["q.1"]) == 30, "all of the other queue is handled")
+            await asyncio.to_thread(stage.declare)
+            await asyncio.to_thread(stage.publish, 20)
+            await eventually(lambda: len(stage.handled) == 40 + 50, "all is handled again")
+
+    asyncio.run(story())
+
+
+def test_all_queues_are_deleted(stage: GroupStage) -> None:
     async def ignore(_: GroupMessage) -> None:
         """Handle a message by doing nothing."""
 
@@ -39,11 +57,17 @@ def test_all_queues_are_deleted(vhost_url: str) -> None:
         async with ConsumerGroup(stage.url, stage.queues, journal=None, timing=QUICK) as group:
             running = asyncio.create_task(group.run(ignore))
             await eventually(group.healthy, "it consumes both queues")
-            await asyncio.to_thread(delete_queues)
-            await running
+            for queue in stage.queues:
+                await asyncio.to_thread(delete_queue, stage.url, queue)
+            with pytest.raises(NotFoundError, match=r"no queue 'q\.[01]'"):
+                await running
 
-    with pytest.raises(NotFoundError, match=r"no queue 'q\.[01]'"):
-        asyncio.run(story())
+    asyncio.run(story())
+
+
+def delete_queue(url: str, queue: str) -> None:
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        connection.channel().queue_delete(queue)
 
 
 def has_queues(group: ConsumerGroup, count: int) -> bool:
