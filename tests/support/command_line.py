@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Commands and other programs, as tests run them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 #: Runs a command in this process, and returns its exit code, its stdout and its stderr.
 Ran: TypeAlias = Callable[..., tuple[int, str, str]]
-#: Runs a command with `--output json`, and returns the document.
-Answer: TypeAlias = Callable[..., Any]
 #: Compares a report with the stored one of this name.
 Stored: TypeAlias = Callable[[str, Any], None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
@@ -25,7 +23,7 @@ CALL = re.compile(
 
 
 def ended(
-    *command: str, cwd: Path | None = None, timeout_s: float = 170, **environment: str
+    *command: str | Path, cwd: Path | None = None, timeout_s: float = 170, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, whatever it returns."""
     return subprocess.run(

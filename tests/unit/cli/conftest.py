@@ -34,19 +34,6 @@ def documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs a command with ``--output json``, expects an exit code, gives the document."""
-
-    def run(*arguments: str, code: int = 0) -> Any:
-        assert main([*arguments, "--output", "json"]) == code
-        found = capsys.readouterr()
-        assert found.err == ""
-        return json.loads(found.out)
-
-    return run
-
-
-@pytest.fixture
 def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Runs a command; exit code, stdout, stderr."""
 

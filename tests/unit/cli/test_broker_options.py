@@ -149,9 +149,7 @@ def test_what_may_be_meant_by_an_exchange_that_does_not_exist(
 ) -> None:
     broker = asked("--url", URL, "--management-url", "http://h:1")
     monkeypatch.setattr(Management, "request", lambda *_, **__: listed)
-
-    def hint_of() -> str:
-        _broker.set(broker)
-        return found_hint(NotFoundError("there is no exchange 'order'", exchange="order"))
-
-    assert copy_context().run(hint_of) == hint
+    context = copy_context()
+    context.run(_broker.set, broker)
+    error = NotFoundError("there is no exchange 'order'", exchange="order")
+    assert context.run(found_hint, error) == hint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from given_report import console_text
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.check import CheckReport, check_ring
-from rabbit_chx.rendering import PrometheusOutput
+from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import TopologyCheck
 
@@ -37,9 +36,7 @@ def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> Che
 
 
 def metrics(report: CheckReport) -> dict[str, Family]:
-    stream = io.StringIO()
-    PrometheusOutput(stream).show(report)
-    return parsed_exposition(stream.getvalue())
+    return parsed_exposition(metrics_text(report.metrics()))
 
 
 def test_people_programs_and_metrics_have_each_finding(stored: Stored) -> None:

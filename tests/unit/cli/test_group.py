@@ -43,17 +43,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
         requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
         roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
         monkeypatch.setattr(group, "_names", lambda *_: (["q1"], Release("4.3.6")))
-        monkeypatch.setattr(group, "_read_once", lambda *_: group_read(requested))
+        monkeypatch.setattr(group, "_read_once", lambda *_: real(requested, "/", ["q1"]))
         monkeypatch.setattr(group, "_roster", lambda *_: (roster, 0))
         address = ("--url", "amqp://h", "--management-url", "http://guest:guest@h:15672")
         command = ("group", "show", "x", *address)
         return json.loads(ran(*command, "--output", "json")[1]), ran(*command)[1]
 
-    real = group._read_once
-
-    def group_read(management: Any) -> Any:
-        return real(management, "/", ["q1"])
-
+    real: Any = group._read_once
     return show
 
 

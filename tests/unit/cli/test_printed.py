@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
@@ -38,43 +38,28 @@ name = "q{1..2}"
 """
 
 
-class Printed(NamedTuple):
-    """A command that the code puts into a text, with its options as far as they are constant."""
-
-    file: str
-    name: str
-    arguments: int
-    options: tuple[str, ...]
-
-    @property
-    def command(self) -> CommandLine:
-        """The command, with a blank in each argument."""
-        options = tuple(map(Argument, self.options))
-        return CommandLine(self.name, "call", ("a b",) * self.arguments, options)
-
-
-def calls(*names: str) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each call of some functions in the code, with its file."""
+def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield each call of a function in the code, with its file."""
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text()
-        if not any(
-            f"{name}(" in text for name in names
-        ):  # a whole package takes seconds to parse, in each process
+        if f"{name}(" not in text:  # a whole package takes seconds to parse, in each process
             continue
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
                 yield path.name, node
 
 
-def commands() -> Iterator[Printed]:
-    """Yield each command that the code puts into a text."""
+def commands() -> Iterator[tuple[str, CommandLine]]:
+    """Yield each command that the code puts into a text: with a blank in each argument, and its constant options."""
     for file, call in calls("to_type"):
-        options = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
-        yield Printed(file, ast.literal_eval(call.args[0]), len(call.args) - 1, tuple(options))
+        options = tuple(Argument(keyword.arg) for keyword in call.keywords if keyword.arg is not None)
+        arguments = ("a b",) * (len(call.args) - 1)
+        yield file, CommandLine(ast.literal_eval(call.args[0]), "call", arguments, options)
     for file, call in calls("CommandLine"):
         if file != "printed.py":
             given = [part for part in call.args[2:3] if isinstance(part, ast.Tuple)]
-            yield Printed(file, ast.literal_eval(call.args[0]), sum(len(part.elts) for part in given), ())
+            arguments = ("a b",) * sum(len(part.elts) for part in given)
+            yield file, CommandLine(ast.literal_eval(call.args[0]), "call", arguments)
 
 
 PRINTED = list(commands())
@@ -105,19 +90,21 @@ def given_options() -> Iterator[None]:
 
 def test_there_are_texts_with_commands() -> None:
     assert {"check_rings.py", "plan.py", "verify.py", "upgrade.py", "slots.py", "arrange.py"} <= {
-        printed.file for printed in PRINTED
+        file for file, _ in PRINTED
     }
 
 
 @pytest.mark.usefixtures("given_options")
-@pytest.mark.parametrize("printed", PRINTED, ids=[f"{one.file}-{n}" for n, one in enumerate(PRINTED)])
-def test_every_command_of_a_text_is_one_with_all_broker_options(printed: Printed) -> None:
-    text = in_words(Fix("run: ", printed.command, "; then"))
+@pytest.mark.parametrize(
+    "command", [command for _, command in PRINTED], ids=[f"{file}-{n}" for n, (file, _) in enumerate(PRINTED)]
+)
+def test_every_command_of_a_text_is_one_with_all_broker_options(command: CommandLine) -> None:
+    text = in_words(Fix("run: ", command, "; then"))
     assert (text[:16], text[-6:]) == ("run: rabbit-chx ", "; then")
     context = parsed(shlex.split(text[16:-6]))
     for option, value in OPTIONS:
         assert context.params[option[2:].replace("-", "_")] == value, text
-    assert {Argument(option).flag for option in printed.options} <= options_of(context)
+    assert {option.flag for option in command.options} <= options_of(context)
 
 
 def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
@@ -183,9 +170,9 @@ def brokers_opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return seen
 
 
-def planned(modelled: ModelledCommands, ran: Ran, *options: str) -> tuple[str, str]:
+def planned(modelled: ModelledCommands, ran: Ran, *options: str, file: str = FILE) -> tuple[str, str]:
     modelled.holds(Topology())
-    code, out, errors = ran("topology", "plan", modelled.arguments("plan", FILE)[2], *options)
+    code, out, errors = ran("topology", "plan", modelled.arguments("plan", file)[2], *options)
     assert code == 1, (out, errors)
     return out, errors
 
@@ -242,28 +229,23 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     values = tmp_path / "my values.toml"
     values.write_text("weight = 2\n")
     file = FILE.replace('"q1" }', '"q1", weight = "${weight}" }') + '\n[variables]\nweight = 1\nname = "o"\n'
-    modelled.holds(Topology())
+    file = file.replace('name = "o"\ntype', 'name = "${name}"\ntype')
     url = ["--url", "amqp://model", "--management-url", "http://model", "--ring-via", "env"]
-    path = modelled.arguments("plan", file.replace('name = "o"\ntype', 'name = "${name}"\ntype'))[2]
     given = ["--values", str(values), "--set", "name=a b"]
-    code, out, errors = ran("topology", "plan", path, *url, *given)
-    assert code == 1, (out, errors)
+    out, _ = planned(modelled, ran, *url, *given, file=file)
     (command,) = re.findall(r"Apply it with: rabbit-chx (.*)", out)
     assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
     assert ran(*shlex.split(command), "--yes")[0] == 0
-    assert ran("topology", "check", path, *url, *given)[0] == 0
+    assert ran("topology", "check", modelled.arguments("check", file)[2], *url, *given)[0] == 0
 
 
 def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
     repair, check = Fix(to_type("ring repair", "o", file="f")), Fix(to_type("ring check", "o"))
-
-    def words() -> tuple[str, str]:
-        remember_options(parsed(["topology", "plan", "t.toml", "--vhost", "v", "--set", "name=a b"]))
-        return in_words(repair), in_words(check)
-
-    assert copy_context().run(words) == (
-        "rabbit-chx ring repair o --file f --vhost v --set 'name=a b'",
-        "rabbit-chx ring check o --vhost v",
-    )
+    given = parsed(["topology", "plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
+    context = copy_context()
+    context.run(remember_options, given)
+    words = "rabbit-chx ring repair o --file f --vhost v --set 'name=a b'"
+    assert context.run(in_words, repair) == words
+    assert context.run(in_words, check) == "rabbit-chx ring check o --vhost v"
     assert ran("ring", "check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
     assert in_words(check) == "rabbit-chx ring check o"

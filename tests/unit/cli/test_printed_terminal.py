@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import io
 import os
 import pty
 import struct
@@ -22,22 +22,17 @@ def on_terminal(columns: int, *arguments: str, codes: Container[int] = (0, 1)) -
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    seen = bytearray()
     with subprocess.Popen(
         [PROGRAM, *arguments], stdout=follower, stderr=follower, stdin=subprocess.DEVNULL, env=environment
     ) as process:
         os.close(follower)
-        seen = io.BytesIO()
-        while True:
-            try:
-                data = os.read(leader, 65536)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not data:
-                break
-            seen.write(data)
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while data := os.read(leader, 65536):
+                seen += data
         assert process.wait(60) in codes
     os.close(leader)
-    return seen.getvalue().decode().replace("\x1b[K", "").splitlines()  # where a bar was
+    return seen.decode().replace("\x1b[K", "").splitlines()  # where a bar was
 
 
 MANY = [part for n in range(10) for part in ("--bind", f"a.queue.with.a.long.name.{n}=1")]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from command_line import BIND, Answer, Ran
+from command_line import BIND, Ran, ended
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
@@ -182,14 +181,16 @@ def test_only_the_begin_of_a_file_has_a_mark_and_a_line_is_of_any_length(
 
 
 def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
-    answer: Answer, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "keys"
     path.write_text("".join(f"k{n}\n" + "hot\n" * (n % 3 == 0) for n in range(30_000)))
     command = ("simulate", *BIND, "--keys", str(path), "--add", "q9=1")
-    exact = answer(*command)
+    code, exact_text, errors = ran(*command, "-o", "json")
+    assert (code, errors) == (0, "")
+    exact = json.loads(exact_text)
     monkeypatch.setattr(simulation, "MOST_DISTINCT", 20_000)
-    bounded = answer(*command)
+    bounded = json.loads(ran(*command, "-o", "json")[1])
 
     assert bounded["change"] == exact["change"]
     assert bounded["sample"]["messages"] == exact["sample"]["messages"] == 40_000
@@ -210,11 +211,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program, "simulate", *BIND, "--keys", path, "-o", "json"],
-        check=True,
-        capture_output=True,
-    )
+    done = ended(sys.executable, "-c", program, "simulate", *BIND, "--keys", path, "-o", "json")
 
     assert json.loads(done.stdout)["sample"]["messages"] == 2_000_000
     assert int(done.stderr.split()[-2]) < 180_000  # KiB

@@ -6,12 +6,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import ended
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("rabbit_chx", "spark_connector", "tools")
@@ -78,30 +77,17 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def added(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    copy = tmp_path_factory.mktemp("copy")
+def test_an_addition_is_where_it_is_used_and_on_the_generated_pages(tmp_path: Path) -> None:
     for name in COPIED:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for _, file, old, new in ADDITIONS:
-        text = (copy / file).read_text(encoding="utf-8")
+        text = (tmp_path / file).read_text(encoding="utf-8")
         assert text.count(old) == 1, (file, old)
-        (copy / file).write_text(text.replace(old, new), encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-c", USES],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'tools'}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
-
-
-def test_an_addition_is_where_it_is_used_and_on_the_generated_pages(added: dict[str, Any]) -> None:
+        (tmp_path / file).write_text(text.replace(old, new), encoding="utf-8")
+    packages = f"{tmp_path}{os.pathsep}{tmp_path / 'tools'}"
+    done = ended(sys.executable, "-c", USES, cwd=tmp_path, PYTHONPATH=packages)
+    assert done.returncode == 0, done.stderr
+    added = json.loads(done.stdout)
     assert added["rule"] == [False, True]
     assert [added[use] for use in ("ignored", "counted", "spark", "output")] == [True] * 4
     assert set(added["generated"].values()) == {True}

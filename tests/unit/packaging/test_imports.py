@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import grimp
 import pytest
+from command_line import ended
 
 import rabbit_chx
 from rabbit_chx import errors
@@ -37,9 +37,8 @@ ABOVE_PUBLISHING = {"pika", "aio_pika", "testcontainers", "matplotlib"} | {
 def loaded_by(code: str) -> set[str]:
     """The modules in a fresh interpreter after it has run the code."""
     script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
-    )
+    done = ended(sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from bare_python import bare_python
+from command_line import ended
 from readme_renderer import markdown
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,10 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(*command: str | Path, folder: Path) -> str:
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ended(*command, cwd=folder, PYTHONPATH="")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from command_line import ended
 
 ROOT = Path(__file__).resolve().parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -17,12 +17,6 @@ FOLDERS = (".ci", ".github", "bench", "docs", "examples", "rabbit_chx", "spark_c
 NAMED = re.compile(
     r"(?:^|`|\brun:? )make ([a-z][^\s`\"]*)(?: WHAT=([^\s`\"]+))?|\bmake ([a-z-]+)\"", re.MULTILINE
 )
-
-
-def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["make", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
 
 
 def _named() -> set[tuple[str, str, str]]:
@@ -55,6 +49,6 @@ def test_each_target_and_long_run_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("what", [[], ["WHAT=unknown"], ["WHAT=fire unknown"]])
 def test_an_unknown_long_run_fails_and_all_are_listed(what: list[str]) -> None:
-    done = _make("long", *what)
+    done = ended("make", "long", *what, cwd=ROOT)
     assert done.returncode == 2
     assert re.findall(r"^  ([a-z-]+) +\S", done.stderr, re.MULTILINE) == LONG_RUNS

@@ -109,17 +109,11 @@ def test_the_page_uses_the_inputs_of_the_action_and_the_hook() -> None:
     assert [hook["id"]] == [used["id"] for used in config["repos"][0]["hooks"]]
 
 
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages, from which pip installs the hook without a network."""
-    folder = tmp_path_factory.mktemp("wheels")
-    installed_wheels(folder, "numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
-    return folder
-
-
 @pytest.mark.slow
-def test_pre_commit_runs_the_hook_of_the_page(wheels: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "rabbit_chx"
+def test_pre_commit_runs_the_hook_of_the_page(tmp_path: Path) -> None:
+    repository, wheels = tmp_path / "rabbit_chx", tmp_path / "wheels"
+    wheels.mkdir()  # pip installs the hook from them, without a network
+    installed_wheels(wheels, "numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
     environment = {
         **{
             name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "PIP_", "PYTHON"))

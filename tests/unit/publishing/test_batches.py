@@ -34,12 +34,10 @@ def batched(form: str, columns: dict[str, list[Any]], rows: int) -> list[list[li
     return [[list(column) for column in batch] for batch in batches(given, rows)]
 
 
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> str:
-    """How columns come."""
-    return str(request.param)
+each_form = pytest.mark.parametrize("form", FORMS)
 
 
+@each_form
 def test_a_body_that_is_larger_than_a_batch_goes_alone(form: str) -> None:
     large = "x" * (BATCH_BYTES + 1)
     found = batched(form, {"keys": ["a", "b"], "bodies": [large, large]}, 10)
@@ -81,6 +79,7 @@ def test_every_row_is_read_once_and_in_order_for_any_sizes(sizes: list[int], row
     ],
     ids=str,
 )
+@each_form
 def test_columns_of_unequal_length_are_refused(form: str, change: dict[str, list[str]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         batched(form, {"keys": ["a", "b"], "bodies": ["a", "b"], **change}, 10)

@@ -6,7 +6,8 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from amqp_broker import Answer, ack, hang_up, nothing
@@ -25,34 +26,15 @@ def peer() -> Iterator[Peer]:
         yield peer
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def while_it_encodes(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(Encoder, "encode", interrupt)
-
-
-def while_it_waits_for_answers(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(Transport, "receive", interrupt)
-
-
-def while_it_waits_to_reconnect(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(time, "sleep", interrupt)
-
-
 @pytest.mark.parametrize(
     ("interrupted", "answer", "rows"),
-    [
-        (while_it_encodes, nothing, 1),
-        (while_it_waits_for_answers, nothing, 2),
-        (while_it_waits_to_reconnect, hang_up, 2),
-    ],
+    [((Encoder, "encode"), nothing, 1), ((Transport, "receive"), nothing, 2), ((time, "sleep"), hang_up, 2)],
+    ids=["while it encodes", "while it waits for answers", "while it waits to reconnect"],
 )
 def test_after_ctrl_c_nothing_is_sent_any_more(
     peer: Peer,
     monkeypatch: pytest.MonkeyPatch,
-    interrupted: Callable[[pytest.MonkeyPatch], None],
+    interrupted: tuple[object, str],
     answer: Answer,
     rows: int,
 ) -> None:
@@ -61,7 +43,7 @@ def test_after_ctrl_c_nothing_is_sent_any_more(
         peer.until(lambda: len(peer.messages) == 1)
         peer.answer = answer
         with monkeypatch.context() as patched:
-            interrupted(patched)
+            patched.setattr(*interrupted, Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 ours.publish_many(["k"], ["interrupted"])
         peer.answer = ack

@@ -20,6 +20,7 @@ from amqp_broker import ACK as ACK_METHOD
 from amqp_broker import Answer, Message, ack, confirm, nack, nothing, unroutable
 from bounded import until
 from broker_frames import said
+from command_line import ended
 from pamqp import commands
 from scripted_peer import Peer
 from tcp_proxy import black_hole
@@ -249,9 +250,7 @@ for i in range(10):
 
 def run_program(peer: Peer, more: str = "") -> subprocess.CompletedProcess[str]:
     program = _PROGRAM.format(host=peer.settings.host, port=peer.settings.port) + more
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    return ended(sys.executable, "-c", program)
 
 
 def test_at_exit_open_messages_are_sent(peer: Peer) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from amqp_broker import ack, nothing
+from bounded import until
 from broker_frames import said
 from pamqp import commands
 from scripted_peer import Peer
@@ -77,8 +78,7 @@ def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(pee
         assert peer._client is not None
         peer._client.shutdown(socket.SHUT_RDWR)
         assert [type(future.exception(_SOON_S)) for future in futures] == [UnknownOutcomeError] * 3
-        while peer.connections < 2:
-            time.sleep(0.001)
+        until(lambda: peer.connections == 2, "it has connected again", every_s=0.001)
         peer.answer = ack
         assert publisher.submit("k", "after").exception(_SOON_S) is None
         stats = publisher.stats()
@@ -107,8 +107,7 @@ def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.
         assert publisher.submit("k", "0").exception(_SOON_S) is None
         publisher._outbox._longest_s = 1.0
         peer.say(said(commands.Connection.Blocked("memory"), 0))
-        while publisher.healthy():
-            time.sleep(0.001)
+        until(lambda: not publisher.healthy(), "it is blocked", every_s=0.001)
         monkeypatch.setattr(Connection, "poll", noted)
         assert isinstance(publisher.submit("k", "1").exception(_SOON_S), ConnectionLostError)
         peer.say(said(commands.Connection.Unblocked(), 0))
