@@ -20,6 +20,7 @@ from rabbit_chx.checks import bytes_of, check_whole, is_whole, short_string, sho
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
+    ConnectionLostError,
     InputError,
     MismatchError,
     NotFoundError,
@@ -132,7 +133,8 @@ def code_in_words(code: int) -> str:
 _MEANINGS: dict[int, tuple[type[RabbitChxError], str]] = {
     Code.STREAM_DOES_NOT_EXIST: (NotFoundError, "check the name and the vhost, or create it; a queue of another type may have that name"),
     Code.SUBSCRIPTION_EXISTS: (BrokerRefusedError, "take another subscription id"),
-    Code.SUBSCRIPTION_DOES_NOT_EXIST: (BrokerRefusedError, "subscribe first"),
+    # This client ends only subscriptions that it has: the broker has ended this one before.
+    Code.SUBSCRIPTION_DOES_NOT_EXIST: (ConnectionLostError, "the stream was deleted or has another leader: connect again"),
     Code.STREAM_EXISTS: (MismatchError, "use what is there, or delete it first"),
     Code.STREAM_NOT_AVAILABLE: (UnreachableError, "wait until a node with a replica is up, or connect to one"),
     Code.FRAME_TOO_LARGE: (BrokerRefusedError, "send smaller rows, or raise stream.frame_max on the broker"),

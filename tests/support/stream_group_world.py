@@ -18,7 +18,7 @@ import pyarrow as pa
 from scheduled_threads import Threads
 from stream_bytes import chunk_bytes, entry, notes
 from stream_logs import ChunkLog, RowLog, header_of
-from stream_node import Line, Session, StreamNode, in_memory, reply
+from stream_node import Line, Session, StreamNode, in_memory
 
 from rabbit_chx import StreamGroup, retry
 from rabbit_chx.consuming import GroupTiming, group, session, stream_channels, stream_connection, waits
@@ -96,7 +96,6 @@ class GroupNode(StreamNode):
         stores: the offsets that were stored.
         on_store: is called with each of them.
         store_delay_s: the time after which the leader has a stored offset.
-        refused: the codes with which it refuses commands.
     """
 
     heartbeat_s = 0
@@ -109,7 +108,6 @@ class GroupNode(StreamNode):
         self.stores: list[Store] = []
         self.on_store: Callable[[Store], None] = lambda _store: None
         self.store_delay_s = 0.0
-        self.refused: dict[int, int] = {}
         self._forgotten: set[Session] = set()
         self.logs = {stream: ChunkLog() for stream in streams}
         self.streams.update(self.logs)
@@ -151,8 +149,6 @@ class GroupNode(StreamNode):
         """Return the answer to a request; an offset is stored later, and as a chunk of the stream."""
         if session in self._forgotten:
             return b""
-        if key in self.refused:
-            return reply(key, content[:4], self.refused[key].to_bytes(2))
         if key != Key.STORE_OFFSET:
             return super().said(session, key, content)
         fields = Fields(memoryview(content))

@@ -304,6 +304,7 @@ class StreamNode:
         opening: the properties of the vhost; by default its advertised address.
         answer: the answer to any request but the login, by its key and correlation id; None for an answer from the logs.
         silent: commands that it does not answer.
+        refused: the codes with which it refuses commands.
         seen: the keys of all requests, of all connections.
         requests: their contents behind the correlation id.
         offsets: the stored offsets, by the names of the reader and the stream.
@@ -336,6 +337,7 @@ class StreamNode:
         self.opening = {"advertised_host": host, "advertised_port": str(port)}
         self.answer: Callable[[int, bytes], bytes] | None = None
         self.silent: set[int] = set()
+        self.refused: dict[int, int] = {}
         self.seen: list[int] = []
         self.requests: list[bytes] = []
         self.starts: list[tuple[int, int]] = []
@@ -397,6 +399,8 @@ class StreamNode:
         if key == Key.PUBLISH:
             session.publish(request[4:], int.from_bytes(request[2:4]))
             return b""
+        if key in self.refused:
+            return reply(key, request[4:8], self.refused[key].to_bytes(2))
         return b"" if key in self.silent else self.said(session, key, request[4:])
 
     def said(  # noqa: C901, PLR0911, PLR0912  # one case for each command

@@ -149,6 +149,13 @@ def test_a_stream_that_is_deleted_while_a_chunk_is_looked_for_is_an_error(
         finder(TIMEOUT_S).chunk_at("s", "first")
 
 
+def test_a_stream_that_is_deleted_right_after_its_chunk_is_a_lost_connection(leader: Leader) -> None:
+    """The broker has ended the subscription before the client does."""
+    leader.refused[Key.UNSUBSCRIBE] = Code.SUBSCRIPTION_DOES_NOT_EXIST
+    with pytest.raises(ConnectionLostError, match=r"end subscription 0 .*the stream was deleted"):
+        finder(TIMEOUT_S).chunk_at("s", "first")
+
+
 @pytest.mark.parametrize("offset", [2**63 - 1, 2**63, 2**64 - 3])
 def test_offsets_that_no_column_has_are_an_error(leader: Leader, offset: int) -> None:
     leader.log.chunks[:] = [FIRST, chunk_bytes([entry(b"c"), entry(b"d")], offset=offset)]
