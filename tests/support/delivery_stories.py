@@ -13,22 +13,7 @@ from dataclasses import fields
 from itertools import repeat
 from typing import Any
 
-from scripted_delivery import (
-    ROW_BYTES,
-    A,
-    B,
-    Broker,
-    Event,
-    ScriptedConnection,
-    ack,
-    all_of,
-    blocked,
-    lost,
-    nack,
-    nothing,
-    returned,
-    unblocked,
-)
+import scripted_delivery as scripted
 
 from rabbit_chx import errors
 from rabbit_chx.amqp.replies import error_for
@@ -64,7 +49,7 @@ def number_of(text: str) -> Any:
     """Return the value of an option; `3R+2` are the bytes of three rows and two more."""
     rows, is_bytes, more = text.partition("R")
     if is_bytes:
-        return int(rows) * ROW_BYTES + int(more or 0)
+        return int(rows) * scripted.ROW_BYTES + int(more or 0)
     return text == "yes" if text in ("yes", "no") else float(text) if "." in text else int(text)
 
 
@@ -73,11 +58,13 @@ class DeliveryStory:
 
     def __init__(self, how: str) -> None:
         given = dict(option.split("=") for option in how.split() if "=" in option)
-        targets = {"ab": (A, B)}.get(given.pop("to", "a"), (A,))
+        targets = {"ab": (scripted.A, scripted.B)}.get(given.pop("to", "a"), (scripted.A,))
         options = {name: number_of(text) for name, text in given.items()}
         limits = {field.name: options.pop(field.name) for field in fields(Limits) if field.name in options}
         self.looks: list[str] = []
-        self.broker = Broker([], *targets, limits=Limits(**{"max_in_flight": 10, **limits}), **options)
+        self.broker = scripted.Broker(
+            [], *targets, limits=Limits(**{"max_in_flight": 10, **limits}), **options
+        )
 
     def play(self, event: str) -> str:
         """Execute an action, and return what was sent over each connection, the counts, the pauses and the error."""
@@ -124,7 +111,7 @@ class DeliveryStory:
         yield f"pauses {' '.join(f'{pause:g}' for pause in broker.slept)}" if broker.slept else ""
         yield f"opened {''.join(broker.opened)}"
 
-    def events(self, script: str) -> Iterable[Event]:
+    def events(self, script: str) -> Iterable[scripted.Event]:
         """Yield the events of a script."""
         for item in filter(None, map(str.strip, script.split(","))):
             text, times = re.fullmatch(r"(.*?)(?: x(\d+))?", item, re.DOTALL).groups()  # type: ignore[union-attr]  # all matches
@@ -132,24 +119,24 @@ class DeliveryStory:
                 yield from repeat(self.event(text.removesuffix("...")))
             yield from [self.event(text)] * int(times or 1)
 
-    def event(self, text: str) -> Event:
+    def event(self, text: str) -> scripted.Event:
         """Return an event."""
         if " + " in text:
-            return all_of(*map(self.event, text.split(" + ")))
+            return scripted.all_of(*map(self.event, text.split(" + ")))
         word, *rest = text.split()
         numbers = [int(each) for each in rest if each.isdigit()]
-        makers: dict[str, Callable[[], Event]] = {
-            "ack": lambda: ack(*numbers, multiple="alone" not in rest),
-            "nack": lambda: nack(*numbers),
-            "returned": lambda: returned(*numbers),
-            "lost": lambda: lost(close(*rest) if rest else None),
+        makers: dict[str, Callable[[], scripted.Event]] = {
+            "ack": lambda: scripted.ack(*numbers, multiple="alone" not in rest),
+            "nack": lambda: scripted.nack(*numbers),
+            "returned": lambda: scripted.returned(*numbers),
+            "lost": lambda: scripted.lost(close(*rest) if rest else None),
             "wait": lambda: lambda _: setattr(self.broker, "now", self.broker.now + numbers[0]),
             "look": lambda: lambda connection: self.looks.append("".join(connection.bodies) or "-"),
             "closes": lambda: lambda connection: close_over(connection, *rest[1:]),
             "breaks": lambda: lambda connection: break_over(connection, *rest[1:]),
-            "nothing": lambda: nothing,
-            "blocked": lambda: blocked,
-            "unblocked": lambda: unblocked,
+            "nothing": lambda: scripted.nothing,
+            "blocked": lambda: scripted.blocked,
+            "unblocked": lambda: scripted.unblocked,
         }
         return makers[word]()
 
@@ -160,16 +147,18 @@ def close(code: str, exchange: str = "x") -> errors.RabbitChxError:
     return error_for(number, TEXTS[code].replace("'xc'", f"'{exchange}'"), where="amqp://broker")
 
 
-def close_over(connection: ScriptedConnection, poison: str, code: str = "541", exchange: str = "") -> None:
+def close_over(
+    connection: scripted.ScriptedConnection, poison: str, code: str = "541", exchange: str = ""
+) -> None:
     """Close over these rows, whose exchange is `x` and their body, without an answer for the rows before them; ack all other rows."""
     first = next((body for body in connection.bodies if body in poison), None)
-    (ack() if first is None else lost(close(code, exchange or f"x{first}")))(connection)
+    (scripted.ack() if first is None else scripted.lost(close(code, exchange or f"x{first}")))(connection)
 
 
-def break_over(connection: ScriptedConnection, poison: str, *how: str) -> None:
+def break_over(connection: scripted.ScriptedConnection, poison: str, *how: str) -> None:
     """Let the channel fail over this row, and lose the connection: by a close unless it is `silently`. Other rows have no confirm unless `acks`."""
     connection.fails_over = poison
     if poison in connection.bodies:
-        lost(None if "silently" in how else close("541"))(connection)
+        scripted.lost(None if "silently" in how else close("541"))(connection)
     elif "acks" in how:
-        ack()(connection)
+        scripted.ack()(connection)

@@ -115,11 +115,6 @@ def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
     assert printed.stdout.splitlines()[: 1 + len(command.split())] == ["rabbit-chx", *command.split()]
 
 
-def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; sys.modules[sys.argv[1]] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[2:]))"
-    return ended(sys.executable, "-c", code, module, *arguments)
-
-
 @pytest.mark.parametrize(
     ("module", "arguments", "says"),
     [
@@ -129,13 +124,9 @@ def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str
     ],
 )
 def test_what_needs_a_missing_package_names_it(module: str, arguments: tuple[str, ...], says: object) -> None:
-    done = run_without(module, *arguments)
+    code = "import sys; sys.modules[sys.argv[1]] = None; from rabbit_chx.cli import main; sys.exit(main(sys.argv[2:]))"
+    done = ended(sys.executable, "-c", code, module, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (70, "", f"rabbit-chx: {says}\n")
-
-
-def test_without_numpy_a_key_is_routed() -> None:
-    done = run_without("numpy", "route", *BIND, "k")
-    assert (done.returncode, " k " in done.stdout) == (0, True)
 
 
 def test_a_newer_release_is_one_line_on_stderr_whatever_python_does_with_warnings() -> None:

@@ -25,13 +25,15 @@ FLOORS = {"broker", "connection", "consuming", "plot", "publishing", "streams", 
 PROGRAM = """
 import json, sys
 from rabbit_chx.cli import main
-main(sys.argv[1:])
+code = main(sys.argv[1:])
 sys.stderr.write(json.dumps(sorted(sys.modules)))
+sys.exit(code)
 """
 
 
 def loaded_by(*arguments: str) -> set[str]:
     done = ended(sys.executable, "-c", PROGRAM, *arguments)
+    assert done.returncode == 0
     return set(json.loads(done.stderr))
 
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 from command_line import Stored
-from sides import as_live
+from slot_files import live_of
 
 from rabbit_chx.cli.broker_options import why_nothing_hashes
 from rabbit_chx.cli.ring import RingList, _list_rings_of
-from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import LiveTopology, Topology
-from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology import Topology
 
 FILE = """
 [[exchanges]]
@@ -33,24 +31,15 @@ name = "q{1..2}"
 """
 
 
-def there() -> LiveTopology:
-    topology = expand(Topology.from_toml(FILE), LiveTopology())
-    rings = {
-        exchange.name: HashRing.from_buckets(
-            [member.destination for member in exchange.ring for _ in range(int(member.key))], Release("4.3.6")
-        )
-        for exchange in topology.exchanges
-        if exchange.ring is not None
-    }
-    return as_live(topology, release=Release("4.3.6")).with_rings(rings)
+LIVE = live_of(Topology.from_toml(FILE))
 
 
 def test_each_exchange_has_its_members_buckets_slots_and_findings(stored: Stored) -> None:
-    stored("rings", RingList(("/",), tuple(_list_rings_of("/", there())), all_vhosts=False))
+    stored("rings", RingList(("/",), tuple(_list_rings_of("/", LIVE)), all_vhosts=False))
 
 
 def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
-    assumed = replace(there(), rings={})
+    assumed = replace(LIVE, rings={})
     stored("rings-assumed", RingList(("/",), tuple(_list_rings_of("/", assumed)), all_vhosts=True))
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import pty
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import trustme
+from command_line import ended
 from cryptography.hazmat.primitives import serialization
 from descriptors import no_descriptor_left
 
@@ -84,14 +84,8 @@ def test_nobody_at_the_terminal_is_asked_for_the_password_of_a_key(tmp_path: Pat
     terminal, theirs = pty.openpty()
     try:
         os.write(terminal, b"c4nary\n")  # whoever asks has an answer at once
-        done = subprocess.run(
-            [sys.executable, "-c", _WITH_A_TERMINAL, os.ttyname(theirs), cert, key],
-            check=False,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-            timeout=60,
-        )
+        in_session = ("setsid", "--wait", sys.executable, "-c", _WITH_A_TERMINAL)
+        done = ended(*in_session, os.ttyname(theirs), cert, key)
     finally:
         os.close(terminal)
         os.close(theirs)

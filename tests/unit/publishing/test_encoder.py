@@ -32,30 +32,24 @@ def rows_of(keys: Sequence[Any], bodies: Sequence[Any]) -> Rows:
     return Rows(as_bytes(keys, "routing key", 0, 255), as_bytes(bodies, "body", 0))
 
 
-def decode(wire: bytes) -> list[tuple[commands.Basic.Publish, header.ContentHeader, bytes]]:
-    """The messages of the wire, by pamqp."""
-    messages = []
-    at = 0
-    while at < len(wire):
-        frames = []
-        left: int | None = None
-        while left != 0:
-            used, channel, part = frame.unmarshal(wire[at:])
-            assert used <= FRAME_MAX
-            assert channel == 1
-            at += used
-            frames.append(part)
-            if isinstance(part, header.ContentHeader):
-                left = part.body_size
-            elif isinstance(part, body.ContentBody):
-                assert left is not None
-                left -= len(part.value)
-        publish, head, *bodies = frames
-        assert isinstance(publish, commands.Basic.Publish)
-        assert isinstance(head, header.ContentHeader)
-        messages.append(
-            (publish, head, b"".join(part.value for part in bodies if isinstance(part, body.ContentBody)))
-        )
+def decode(wire: bytes) -> list[list[Any]]:
+    """The messages of the wire, by pamqp: each a method, a header and a body."""
+    messages: list[list[Any]] = []
+    while wire:
+        used, channel, part = frame.unmarshal(wire)
+        assert used <= FRAME_MAX
+        assert channel == 1
+        wire = wire[used:]
+        match part:
+            case commands.Basic.Publish():
+                messages.append([part])
+            case header.ContentHeader():
+                messages[-1] += [part, b""]
+            case body.ContentBody():
+                messages[-1][2] += part.value
+            case _:
+                pytest.fail(f"another frame: {part}")
+    assert [head.body_size for _, head, _ in messages] == [len(content) for _, _, content in messages]
     return messages
 
 

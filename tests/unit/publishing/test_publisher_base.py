@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from amqp_broker import Answer, Message, ack, hang_up, nack, nothing, unroutable
@@ -101,14 +102,10 @@ def test_rows_of_unknown_fate_are_an_error(
     opened: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], first: str, rows: int
 ) -> None:
     """The memory runs out after a row was counted, and before it was sent; the row before it may be answered."""
-
-    def out_of_memory(*_: object) -> None:
-        raise MemoryError
-
     with opened(**options) as publisher:
         getattr(publisher, first)(["k"], ["sent"])
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "publish", out_of_memory)
+            patched.setattr(Session, "publish", Mock(side_effect=MemoryError))
             with pytest.raises(MemoryError):
                 publisher.send(["k"], ["not sent"])
         with pytest.raises(PublishError, match="unknown") as caught:

@@ -41,6 +41,12 @@ def by_body(answers: dict[str, Answer], otherwise: Answer = ack) -> Answer:
     return lambda message: answers.get(message.body.decode(), otherwise)(message)
 
 
+def ack_from_now_on(peer: Peer, tag: int) -> None:
+    """Ack the messages up to this one, and all that come."""
+    peer.answer = ack
+    peer.say(confirm(ACK_METHOD, tag, multiple=True))
+
+
 def error_of(future: Future[None]) -> BaseException | None:
     return future.exception(_SOON_S)
 
@@ -95,8 +101,7 @@ def test_submit_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None:
         publisher._block_s = _SOON_S
         waiting.start()
         time.sleep(0.05)
-        peer.answer = ack
-        peer.say(confirm(ACK_METHOD, 1))
+        ack_from_now_on(peer, 1)
         waiting.join(_SOON_S)
         peer.say(confirm(ACK_METHOD, 2))
     assert peer.bodies == ["0", "1", "3"]
@@ -110,8 +115,7 @@ def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
     withdraw = SharedPublisher._withdraw
 
     def make_room_first(publisher: SharedPublisher, message: OpenMessage) -> bool:
-        peer.answer = ack
-        peer.say(confirm(ACK_METHOD, 1))
+        ack_from_now_on(peer, 1)
         until(lambda: not publisher._outbox._waiting, "the message was sent", every_s=0.001)
         return withdraw(publisher, message)
 
@@ -153,8 +157,7 @@ def test_publish_waits_for_room_and_then_raises(peer: Peer, shared: Any) -> None
             await asyncio.sleep(0.01)
             cancelled.cancel()
             await asyncio.to_thread(peer.until, lambda: len(peer.messages) == 1)
-            peer.answer = ack
-            peer.say(confirm(ACK_METHOD, 1))
+            ack_from_now_on(peer, 1)
             await asyncio.wait_for(asyncio.gather(first, second), _SOON_S)
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
@@ -312,8 +315,7 @@ def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer, 
         futures = [publisher.submit("k", str(i)) for i in range(3)]
         futures[0].add_done_callback(leave)
         peer.until(lambda: len(peer.messages) == 3)
-        peer.answer = ack
-        peer.say(confirm(ACK_METHOD, 3, multiple=True))
+        ack_from_now_on(peer, 3)
         assert [error_of(future) for future in futures] == [None] * 3
         assert error_of(publisher.submit("k", "after")) is None
 
@@ -391,8 +393,7 @@ def test_a_callback_may_submit_another_message_and_cannot_wait_for_it(peer: Peer
         first = publisher.submit("k", "0")
         first.add_done_callback(wait)
         peer.until(lambda: len(peer.messages) == 1)
-        peer.answer = ack
-        peer.say(confirm(ACK_METHOD, 1))
+        ack_from_now_on(peer, 1)
         assert error_of(first) is None
         assert error_of(publisher.submit("k", "later")) is None
     assert len(waits) == 2

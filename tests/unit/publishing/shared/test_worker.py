@@ -6,8 +6,8 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from amqp_broker import ack, nothing
@@ -37,12 +37,8 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
             third.set()
             time.sleep(0.01)
 
-    def serve(*_: object) -> Iterator[None]:
-        yield from ()
-        raise ConnectionLostError("closed by an operator")
-
     monkeypatch.setattr(worker.Worker, "_rest", rest)
-    monkeypatch.setattr(Delivery, "serve", serve)
+    monkeypatch.setattr(Delivery, "serve", Mock(side_effect=ConnectionLostError("closed by an operator")))
     publisher = SharedPublisher(peer.settings, "orders")
     assert third.wait(_SOON_S)
     publisher.close(0.0)
@@ -51,19 +47,14 @@ def test_an_idle_publisher_pauses_between_connections_that_end_at_once(
 
 def test_a_refused_login_is_not_repeated_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that asks another server for each login would be overloaded, or lock the user."""
-    logins: list[float] = []
-
-    def refuse(*_: object, **__: object) -> None:
-        logins.append(time.monotonic())
-        raise AccessRefusedError("wrong password", reply_code=403)
-
-    monkeypatch.setattr(worker, "Connection", refuse)
+    login = Mock(side_effect=AccessRefusedError("wrong password", reply_code=403))
+    monkeypatch.setattr(worker, "Connection", login)
     publisher = SharedPublisher("amqp://localhost", "orders")
     began = time.monotonic()
     while time.monotonic() < began + 1.2:
         assert isinstance(publisher.submit("k", "b").exception(_SOON_S), AccessRefusedError)
     publisher.close(0.0)
-    assert len(logins) <= 5
+    assert login.call_count <= 5
 
 
 def test_messages_that_expire_during_an_outage_are_not_counted_as_sent_again(peer: Peer) -> None:
