@@ -65,6 +65,7 @@ def where(consumed: Consumed) -> dict[bytes, str]:
     return {message.body: message.queue for message in consumed()}
 
 
+@pytest.mark.extended
 def test_rows_are_where_the_exchange_would_have_put_them(
     rows: DataFrame, options: dict[str, str], vhost: RunningBroker, consumed: Consumed, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_modulus_exchange_needs_no_ring_source(
             publish(rows, client, ring=read())
 
 
+@pytest.mark.extended
 def test_a_binding_that_is_added_during_a_batch_fails_it(
     rows: DataFrame, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def _locals_in_tracebacks(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled")
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("_locals_in_tracebacks", "channel")
 def test_the_error_of_a_task_is_one_line(
     spark: SparkSession, frame: Frame, options: dict[str, object]

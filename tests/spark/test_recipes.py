@@ -35,6 +35,7 @@ def union(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda upper, lower: upper.unionByName(lower, allowMissingColumns=True), frames).coalesce(1)
 
 
+@pytest.mark.extended
 def test_the_printed_cast_repairs_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
     """All repaired rows are written at once: key and value say which one it is, but for the column itself."""
     cases: list[tuple[str, str, str]] = re.findall(r"^(\w+): (.*)\n-> (.*)", WRONG_TYPES, re.MULTILINE)

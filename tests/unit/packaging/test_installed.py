@@ -64,6 +64,7 @@ def test_every_module_is_there(installed: Path, tmp_path: Path) -> None:
     said(installed / "python", "-I", "-c", IMPORT_ALL, folder=tmp_path)
 
 
+@pytest.mark.extended
 def test_each_page_that_the_code_names_is_in_the_package(installed: Path) -> None:
     (package,) = installed.parent.glob("lib/*/site-packages/rabbit_chx")
     modules = [

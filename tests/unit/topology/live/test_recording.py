@@ -38,7 +38,7 @@ ALL = Permission(1.0, delete=True, loss=True)
 KEEPING = Permission(1.0, delete=True)
 NAMES = ("a", "b", "c", "d", "e")
 #: More by `make long WHAT=apply`.
-SEEDS = int(os.environ.get("APPLY_SEEDS", "100"))
+SEEDS = int(os.environ.get("APPLY_SEEDS", "50"))
 
 
 @st.composite
