@@ -387,7 +387,11 @@ class StreamConnection:
         self._request_ok(Key.SUBSCRIBE, content, action, stream)
 
     def unsubscribe(self, subscription_id: int) -> None:
-        """End a subscription. Chunks that were in flight may still be among the events."""
+        """End a subscription. Chunks that were in flight may still be among the events.
+
+        Raises:
+            ConnectionLostError: the broker has ended it before, since the stream was deleted or has another leader.
+        """
         content = id_field(subscription_id, "subscription_id")
         self._request_ok(Key.UNSUBSCRIBE, content, f"end subscription {subscription_id}")
 

@@ -30,7 +30,7 @@ class Samples:
         Args:
             at_s: the moment, in seconds.
             processes: the processes.
-            others: bytes of what is no process, by name.
+            others: bytes that do not belong to a process, by name.
         """
         for process in processes:
             sample = (at_s, process.resident_bytes, process.files)
@@ -41,10 +41,10 @@ class Samples:
     def growth(self, after_s: float, least_s: float) -> list[dict[str, Any]]:
         """Return how each process grew that lived long enough.
 
-        - what, pid: the role of the process, and its number; 0 for what is no process.
+        - what, pid: the role of the process, and its number; 0 if it is not a process.
         - samples, minutes: how many samples the line goes through, and the time from the first of them to the last.
         - mean_mb, mb_per_hour: the mean memory, in MB (10^6 bytes), and its slope.
-        - mean_files, files_per_hour: the same of the number of open files; None for what is no process.
+        - mean_files, files_per_hour: the same of the number of open files; None if it is not a process.
 
         Args:
             after_s: samples before this moment are left out.

@@ -1,6 +1,6 @@
 """Members of a group, each a process, that write down the messages of a numbered load in the order in which they handle them.
 
-All append to one file, so the order of its lines is that of the handlers, over all members.
+All append to one file, so its lines have the order in which the handlers of all members ran.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "text", "said"), STORED)
 def test_what_is_stored_is_said_of_a_url(kind: str, text: str, said: str) -> None:
-    """The masked form of a URL and its fields, or its error, which has no password."""
+    """The masked form of a URL and its fields, or its error without the password."""
     try:
         url = PARSERS[kind](text)
     except InputError as error:

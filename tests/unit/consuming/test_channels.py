@@ -113,7 +113,7 @@ def _line(underlay: Any, late: LateFrameFilter, prefetch: int = 32) -> channels.
 
 
 class _Library:
-    """One object for the connection of aio-pika, that of aiormq, and its channel. One of its calls raises an error, or never ends; all others return the object."""
+    """One object for the connection of aio-pika, the connection of aiormq, and its channel. One of its calls raises an error, or never ends; all others return the object."""
 
     number, is_closed = 7, False
     connection_tune = SimpleNamespace(channel_max=0)
