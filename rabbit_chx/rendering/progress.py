@@ -23,24 +23,27 @@ _BAR_WIDTH = 32
 _CLEAR_LINE = "\r\x1b[K"
 
 
+# Ctrl-C may interrupt the main thread anywhere. A `with` of a lock releases it then; an Event may keep its inner lock for ever.
 _bar_lock = threading.Lock()
-_bar_is_shown = threading.Event()  # there is one terminal
+_bar_is_shown = False  # there is one terminal
 
 
 def clear_bar() -> None:
     """Remove the bar from the terminal, before a message is written; it is shown again at once."""
+    global _bar_is_shown  # noqa: PLW0603
     with _bar_lock:
-        if _bar_is_shown.is_set() and sys.stderr is not None:
+        if _bar_is_shown and sys.stderr is not None:
             sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()
-        _bar_is_shown.clear()
+        _bar_is_shown = False
 
 
 def _show_bar(text: str) -> None:
+    global _bar_is_shown  # noqa: PLW0603
     with _bar_lock:
         sys.stderr.write(f"{_CLEAR_LINE}{text}")
         sys.stderr.flush()
-        _bar_is_shown.set()
+        _bar_is_shown = True
 
 
 class CountProgress:

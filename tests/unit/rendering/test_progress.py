@@ -141,3 +141,34 @@ def test_the_first_line_comes_early_and_the_innermost_work_is_shown(
         time.sleep(0.2)
     said += capsys.readouterr().err
     assert said == "planning: at work for 0 s\n"
+
+
+def test_an_interruption_in_a_message_does_not_block_the_next_one() -> None:
+    """CPython runs signal handlers at the begin of a function and after a call, also in functions that acquire a lock."""
+    for steps in range(100):
+        left = steps
+
+        def interrupt(_frame: object, event: str, _what: object) -> None:
+            nonlocal left
+            left -= event in {"call", "c_return"}
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        before = sys.getprofile()
+        sys.setprofile(interrupt)
+        try:
+            progress.clear_bar()
+        except KeyboardInterrupt:
+            is_complete = False
+        else:
+            is_complete = True
+        finally:
+            sys.setprofile(before)
+        another = threading.Thread(target=progress.clear_bar, daemon=True)
+        another.start()
+        another.join(5)
+        assert not another.is_alive(), f"it is blocked after an interruption at step {steps}"
+        if is_complete:
+            break
+    assert steps >= 2
