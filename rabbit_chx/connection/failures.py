@@ -106,7 +106,9 @@ def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> Bro
     """Return the error for a connection, or for its token, that was not ready in time."""
     timeout_s = settings.connection_timeout_s
     if settings.password.pending:
-        return BrokerTimeoutError(no_token(settings.password.pending, timeout_s))
+        return BrokerTimeoutError(
+            f"{settings.password.pending}: no token within {timeout_s:g} s: run it by hand"
+        )
     return BrokerTimeoutError(
         f"{settings.masked_url}: not open within {timeout_s:g} s: check host, port and firewall"
     )

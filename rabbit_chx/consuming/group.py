@@ -307,7 +307,9 @@ class Group(ABC):
 
     def _cancel_attempts(self) -> None:
         for attempt in self._attempts:
-            attempt.cancel()
+            # One that has ended since the last look opened a connection, or failed.
+            if not attempt.cancel() and attempt.exception() is None:
+                start_task(attempt.result().close(), self._closings)
         self._attempts = set()
 
     async def _finish(self) -> None:

@@ -28,7 +28,7 @@ from rabbit_chx import (
 )
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.tokens import Credentials, token_command
-from rabbit_chx.consuming import GroupReading
+from rabbit_chx.consuming import FailurePolicy, GroupReading
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.streams import ReadLimits, WriteLimits
@@ -108,13 +108,16 @@ class Client:
         reader.stop()
 
     def consume(self) -> None:
-        asyncio.run(self._run(ConsumerGroup(self.url, ["q"], member="one", **self.options)))
+        failures = FailurePolicy(reconnect_timeout_s=8)
+        group = ConsumerGroup(self.url, ["q"], member="one", failures=failures, **self.options)
+        asyncio.run(self._run(group))
 
     def share_stream(self) -> None:
-        reading = GroupReading(start="next")
-        asyncio.run(
-            self._run(StreamGroup(self.streams, streams=["s"], name="g", reading=reading, **self.options))
-        )
+        how: dict[str, Any] = {
+            "reading": GroupReading(start="next"),
+            "failures": FailurePolicy(reconnect_timeout_s=8),
+        }
+        asyncio.run(self._run(StreamGroup(self.streams, streams=["s"], name="g", **how, **self.options)))
 
     async def _run(self, group: Any) -> None:
         async def handle(*_: object) -> None:

@@ -268,6 +268,21 @@ async def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(
     assert all(connection.is_closed for connection in site.connections)
 
 
+async def test_a_connection_that_opens_while_the_member_waits_is_closed_at_the_end(
+    site_of: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group, "_CONNECT_S", 0.05)
+    site = site_of(reconnect_backoff_s=0.3)
+    way = asyncio.Event()
+    async with handling(site):
+        site.openings = [way.wait]
+        site.connections[0].cut()
+        await eventually(lambda: caplog.text.count("connecting again") == 2, "it waits after an attempt")
+        way.set()
+        await eventually(lambda: len(site.connections) == 2, "the attempt succeeds")
+    assert all(connection.is_closed for connection in site.connections)
+
+
 async def test_an_attempt_may_take_some_time(site: Site) -> None:
     is_slow = AsyncMock(side_effect=functools.partial(asyncio.sleep, 0.3))
     async with handling(site):
