@@ -128,9 +128,12 @@ def replaced(answers: Any, path: tuple[Any, ...], value: object) -> Any:
     return copied
 
 
+MARKS = {"topology": pytest.mark.slow, "ring": pytest.mark.extended}
+
+
 @pytest.mark.parametrize(
     "reader",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "topology")) for name in READERS],
+    [pytest.param(name, marks=MARKS.get(name, ())) for name in READERS],
 )
 def test_each_value_of_each_type_is_read_or_refused(reader: str) -> None:
     read, sound = READERS[reader], Answers(ANSWERS)

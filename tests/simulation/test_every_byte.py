@@ -1,6 +1,6 @@
 """One dialogue of 200 messages, and its connection cut at one byte after the other, in both directions.
 
-`make test` takes every byte of the handshake and every thirty-second of the rest. `make long WHAT=simulate` takes all.
+`make test` takes every byte of the handshake and every hundredth of the rest. `make long WHAT=simulate` takes all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from simulated_run import simulate
 from simulated_scenarios import Fault, Program, Scenario
 
-STRIDE = int(os.environ.get("SIMULATION_STRIDE", "32"))
+STRIDE = int(os.environ.get("SIMULATION_STRIDE", "100"))
 HANDSHAKE = 700  # bytes, of either direction
 GOODBYE = 26
 BLOCKS = 16

@@ -1,4 +1,4 @@
-"""300 seeds (`make long WHAT=simulate`: 100,000): what is called confirmed is in its queue, the counts are true, and every run ends."""
+"""100 seeds (`make long WHAT=simulate`: 100,000): what is called confirmed is in its queue, the counts are true, and every run ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import pytest
 from simulated_run import simulate
 from simulated_scenarios import scenario_of
 
-_AT_ONCE = 100
 
-
-@pytest.mark.parametrize("first", range(0, 300, _AT_ONCE))
+@pytest.mark.parametrize("first", [0, 50])
 def test_promises_are_kept_under_any_mixture_of_faults(first: int) -> None:
-    for seed in range(first, first + _AT_ONCE):
+    for seed in range(first, first + 50):
         outcome = simulate(scenario_of(seed, fewest=20, most=800))
         assert not outcome.faults, (
             f"{outcome}\nagain: python tests/simulation/explore.py --seed {seed} --fewest 20 --most 800"

@@ -16,9 +16,9 @@ from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.shared.outbox import Outbox
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 
-_AT_ONCE = 50
+_AT_ONCE = 20
 #: More by `make long WHAT=simulate`.
-_SEEDS = int(os.environ.get("SHARED_SEEDS", "50"))
+_SEEDS = int(os.environ.get("SHARED_SEEDS", "20"))
 
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))

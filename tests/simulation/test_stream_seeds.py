@@ -7,9 +7,9 @@ import os
 import pytest
 import simulated_streams
 
-_AT_ONCE = 50
+_AT_ONCE = 20
 #: More by `make long WHAT=simulate`.
-_SEEDS = int(os.environ.get("STREAM_SEEDS", "50"))
+_SEEDS = int(os.environ.get("STREAM_SEEDS", "20"))
 
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))

@@ -33,6 +33,7 @@ tables = st.builds(lambda ring: SlotTable(ring, {SLOT: "c"} if SLOT in ring.dest
 maps = rings | tables
 
 
+@pytest.mark.extended
 @settings(max_examples=15, deadline=None)
 @given(before=maps, after=maps)
 def test_sums_are_the_exact_shares_and_what_is_off_the_diagonal_moves(before: KeyMap, after: KeyMap) -> None:

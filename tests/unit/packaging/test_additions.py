@@ -77,6 +77,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.extended
 def test_an_addition_is_where_it_is_used_and_on_the_generated_pages(tmp_path: Path) -> None:
     for name in COPIED:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -15,6 +15,8 @@ from bare_python import bare_python
 from command_line import ended
 from readme_renderer import markdown
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[3]
 
 IMPORT_ALL = """

@@ -59,6 +59,7 @@ def fewest(problem: MoveProblem) -> int | None:
     return min(counts, default=None)
 
 
+@pytest.mark.extended
 def test_small_cases_are_held_against_each_way_to_share_out_the_slots() -> None:
     numbers = random.Random(20261121)  # noqa: S311  # no secret
     solvable = solved = best = 0

@@ -33,6 +33,7 @@ from rabbit_chx.topology.objects import OBJECT_LISTS
 TYPE = "x-consistent-hash"
 
 
+@pytest.mark.extended
 @given(topologies())
 def test_a_topology_has_the_objects_of_its_file(topology: Topology) -> None:
     text = topology.to_toml()

@@ -142,6 +142,7 @@ def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
     assert list(explain_not_collapsed(lost)) == ["orders"]
 
 
+@pytest.mark.extended
 @given(
     st.integers(1, 130),
     st.lists(st.integers(1, 9), min_size=1, max_size=9),

@@ -89,7 +89,7 @@ def test_many_keys_on_several_cores_go_where_they_go_on_one(
     assert len(started) == 3
 
 
-@pytest.mark.parametrize("few", [0, 1_000])
+@pytest.mark.parametrize("few", [pytest.param(0, marks=pytest.mark.extended), 1_000])
 def test_shares_of_many_rings_are_counted_from_the_stays(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(seeds, "_FEW_COUNTS", few)
     seeds._seeds_by_bucket.cache_clear()

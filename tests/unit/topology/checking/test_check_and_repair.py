@@ -71,7 +71,7 @@ def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> LiveTopology
     return LiveTopology(exchanges, queues, bindings, release=ring.release, rings={NAME: ring})
 
 
-@pytest.mark.parametrize("by_file", [False, True])
+@pytest.mark.parametrize("by_file", [False, pytest.param(True, marks=pytest.mark.extended)])
 @settings(deadline=None, max_examples=400)
 @given(data=st.data(), release=st.sampled_from(RELEASES))
 def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(

@@ -74,6 +74,7 @@ def ours(topology: Topology) -> Topology:
     return Topology(exchanges, tuple(queues.values()), bindings, policies)
 
 
+@pytest.mark.extended
 @given(topologies())
 def test_a_topology_is_what_its_definitions_say(topology: Topology) -> None:
     said = ours(topology)

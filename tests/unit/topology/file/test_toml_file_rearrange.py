@@ -116,6 +116,7 @@ def test_an_entry_of_several_exchanges_has_one_order() -> None:
     assert (kept.text, kept.unwritten) == (text, ("x1",))
 
 
+@pytest.mark.extended
 @given(topologies(), st.randoms(use_true_random=False))
 def test_only_the_order_of_the_rings_of_a_file_changes(topology: Topology, random: Random) -> None:
     rings = {exchange.name: exchange.ring for exchange in topology.exchanges if exchange.ring is not None}
