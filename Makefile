@@ -20,9 +20,12 @@ PYTEST := $(BIN)/python -m pytest
 # Without bytecode files, each process compiles our modules again, and each pytest worker all tests: a minute of CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# The number of processes for the unit tests: one more than cores, since some tests wait.
+UNIT_WORKERS ?= $(shell echo $$(($(CORES) + 1)))
 # The number of processes for the tests that use brokers or Spark. Each process has a separate broker and a separate Spark. They
 # wait most of the time, so there are more processes than cores; memory limits them to six. WORKERS=0 runs all tests in one process.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? 4 : n > 6 ? 6 : n)))
+WORKERS ?= $(shell n=$(CORES); echo $$((n < 4 ? 4 : n > 6 ? 6 : n)))
 
 UNIT_TESTS := tests/unit tests/models tests/fuzz tests/simulation
 LIVE_TESTS := tests/broker tests/spark tests/docs
@@ -68,7 +71,7 @@ test: ## unit tests, then the tests with a broker or Spark: 9 minutes on two cor
 	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
 
 test-unit: $(STAMP) ## the unit tests of `make test`
-	$(PYTEST) -n auto --dist worksteal -m "not extended" $(UNIT_TESTS)
+	$(PYTEST) -n $(UNIT_WORKERS) --dist worksteal -m "not extended" $(UNIT_TESTS)
 
 test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark
 	$(PYTEST) $(LIVE) -m "not extended" $(LIVE_TESTS)

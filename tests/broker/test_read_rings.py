@@ -38,7 +38,7 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
         ("keys", "q1", "--exchange", "orders"),
         ("simulate", "--exchange", "orders"),
         ("compare", "--exchange", "orders", "--to-bind", "q1=1"),
-        ("verify", "orders"),
+        pytest.param(("verify", "orders"), marks=pytest.mark.slow),
         ("slots", "show", "orders"),
     ],
 )

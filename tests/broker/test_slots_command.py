@@ -104,6 +104,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_the_table_is_read_and_routes_as_the_broker_does(shop: Shop, owners: dict[ExchangeRef, str]) -> None:
     """Beside the slots there is an exchange that is none, and a slot with two queues is none, either."""
     channel, audit, first = shop.channel, ExchangeRef("audit"), ExchangeRef("e.slot.00")

@@ -126,6 +126,7 @@ def test_a_binding_that_is_added_during_a_batch_fails_it(
     assert (len(before.buckets), len(after.buckets)) == (6, 9)
 
 
+@pytest.mark.extended
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_each_batch_of_a_stream_is_compared(rows: DataFrame, options: dict[str, str], tmp_path: Path) -> None:
     source, reports = str(tmp_path / "in"), tmp_path / "reports"

@@ -36,7 +36,6 @@ def csv() -> Path:
     return path
 
 
-@pytest.mark.core
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 def test_the_demo_finds_every_flight_where_it_predicts_it(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
@@ -94,6 +93,7 @@ def test_placement_predicts_the_queue_of_each_task(
     assert "(read ring)" in said
 
 
+@pytest.mark.slow
 def test_foreach_batch_confirms_all_rows(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +103,7 @@ def test_foreach_batch_confirms_all_rows(
     assert "batch 2: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")
 def test_streaming_confirms_all_rows(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]

@@ -86,6 +86,7 @@ def test_rows_are_in_the_partition_that_is_bound_with_their_key(
     assert "the binding keys of super stream 'fruit' are names" in caplog.text
 
 
+@pytest.mark.slow
 def test_each_row_is_stored_once_in_the_partition_of_its_key(
     spark: SparkSession, vhost: RunningBroker, declare: Declare
 ) -> None:

@@ -88,6 +88,7 @@ def test_pushed_filters_read_the_same_rows_with_fewer_tasks(
         assert pushed in (listed[1] if listed else "[]"), shown
 
 
+@pytest.mark.slow
 def test_with_the_options_of_where_it_begins_and_ends(read: Read) -> None:
     bounds = {
         "startingOffsets": '{"orders-0": 10, "orders-1": 20}',

@@ -106,7 +106,6 @@ def numbered(*numbers: int) -> list[str]:
     return [f"row {number}" for number in range(*numbers)]
 
 
-@pytest.mark.core
 def test_a_query_goes_on_where_it_ended_and_an_idle_stream_makes_no_batches(
     stream: Streamed, run: Run, tmp_path: Path
 ) -> None:

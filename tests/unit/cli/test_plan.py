@@ -44,9 +44,8 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
     assert "more" not in whole
 
 
-@pytest.mark.extended
 def test_a_plan_names_the_command_that_moves_less(ran: Ran, modelled: ModelledCommands) -> None:
-    ring = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q.{%s}", weight = 10 }]\n'
+    ring = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q.{%s}" }]\n'
     queues = '[[queues]]\nname = "q.{1..9}"\n'
     modelled.holds(live_of(Topology.from_toml(ring % "1..9" + queues)))
     _, out, _ = ran(*modelled.arguments("plan", ring % "2..9" + queues))
