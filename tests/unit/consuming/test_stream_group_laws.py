@@ -16,7 +16,7 @@ from stream_group_world import Call, GroupWorld, Member
 from rabbit_chx.streams.frames import StreamChanged
 
 #: More by `make long WHAT=simulate`.
-_SEEDS = int(os.environ.get("GROUP_SEEDS", "8"))
+_SEEDS = int(os.environ.get("GROUP_SEEDS", "5"))
 #: Events of a life, by their weights.
 EVENTS = {
     "publish": 8,

@@ -86,7 +86,7 @@ _PLACES = st.lists(st.sampled_from(["a", "b", "c", "d'", "d"]), min_size=1, max_
 
 
 @hashed
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(before=_PLACES, after=_PLACES)
 def test_shares_and_flows_describe_the_same_map(
     make: Callable[[list[str]], KeyMap], before: list[str], after: list[str]

@@ -50,6 +50,7 @@ SERIES = ("--chx-broker", "4.3")
 SECRET = {"RABBIT_CHX_TEST_URL": "amqp://me:s3cret@127.0.0.1:1/%2F"}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("code", "options", "environment", "says", "times"),
     [
